@@ -1,0 +1,51 @@
+"""The hash chain over epochs: proves that a recorded history leads to the marker in a sink."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+from onceonly_checkpoints.epoch import Digest, Epoch, InputFile, Slice, canonical
+
+GENESIS = ""
+"""``previous_chain`` of the first epoch."""
+
+
+def link(previous_chain: str, slice_: Slice, digest: Digest, schema: str, adoption: str | None = None) -> str:
+    """Chain of an epoch: 64 hex digits over its predecessor, slice, digest, schema and, if any, adoption."""
+    parts = [previous_chain, slice_.text, digest.text, schema, adoption or ""]
+    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+
+
+def fingerprint(columns: Iterable[tuple[str, str]]) -> str:
+    """Fingerprint of written columns: 16 hex digits over ``(name, type)`` pairs in order."""
+    return hashlib.sha256(canonical([list(column) for column in columns]).encode()).hexdigest()[:16]
+
+
+def inputs(files: Iterable[InputFile]) -> str:
+    """Hash of a file list, independent of its order: 16 hex digits over paths and times."""
+    names = sorted(f"{file.source} {file.path} {file.modified_ms}" for file in files)
+    return hashlib.sha256(canonical(names).encode()).hexdigest()[:16]
+
+
+def sound(epoch: Epoch) -> bool:
+    """Whether the epoch's chain is the hash of what the epoch says of itself."""
+    expected = link(epoch.previous_chain, epoch.slice, epoch.digest, epoch.schema, epoch.adoption)
+    return epoch.chain == expected
+
+
+def first_break(epochs: Sequence[Epoch]) -> int | None:
+    """Index of the first epoch that is unsound or does not follow its predecessor; ``None`` if all do."""
+    for index, epoch in enumerate(epochs):
+        if not sound(epoch):
+            return index
+        if index and (
+            epoch.previous_chain != epochs[index - 1].chain or epoch.number != epochs[index - 1].number + 1
+        ):
+            return index
+    return None
+
+
+def descends(head: Epoch, history: Sequence[Epoch]) -> bool:
+    """Whether ``history`` is an unbroken run of epochs that ends in ``head``."""
+    return bool(history) and first_break(history) is None and history[-1].chain == head.chain

@@ -1,0 +1,425 @@
+"""The nouns: frozen values, each with one JSON form that is stored in sinks and ledgers.
+
+Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the
+canonical one-line spelling (sorted keys, no blanks) that is hashed and compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+FORMAT = 1
+"""Version of the durable marker format. A reader refuses a higher one."""
+
+
+class UnreadableMarker(ValueError):
+    """A stored marker, receipt or record cannot be understood by this version."""
+
+
+def canonical(value: object) -> str:
+    """Spell a JSON value in its one canonical form."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _canonical_offset(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return canonical(json.loads(text))
+    except ValueError:
+        # A source may log offsets that are not JSON. They are opaque: equal only to the letter.
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """The engine's offsets of all sources at one moment, in source order.
+
+    Attributes:
+        entries: ``(source id, canonical offset text)`` per source; the text is ``None`` where the
+            engine wrote ``-``, meaning that the source had no offset yet.
+    """
+
+    entries: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, offsets: Mapping[str, str | None]) -> Self:
+        """Build from raw offset texts by source id, in source order."""
+        return cls(tuple((source, _canonical_offset(text)) for source, text in offsets.items()))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, str | None]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls.of(value)
+
+    def to_json(self) -> dict[str, str | None]:
+        """``{source id: offset text or null}``."""
+        return dict(self.entries)
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling; source order is part of it."""
+        return canonical([list(entry) for entry in self.entries])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Source ids in order."""
+        return tuple(source for source, _ in self.entries)
+
+    @property
+    def unset(self) -> bool:
+        """Whether no source had an offset yet."""
+        return all(text is None for _, text in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one micro-batch reads: from ``start`` (exclusive of what came before) to ``end``."""
+
+    start: SourceOffsets
+    end: SourceOffsets
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"start": {...}, "end": {...}}``."""
+        return {"start": self.start.to_json(), "end": self.end.to_json()}
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling, hashed into the chain."""
+        return f"{self.start.text}->{self.end.text}"
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing lies between start and end (a no-data batch)."""
+        return self.start == self.end
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file that a file source assigned to a slice.
+
+    Attributes:
+        path: URI as the engine logged it.
+        modified_ms: modification time, milliseconds since 1970.
+        log_offset: the file source's own log offset that brought it in.
+        source: source id.
+    """
+
+    path: str
+    modified_ms: int
+    log_offset: int
+    source: str = "0"
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(value["path"], value["modified_ms"], value["log_offset"], value["source"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {
+            "path": self.path,
+            "modified_ms": self.modified_ms,
+            "log_offset": self.log_offset,
+            "source": self.source,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What offsets are offsets *of*.
+
+    Attributes:
+        source: source id in the offset log.
+        identity: stable name of the origin (input path, Delta table id); ``None`` where the source has none, and then
+            equal ranges of two lineages cannot be proven to be the same data.
+        inputs: hash of the file list of the slice, for sources that read files; else ``None``.
+    """
+
+    source: str
+    identity: str | None
+    inputs: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(value["source"], value["identity"], value["inputs"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {"source": self.source, "identity": self.identity, "inputs": self.inputs}
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Row count and an order-free fingerprint of the rows.
+
+    The fingerprint is the sum of a 64-bit row hash, kept as the sums of its high and low 32-bit halves: addition sees a
+    doubled pair, which XOR does not, and halves cannot overflow a 64-bit sum below 2**31 rows.
+    """
+
+    rows: int
+    high: int = 0
+    low: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, int]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(value["rows"], value["high"], value["low"])
+
+    def to_json(self) -> dict[str, int]:
+        """Field names to values."""
+        return {"rows": self.rows, "high": self.high, "low": self.low}
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling, hashed into the chain."""
+        return f"{self.rows}:{self.high}:{self.low}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A fencing token: an integer raised at each opening, with the random token of whoever raised it.
+
+    Two openings may pick one generation; it belongs to the one whose owner token stands in the sink.
+    """
+
+    generation: int
+    owner: str
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(value["generation"], value["owner"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {"generation": self.generation, "owner": self.owner}
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Where an epoch came from in the engine. Recorded and compared, never an identity.
+
+    Attributes:
+        query_id: Spark's query id, from the checkpoint's ``metadata`` file.
+        run_id: Spark's id of one start of the query.
+        checkpoint: resolved checkpoint root, a URI.
+        batch_id: the engine's number; restarts, repeats with other content, has legal gaps.
+        batch_timestamp_ms: clock reading that the engine logged for the batch, milliseconds since 1970.
+        watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
+    """
+
+    query_id: str
+    run_id: str
+    checkpoint: str
+    batch_id: int
+    batch_timestamp_ms: int
+    watermark_ms: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(
+            value["query_id"],
+            value["run_id"],
+            value["checkpoint"],
+            value["batch_id"],
+            value["batch_timestamp_ms"],
+            value["watermark_ms"],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {
+            "query_id": self.query_id,
+            "run_id": self.run_id,
+            "checkpoint": self.checkpoint,
+            "batch_id": self.batch_id,
+            "batch_timestamp_ms": self.batch_timestamp_ms,
+            "watermark_ms": self.watermark_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One epoch, the same in every sink that holds it.
+
+    Attributes:
+        number: dense from 1, owned by the pipeline.
+        slice: what was read.
+        chain: hash over ``previous_chain``, slice, digest and schema; see ``chain.link``.
+        previous_chain: chain of epoch ``number - 1``; empty for the first.
+        digest: what was written.
+        schema: fingerprint of the written columns.
+        sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
+        lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced.
+        sources: identity of each source.
+        manifest: location and hash of the staged bytes; ``None`` where the epoch went to one sink directly.
+        adoption: why an operator moved the pipeline's position without rows; ``None`` for an ordinary epoch.
+    """
+
+    number: int
+    slice: Slice
+    chain: str
+    previous_chain: str
+    digest: Digest
+    schema: str
+    sinks: tuple[tuple[str, int], ...]
+    lineage: Lineage | None
+    sources: tuple[SourceIdentity, ...] = ()
+    manifest: str | None = None
+    adoption: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        lineage = value["lineage"]
+        return cls(
+            number=value["number"],
+            slice=Slice.from_json(value["slice"]),
+            chain=value["chain"],
+            previous_chain=value["previous_chain"],
+            digest=Digest.from_json(value["digest"]),
+            schema=value["schema"],
+            sinks=tuple((sink, first) for sink, first in value["sinks"]),
+            lineage=None if lineage is None else Lineage.from_json(lineage),
+            sources=tuple(SourceIdentity.from_json(source) for source in value["sources"]),
+            manifest=value["manifest"],
+            adoption=value["adoption"],
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, nested."""
+        return {
+            "number": self.number,
+            "slice": self.slice.to_json(),
+            "chain": self.chain,
+            "previous_chain": self.previous_chain,
+            "digest": self.digest.to_json(),
+            "schema": self.schema,
+            "sinks": [list(pair) for pair in self.sinks],
+            "lineage": None if self.lineage is None else self.lineage.to_json(),
+            "sources": [source.to_json() for source in self.sources],
+            "manifest": self.manifest,
+            "adoption": self.adoption,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What lies inside a sink, written in the same transaction as the rows of its epoch.
+
+    Attributes:
+        pipeline: the user's stable name.
+        sink: id of one logical write, unique in the pipeline.
+        fence: whose opening wrote it.
+        epoch: the epoch it vouches for.
+    """
+
+    pipeline: str
+    sink: str
+    fence: Fence
+    epoch: Epoch
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            UnreadableMarker: a newer format, or not a marker at all.
+        """
+        if value.get("format") != FORMAT:
+            raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
+        try:
+            return cls(value["pipeline"], value["sink"], Fence.from_json(value["fence"]), Epoch.from_json(value["epoch"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnreadableMarker(f"damaged marker: {error!r}") from error
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, nested, with the format version."""
+        return {
+            "format": FORMAT,
+            "pipeline": self.pipeline,
+            "sink": self.sink,
+            "fence": self.fence.to_json(),
+            "epoch": self.epoch.to_json(),
+        }
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling, as stored in sinks that keep text."""
+        return canonical(self.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What a sink answered when an epoch was committed.
+
+    Attributes:
+        sink: sink id.
+        epoch: epoch number.
+        chain: the epoch's chain.
+        identity: what the sink *is* (Delta table id; Postgres system identifier and table oid): a restored or re-created target changes it.
+        position: where the epoch lies in the sink, e.g. ``{"version": 12}`` or ``{"timeline": 1}``.
+        rows: rows that the sink says it wrote; for an upsert, rows offered.
+    """
+
+    sink: str
+    epoch: int
+    chain: str
+    identity: str
+    position: tuple[tuple[str, int | str], ...]
+    rows: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        position = tuple(sorted(value["position"].items()))
+        return cls(value["sink"], value["epoch"], value["chain"], value["identity"], position, value["rows"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {
+            "sink": self.sink,
+            "epoch": self.epoch,
+            "chain": self.chain,
+            "identity": self.identity,
+            "position": dict(self.position),
+            "rows": self.rows,
+        }
+
+    def at(self, name: str) -> int | str | None:
+        """Return one coordinate of the position, or ``None`` where the sink has no such coordinate."""
+        return dict(self.position).get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRecord:
+    """One row of the ledger: an epoch with everything known about how it was committed.
+
+    Attributes:
+        pipeline: the user's stable name.
+        fence: whose opening wrote the epoch.
+        epoch: the epoch.
+        receipts: one per sink.
+        files: file lists of file sources, enough to rebuild the engine's source log.
+        phases: ``(phase, seconds)``: discover, prepare, commit, record.
+        recorded_ms: when the ledger took it, milliseconds since 1970.
+    """
+
+    pipeline: str
+    fence: Fence
+    epoch: Epoch
+    receipts: tuple[Receipt, ...]
+    files: tuple[InputFile, ...] = ()
+    phases: tuple[tuple[str, float], ...] = field(default=())
+    recorded_ms: int = 0

@@ -1,0 +1,108 @@
+"""The error tree. Every error says what happened, why it matters, the likely cause and the next command.
+
+    OnceOnlyError
+    ├── ConfigurationError   E1xx  the call cannot work as written
+    ├── IdentityError        E2xx  the batch, the sink or the checkpoint is not what it should be
+    ├── UnresolvedOutcome    E3xx  a commit was sent and nobody can say yet whether it landed
+    ├── FencedOut            E4xx  another driver owns the pipeline now
+    ├── DestinationError     E5xx  the sink cannot take the rows
+    └── CheckpointError      E6xx  the engine's checkpoint files cannot be read
+    OnceOnlyWarning          W7xx  it works, but a promise is weaker than it looks
+
+Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands alone.
+The texts live in :mod:`onceonly.codes`; :func:`refuse` makes the error of a code.
+"""
+
+from __future__ import annotations
+
+import re
+
+from onceonly.codes import CATALOGUE, Entry
+
+_SECRETS = (
+    re.compile(r"(?P<keep>://[^:/@\s]+:)[^@\s]+(?=@)"),
+    re.compile(r"(?P<keep>\bpassword\s*=\s*)('[^']*'|\S+)", re.IGNORECASE),
+)
+
+
+def mask(text: str) -> str:
+    """Replace passwords in URLs and key-value connection strings by ``***``."""
+    for pattern in _SECRETS:
+        text = pattern.sub(lambda match: f"{match['keep']}***", text)
+    return text
+
+
+class OnceOnlyError(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        code: stable code, ``E203``; ``onceonly explain E203`` prints its page.
+        what: the first line: what happened.
+        remedy: the next command or change.
+    """
+
+    def __init__(self, code: str, **details: object) -> None:
+        """Fill the catalogue's texts of ``code`` with ``details``; secrets are masked."""
+        entry = CATALOGUE[code]
+        self.code = code
+        self.details = details
+        self.what = mask(entry.what.format(**details))
+        self.remedy = mask(entry.remedy.format(**details))
+        super().__init__(_message(code, entry, details))
+
+
+def _message(code: str, entry: Entry, details: dict[str, object]) -> str:
+    lines = [f"[ONCE-{code}] {entry.what}", entry.matter, f"Likely cause: {entry.cause}", f"Next: {entry.remedy}"]
+    return mask("\n  ".join(line.format(**details).replace("\n", "\n  ") for line in lines))
+
+
+class ConfigurationError(OnceOnlyError):
+    """The call cannot work as written (E1xx)."""
+
+
+class IdentityError(OnceOnlyError):
+    """The batch, the sink or the checkpoint is not what it should be (E2xx)."""
+
+
+class UnresolvedOutcome(OnceOnlyError):
+    """A commit was sent and nobody can say yet whether it landed (E3xx)."""
+
+
+class FencedOut(OnceOnlyError):
+    """Another driver owns the pipeline now (E4xx)."""
+
+
+class DestinationError(OnceOnlyError):
+    """The sink cannot take the rows (E5xx)."""
+
+
+class CheckpointError(OnceOnlyError):
+    """The engine's checkpoint files cannot be read (E6xx)."""
+
+
+class OnceOnlyWarning(UserWarning):
+    """It works, but a promise is weaker than it looks (W7xx)."""
+
+
+_FAMILIES: dict[str, type[OnceOnlyError]] = {
+    "E1": ConfigurationError,
+    "E2": IdentityError,
+    "E3": UnresolvedOutcome,
+    "E4": FencedOut,
+    "E5": DestinationError,
+    "E6": CheckpointError,
+}
+
+
+def refuse(code: str, **details: object) -> OnceOnlyError:
+    """Make the error of a code: ``raise refuse("E101")``.
+
+    Raises:
+        KeyError: no such code, or a detail that its text needs is missing.
+    """
+    return _FAMILIES[code[:2]](code, **details)
+
+
+def caution(code: str, **details: object) -> OnceOnlyWarning:
+    """Make the warning of a code: ``warnings.warn(caution("W701", ...), stacklevel=2)``."""
+    return OnceOnlyWarning(_message(code, CATALOGUE[code], details))

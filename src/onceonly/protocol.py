@@ -1,0 +1,272 @@
+"""The contract between the core and a sink, in prose and types.
+
+Who calls what, and when
+------------------------
+The runner calls a sink from one thread, in this order; ``audit`` calls only the reading half.
+
+Opening (once per start of a query, and again after an unresolved answer):
+
+1. ``open(pipeline)``: connect and check that the destination answers. Creates nothing. May repeat.
+2. ``fence()``: the newest installed fence, whoever owns it. An unlocked read: a hint for the next generation.
+3. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
+   Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the last marker
+   is still readable. :class:`Superseded` if the generation found is greater or equal and not ours; :class:`OutcomeUnknown` if the answer was lost.
+   Installing a fence that already stands with *our* owner token succeeds: this is how a lost answer is looked up.
+4. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did to the target since the
+   receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
+
+Writing (once per epoch):
+
+5. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without anybody seeing them. Returns what was counted in the bytes.
+   May be called again with the same epoch after ``abandon``.
+6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our fence *and* on the previous
+   chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was yes. :class:`Superseded` if a higher generation or another
+   owner was *read*; :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was certainly not sent or certainly refused.
+7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain, fence) is there, ``None`` if it certainly is not and a late commit
+   cannot land any more. :class:`OutcomeUnknown` if it cannot be said.
+8. ``sweep()``: remove staging that older generations left. Never touches what a marker names.
+
+A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
+
+Reading (no fence, no Spark; for audit, resolve and rebuild):
+
+9. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the destination remembers.
+10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no epoch column).
+
+Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding exactly one row);
+MillWheel's strong productions; Kafka's producer epochs (KIP-98).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from onceonly_checkpoints.ledger import Ledger
+    from pyspark.sql import DataFrame
+
+
+class Superseded(Exception):
+    """A fence that is not ours, and not lower than ours, was read in the sink."""
+
+    def __init__(self, sink: str, found: Fence) -> None:
+        super().__init__(f"{sink} is fenced by generation {found.generation}")
+        self.sink = sink
+        self.found = found
+
+
+class OutcomeUnknown(Exception):
+    """A fence or a commit was sent and its answer never came. ``reason`` must hold no secret."""
+
+    def __init__(self, sink: str, reason: str) -> None:
+        super().__init__(f"{sink}: {reason}")
+        self.sink = sink
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a sink can do; the guarantee is derived from it.
+
+    Attributes:
+        append_only: rows of an epoch are only ever added (not upserts, not merges).
+        recountable: ``recount`` can tell rows per epoch.
+        carries_ledger: ``commit`` can write the ledger's record in its own transaction when the ledger lies in the same database.
+        committer: name of the way epochs are committed, for ``explain()``.
+        readers: what a reader must do to see only whole epochs, for ``explain()``.
+    """
+
+    append_only: bool
+    recountable: bool
+    carries_ledger: bool
+    committer: str
+    readers: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disturbance:
+    """Something that somebody else did to the target since our last receipt.
+
+    Attributes:
+        kind: ``restored``, ``recreated``, ``overwritten``, ``deleted`` (rows), ``unreadable`` (the log range was cleaned away) or ``failed_over``.
+        detail: evidence in words: version, operation, time.
+        fatal: whether the pipeline must stop (R6) or only note it.
+    """
+
+    kind: str
+    detail: str
+    fatal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a sink stands, read under our fence.
+
+    Attributes:
+        fence: the fence that stands.
+        marker: newest marker of ours; ``None`` if there is none.
+        epoch: number of the newest epoch; differs from ``marker`` only where the marker's text has been cleaned away (0: none).
+        identity: what the target *is*; see ``Receipt.identity``. Empty while the target does not exist.
+        has_rows: whether the target holds any row at all.
+        disturbances: what others did since the receipt.
+    """
+
+    fence: Fence
+    marker: Marker | None
+    epoch: int
+    identity: str
+    has_rows: bool
+    disturbances: tuple[Disturbance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Names one execution of one partition on an executor; unique even when Spark runs a task twice.
+
+    Attributes:
+        partition: partition index in the action.
+        attempt: Spark's task attempt id, unique in the application.
+    """
+
+    partition: int
+    attempt: int
+
+
+Task = Callable[["Attempt", Iterator["pa.RecordBatch"]], Mapping[str, Any]]
+"""Runs on an executor over one partition; returns a small mapping of JSON types. Must be picklable and must consume all batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How large a batch is expected to be, before any action; ``None`` where nothing is known.
+
+    Attributes:
+        rows: expected rows.
+        size: expected bytes in Arrow form.
+    """
+
+    rows: int | None
+    size: int | None
+
+
+class Batch(Protocol):
+    """The rows of one epoch. Exactly one of ``arrow``, ``on_executors`` or an action on ``dataframe`` is run per attempt."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows: what ``arrow`` and ``on_executors`` deliver."""
+        ...
+
+    @property
+    def estimate(self) -> Estimate:
+        """Expected size, known before the action."""
+        ...
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """Spark's DataFrame, observed: an action on it fills ``digest``. Only for sinks that write through Spark."""
+        ...
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """Bring the rows to the driver, partition results as they arrive, in no particular order."""
+        ...
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run ``task`` over every partition and return the answers of the attempts that won, one per partition."""
+        ...
+
+    def digest(self) -> Digest:
+        """Digest of the rows, from the same action. Valid only after the action has been consumed to its end."""
+        ...
+
+
+class Prepared(Protocol):
+    """What ``prepare`` made: rows near the destination, invisible."""
+
+    @property
+    def rows(self) -> int:
+        """Rows counted in the bytes that will be committed."""
+        ...
+
+    def abandon(self) -> None:
+        """Give the preparation up: roll back, remove files. Never raises; may repeat."""
+        ...
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """A destination. See the module's text for who calls what."""
+
+    @property
+    def id(self) -> str:
+        """One logical write, unique in the pipeline; default ``<kind>:<leaf of the target>``."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """``<kind>:<target>`` without secrets, enough for ``from_address`` to find the target again."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this sink can do, as configured."""
+        ...
+
+    @property
+    def ledger_url(self) -> str | None:
+        """SQLAlchemy URL of a database that can hold the ledger, with its secrets; ``None`` if the sink is no database."""
+        ...
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a sink again for reading; secrets come from the environment."""
+        ...
+
+    def open(self, pipeline: str) -> None:
+        """Connect and check that the destination answers; creates nothing."""
+        ...
+
+    def fence(self) -> Fence | None:
+        """Return the newest installed fence, whoever owns it; ``None`` if there is none."""
+        ...
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater."""
+        ...
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence; disturbances since the receipt, or since the newest marker."""
+        ...
+
+    def prepare(self, batch: Batch, epoch: int) -> Prepared:
+        """Run the action; rows near the destination, invisible."""
+        ...
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+        """Rows and marker in one transaction. ``ledger``: record the epoch there in the same transaction (``carries_ledger`` only)."""
+        ...
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """After an unknown answer: the receipt if it landed, ``None`` if it never will."""
+        ...
+
+    def sweep(self) -> None:
+        """Remove staging of older generations."""
+        ...
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first, as far back as the destination remembers. Fences repeat a marker: each epoch once."""
+        ...
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, counted in the destination; epochs without rows may be absent. ``None``: cannot tell."""
+        ...
+
+    def close(self) -> None:
+        """Release connections. May repeat."""
+        ...
