@@ -39,9 +39,7 @@ def first_break(epochs: Sequence[Epoch]) -> int | None:
     for index, epoch in enumerate(epochs):
         if not sound(epoch):
             return index
-        if index and (
-            epoch.previous_chain != epochs[index - 1].chain or epoch.number != epochs[index - 1].number + 1
-        ):
+        if index and (epoch.previous_chain != epochs[index - 1].chain or epoch.number != epochs[index - 1].number + 1):
             return index
     return None
 

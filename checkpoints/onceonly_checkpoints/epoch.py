@@ -7,7 +7,7 @@ canonical one-line spelling (sorted keys, no blanks) that is hashed and compared
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -51,13 +51,13 @@ class SourceOffsets:
         return cls(tuple((source, _canonical_offset(text)) for source, text in offsets.items()))
 
     @classmethod
-    def from_json(cls, value: Mapping[str, str | None]) -> Self:
+    def from_json(cls, value: Iterable[tuple[str, str | None]]) -> Self:
         """Inverse of :meth:`to_json`."""
-        return cls.of(value)
+        return cls.of(dict(value))
 
-    def to_json(self) -> dict[str, str | None]:
-        """``{source id: offset text or null}``."""
-        return dict(self.entries)
+    def to_json(self) -> list[list[str | None]]:
+        """``[[source id, offset text or null], ...]``: a list, since stores and canonical text reorder an object's keys."""
+        return [list(entry) for entry in self.entries]
 
     @property
     def text(self) -> str:
@@ -88,7 +88,7 @@ class Slice:
         return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
 
     def to_json(self) -> dict[str, Any]:
-        """``{"start": {...}, "end": {...}}``."""
+        """``{"start": [...], "end": [...]}``."""
         return {"start": self.start.to_json(), "end": self.end.to_json()}
 
     @property
@@ -340,7 +340,12 @@ class Marker:
         if value.get("format") != FORMAT:
             raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
         try:
-            return cls(value["pipeline"], value["sink"], Fence.from_json(value["fence"]), Epoch.from_json(value["epoch"]))
+            return cls(
+                value["pipeline"],
+                value["sink"],
+                Fence.from_json(value["fence"]),
+                Epoch.from_json(value["epoch"]),
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableMarker(f"damaged marker: {error!r}") from error
 

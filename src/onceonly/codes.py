@@ -105,13 +105,13 @@ _CONFIGURATION = {
 
 _IDENTITY = {
     "E201": Entry(
-        "{sink} already holds rows, and none of them were written by pipeline \"{pipeline}\".",
+        '{sink} already holds rows, and none of them were written by pipeline "{pipeline}".',
         "It cannot be known whether they already contain what the stream is about to write. Nothing was written.",
         "the first run on a table that something else has filled, or another name= than last time (known here: {known})",
         'empty the table, or say where it stands: exactly_once(..., adopt="here") keeps the rows and starts after them',
     ),
     "E202": Entry(
-        "{sink} is not listed by epoch {epoch} of pipeline \"{pipeline}\" and it holds rows.",
+        '{sink} is not listed by epoch {epoch} of pipeline "{pipeline}" and it holds rows.',
         "A sink joins a running pipeline at the next epoch; rows already there may be the same ones. Nothing was written.",
         "a new sink was added to exactly_once()",
         'empty it, or exactly_once(..., adopt="here")',
@@ -165,7 +165,7 @@ _IDENTITY = {
         "The ledger's epoch {epoch} and {sink} disagree about what that epoch was.",
         "Two histories exist under one name. Nothing was written.",
         "two pipelines share the name, or the ledger belongs to another environment",
-        'give one of them its own name=, or point ledger= at the right ledger; the sink is the truth: onceonly ledger rebuild --query {pipeline}',
+        "give one of them its own name=, or point ledger= at the right ledger; the sink is the truth: onceonly ledger rebuild --query {pipeline}",
     ),
     "E211": Entry(
         'Query "{pipeline}" starts anew (query id {offered}, before {recorded}) and its source does not say where.',
@@ -183,19 +183,19 @@ _IDENTITY = {
         "restore the sources; or, the new ones going on where the old ones ended: onceonly queries adopt {pipeline} --continue",
     ),
     "E213": Entry(
-        "{sink} belongs to pipeline \"{pipeline}\" since epoch {first} but was not given to exactly_once().",
+        '{sink} belongs to pipeline "{pipeline}" since epoch {first} but was not given to exactly_once().',
         "It would fall behind the others for good. Nothing was written.",
         "a sink was removed from the call, or its id= changed",
         "give it back",
     ),
     "E214": Entry(
-        "Epoch {epoch} of pipeline \"{pipeline}\" needs input that is gone: {missing}.",
+        'Epoch {epoch} of pipeline "{pipeline}" needs input that is gone: {missing}.',
         "Spark would read zero rows in its place and carry on. Nothing was written.",
         "the files of a batch that was planned but not yet written were deleted or moved",
         "put the files back and restart the query; or give them up by name: onceonly queries adopt {pipeline} --accept-loss",
     ),
     "E215": Entry(
-        "Batch {batch} of query \"{pipeline}\" was run again and gave other rows ({now}) than epoch {epoch} holds ({was}).",
+        'Batch {batch} of query "{pipeline}" was run again and gave other rows ({now}) than epoch {epoch} holds ({was}).',
         "Spark's state no longer agrees with the sink. The rows in the sink were not touched.",
         "the query's code or its static tables changed between the crash and the restart",
         "put the old code back for one run; see onceonly epochs show {epoch} --query {pipeline}",
@@ -205,6 +205,24 @@ _IDENTITY = {
         "The sink's history was cleaned away and the ledger does not hold it. Nothing was written.",
         "log retention passed while the pipeline was stopped, and the ledger was lost",
         "restore the ledger from a backup",
+    ),
+    "E217": Entry(
+        'Query "{pipeline}" goes on from {start}, but {sink} holds nothing of it.',
+        "Everything the query has read before would be missing from the sink. Nothing was written.",
+        "the sink is new to a query that is already running, or the table and the ledger were both lost",
+        'to start filling it from here on purpose: exactly_once(..., adopt="here"); to fill it from the beginning: give the query a new checkpoint',
+    ),
+    "E218": Entry(
+        'adopt= says that the sink of "{pipeline}" stands at {stated}, but the query offers to go on from {start}.',
+        "The rows between would be lost or doubled. Nothing was written.",
+        "the offsets were copied from another epoch or another source",
+        'start the source at the offsets in adopt=, or use adopt="here" to go on from {start}',
+    ),
+    "E219": Entry(
+        '{sinks} stand one epoch behind the other sinks of pipeline "{pipeline}" (epoch {epoch}), and its staged bytes are gone.',
+        "They cannot be brought to it. Nothing was written.",
+        "the staging directory was removed",
+        "restore the staging directory, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
     ),
 }
 
@@ -339,7 +357,7 @@ _CHECKPOINT = {
         "give the directory that was set as checkpointLocation; if it is gone: onceonly checkpoint rebuild {path} --query NAME",
     ),
     "E604": Entry(
-        "The checkpoint of \"{pipeline}\" cannot be rebuilt: {reason}.",
+        'The checkpoint of "{pipeline}" cannot be rebuilt: {reason}.',
         "Nothing was changed.",
         "{cause}",
         "{next}",

@@ -52,7 +52,12 @@ class OnceOnlyError(Exception):
 
 
 def _message(code: str, entry: Entry, details: dict[str, object]) -> str:
-    lines = [f"[ONCE-{code}] {entry.what}", entry.matter, f"Likely cause: {entry.cause}", f"Next: {entry.remedy}"]
+    lines = [
+        f"[ONCE-{code}] {entry.what}",
+        entry.matter,
+        f"Likely cause: {entry.cause}",
+        f"Next: {entry.remedy}",
+    ]
     return mask("\n  ".join(line.format(**details).replace("\n", "\n  ") for line in lines))
 
 

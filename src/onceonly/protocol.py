@@ -47,8 +47,9 @@ from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from onceonly_checkpoints.ledger import Ledger
     from pyspark.sql import DataFrame
+
+    from onceonly_checkpoints.ledger import Ledger
 
 
 class Superseded(Exception):

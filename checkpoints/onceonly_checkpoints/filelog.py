@@ -1,0 +1,114 @@
+"""The log in which Spark's file source notes which files belong to which of its log offsets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from onceonly_checkpoints.epoch import InputFile
+from onceonly_checkpoints.logtext import UnreadableCheckpoint, json_object, lines_of, read_text, version_of
+from onceonly_checkpoints.storage import Storage
+
+SOURCE_VERSIONS = (1,)
+COMPACT = ".compact"
+"""Suffix of a file that repeats everything before it."""
+
+
+def compact_id(name: str) -> int | None:
+    """Log offset of a ``.compact`` file's name; ``None`` for other names."""
+    number = name.removesuffix(COMPACT)
+    return int(number) if name.endswith(COMPACT) and number.isdecimal() else None
+
+
+def parse_files(text: str, source: str, path: str) -> Iterator[InputFile]:
+    """Files of a log file, in its order.
+
+    Raises:
+        UnreadableCheckpoint: unknown version, or torn.
+    """
+    lines = lines_of(text)
+    version_of(lines[0], path, SOURCE_VERSIONS)
+    return (_file(line, source, path) for line in lines[1:] if line)
+
+
+def _file(line: str, source: str, path: str) -> InputFile:
+    value = json_object(line, path)
+    try:
+        return InputFile(str(value["path"]), int(value["timestamp"]), int(value["batchId"]), source)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableCheckpoint(path, "a line is not a file's", "torn") from error
+
+
+def render_files(files: Iterable[InputFile]) -> str:
+    """Text of a log file that holds ``files``."""
+    lines = [
+        json.dumps(
+            {"path": file.path, "timestamp": file.modified_ms, "batchId": file.log_offset},
+            separators=(",", ":"),
+            ensure_ascii=False,
+        )
+        for file in files
+    ]
+    return "\n".join(["v1", *lines])
+
+
+def input_files(storage: Storage, source: int | str, after: int | None, upto: int) -> tuple[InputFile, ...]:
+    """Files that a file source took in at log offsets ``after < offset <= upto``; ``after=None`` means from the first.
+
+    Reads one small file per log offset; a ``.compact`` file only where Spark has merged that offset into it, and
+    of that only the end. The directory is listed only when a log offset is in no file of its own.
+
+    Args:
+        storage: the checkpoint.
+        source: the source's id in the offset log, which is also its directory's name.
+        after: log offset of the slice's start.
+        upto: log offset of the slice's end.
+
+    Raises:
+        UnreadableCheckpoint: a log offset is in no file, or a file is empty, torn or of an unknown version.
+    """
+    found: list[InputFile] = []
+    number = 0 if after is None else after + 1
+    while number <= upto:
+        path, last = _holder(storage, f"sources/{source}", number)
+        text = read_text(storage, path)
+        if path.endswith(COMPACT):
+            found += _tail(text, str(source), path, number, min(last, upto))
+        else:
+            found += parse_files(text, str(source), path)
+        number = last + 1
+    return tuple(found)
+
+
+def _holder(storage: Storage, directory: str, number: int) -> tuple[str, int]:
+    """The smallest file that holds a log offset, and the last log offset it holds."""
+    for name in (str(number), f"{number}{COMPACT}"):
+        if storage.exists(f"{directory}/{name}"):
+            return f"{directory}/{name}", number
+    merged = [found for name in storage.names(directory) if (found := compact_id(name)) is not None]
+    last = min((found for found in merged if found > number), default=None)
+    if last is None:
+        raise UnreadableCheckpoint(f"{directory}/{number}", "the file is missing", "missing")
+    return f"{directory}/{last}{COMPACT}", last
+
+
+def _tail(text: str, source: str, path: str, first: int, last: int) -> list[InputFile]:
+    """Files of ``first..last`` from a compacted log, read from its end: it ascends and may be very long."""
+    version_of(text.partition("\n")[0], path, SOURCE_VERSIONS)
+    found: list[InputFile] = []
+    for line in _backwards(text):
+        file = _file(line, source, path)
+        if file.log_offset < first:
+            break
+        if file.log_offset <= last:
+            found.append(file)
+    return found[::-1]
+
+
+def _backwards(text: str) -> Iterator[str]:
+    """Lines from the last to the second."""
+    end = len(text)
+    while (begin := text.rfind("\n", 0, end)) >= 0:
+        if line := text[begin + 1 : end].rstrip("\r"):
+            yield line
+        end = begin

@@ -1,0 +1,255 @@
+"""List, read and atomically create small files under one root: local directories and any fsspec file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+_ALIASES = {"s3a": "s3", "s3n": "s3", "wasb": "abfs", "wasbs": "abfs"}
+"""Hadoop's names of schemes that fsspec spells otherwise."""
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+class UnreachableStorage(Exception):
+    """A storage cannot be opened at all: unknown scheme, or its driver is not installed."""
+
+
+class Storage(Protocol):
+    """Small files below a root. Paths are relative, with ``/``; the root itself is ``""``.
+
+    Hadoop writes a checksum companion ``.name.crc`` beside each local file. A file that was changed under its
+    companion can no longer be read by Spark, so whoever creates or deletes a file drops the companion too.
+    """
+
+    @property
+    def url(self) -> str:
+        """The root, without secrets."""
+        ...
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """Names in a directory, sorted, without hidden ones; empty where there is no such directory."""
+        ...
+
+    def read(self, path: str) -> bytes:
+        """Content of a file.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        ...
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file with its directories: whole or not at all, and never over another.
+
+        Raises:
+            FileExistsError: there is one; it was not touched.
+        """
+        ...
+
+    def delete(self, path: str) -> None:
+        """Delete a file; does nothing where there is none."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        ...
+
+
+def companion(path: str) -> str:
+    """Path of Hadoop's checksum file for ``path``."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/.{name}.crc" if directory else f".{name}.crc"
+
+
+def _visible(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(name for name in names if not name.startswith(".")))
+
+
+def open_storage(url: str) -> Storage:
+    """Storage for a checkpoint root as Spark spells it: a path, ``file:/path``, ``s3a://bucket/path`` ...
+
+    Raises:
+        UnreachableStorage: the scheme is unknown, or its fsspec driver is not installed.
+    """
+    scheme = urlsplit(url).scheme if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url) else ""
+    return LocalStorage(url) if scheme in ("", "file") else FsspecStorage(url)
+
+
+def local_path(url: str) -> Path:
+    """Path of a ``file:`` URI (percent-encoded, as Hadoop writes it) or of a plain path (taken as it is)."""
+    if not url.startswith("file:"):
+        return Path(url)
+    return Path(unquote(urlsplit(url).path))
+
+
+class LocalStorage:
+    """A directory of this machine. A created file and its directory entry are on the disk when ``create`` returns.
+
+    Args:
+        root: path or ``file:`` URI; need not exist.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self._root = local_path(os.fspath(root)).absolute()
+
+    @property
+    def url(self) -> str:
+        """The root's absolute path."""
+        return str(self._root)
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """Names in a directory, sorted, without hidden ones."""
+        try:
+            return _visible(entry.name for entry in (self._root / directory).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return (self._root / path).read_bytes()
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file atomically: a flushed temporary file is linked to its name, then the directory is flushed."""
+        target = self._root / path
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        _make_directories(target.parent)
+        (self._root / companion(path)).unlink(missing_ok=True)
+        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        try:
+            _write_flushed(temporary, data)
+            _publish(temporary, target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _flush_directory(target.parent)
+
+    def delete(self, path: str) -> None:
+        """Delete a file and its companion."""
+        (self._root / path).unlink(missing_ok=True)
+        (self._root / companion(path)).unlink(missing_ok=True)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return (self._root / path).exists()
+
+
+def _write_flushed(path: Path, data: bytes) -> None:
+    with path.open("xb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _publish(temporary: Path, target: Path) -> None:
+    """Give the file its name if nobody has it."""
+    try:
+        target.hardlink_to(temporary)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Without hard links an exclusive empty file claims the name: a crash here leaves it empty, never half.
+        target.open("xb").close()
+        temporary.replace(target)
+
+
+def _make_directories(directory: Path) -> None:
+    """Create a directory with its parents, each flushed into the one above it."""
+    if directory.is_dir():
+        return
+    _make_directories(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _flush_directory(directory.parent)
+
+
+def _flush_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class FsspecStorage:
+    """A root on any fsspec file system.
+
+    How exclusive ``create`` is depends on the store: conditional where its driver offers that, else a check before
+    the write. Fencing must not rest on it.
+
+    Args:
+        url: ``scheme://...``; Hadoop's scheme names are understood.
+
+    Raises:
+        UnreachableStorage: the scheme is unknown, or its driver is not installed.
+    """
+
+    def __init__(self, url: str) -> None:
+        import fsspec
+
+        scheme, separator, rest = url.partition("://")
+        spelled = f"{_ALIASES.get(scheme, scheme)}{separator}{rest}"
+        try:
+            file_system, root = fsspec.core.url_to_fs(spelled)
+        except (ImportError, ValueError) as error:
+            raise UnreachableStorage(f"{scheme}:// cannot be read here: {error}") from error
+        self._fs: Any = file_system
+        self._root = str(root).rstrip("/")
+        self._url = _without_secrets(url)
+
+    @property
+    def url(self) -> str:
+        """The root as it was given, without credentials."""
+        return self._url
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """Names in a directory, sorted, without hidden ones."""
+        # Object stores cache listings; a cached one hides what the running query has just written.
+        self._fs.invalidate_cache()
+        try:
+            found = self._fs.ls(self._at(directory), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return ()
+        return _visible(str(path).rstrip("/").rpartition("/")[2] for path in found)
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        return bytes(self._fs.cat_file(self._at(path)))
+
+    def create(self, path: str, data: bytes) -> None:
+        """Create a file where there is none."""
+        target = self._at(path)
+        if self._fs.exists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        self._fs.makedirs(target.rpartition("/")[0], exist_ok=True)
+        self._drop(companion(path))
+        self._fs.pipe_file(target, data, mode="create")
+
+    def delete(self, path: str) -> None:
+        """Delete a file and its companion."""
+        self._drop(path)
+        self._drop(companion(path))
+
+    def _drop(self, path: str) -> None:
+        try:
+            self._fs.rm_file(self._at(path))
+        except FileNotFoundError:
+            return
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        self._fs.invalidate_cache()
+        return bool(self._fs.exists(self._at(path)))
+
+
+def _without_secrets(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

@@ -1,0 +1,34 @@
+"""The suite every sink must pass, ours and yours.
+
+Give it a :class:`SinkHarness`, which makes a fresh target and looks at it from outside, and call :func:`check`; or, under
+pytest, subclass :class:`SinkConformance` with a ``harness`` fixture. Each claim is one sentence about what a destination holds
+after drivers came, went, hung, raced and lost answers. The sink must pass the fault points ``install.sent`` and ``commit.sent``
+of :mod:`onceonly.faults` where its answer has not yet been processed: that is how answers are lost here.
+
+Idea: the shared fencing test of Estuary's materialization connectors.
+"""
+
+from onceonly_sinks.conformance.harness import (
+    BrokenOff,
+    BrokenOffBatch,
+    Claim,
+    ConformanceFailure,
+    SinkHarness,
+)
+from onceonly_sinks.conformance.story import COLUMNS, PIPELINE
+from onceonly_sinks.conformance.suite import CLAIMS, Report, Result, SinkConformance, check
+
+__all__ = [
+    "CLAIMS",
+    "COLUMNS",
+    "PIPELINE",
+    "BrokenOff",
+    "BrokenOffBatch",
+    "Claim",
+    "ConformanceFailure",
+    "Report",
+    "Result",
+    "SinkConformance",
+    "SinkHarness",
+    "check",
+]

@@ -1,0 +1,316 @@
+"""A sink that lives in this process: reference model of the contract, and for notebooks. Survives nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from onceonly import faults
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.protocol import Batch, Capabilities, OutcomeUnknown, Position, Prepared, Superseded
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly_sinks.memory_store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly_checkpoints.ledger import Ledger
+
+__all__ = ["MemoryPrepared", "MemorySink", "MemoryStore"]
+
+_READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
+
+
+class MemoryPrepared:
+    """Rows held beside the store, where nobody sees them."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table: pa.Table | None = table
+        self._rows: int = table.num_rows
+
+    @property
+    def rows(self) -> int:
+        """Rows that will be committed."""
+        return self._rows
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows.
+
+        Raises:
+            RuntimeError: they were abandoned.
+        """
+        if self._table is None:
+            raise RuntimeError("an abandoned preparation cannot be committed")
+        return self._table
+
+    def abandon(self) -> None:
+        """Let the rows go."""
+        self._table = None
+
+
+class MemorySink:
+    """A handle on a store; appends, or upserts with ``key=``.
+
+    Args:
+        id: the sink's id; default ``memory:<name of the store>``.
+        store: the destination; default one of its own. Another driver is another sink on the same store.
+        key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
+        sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+    """
+
+    def __init__(
+        self,
+        id: str | None = None,
+        store: MemoryStore | None = None,
+        *,
+        key: Sequence[str] = (),
+        sequence: str | None = None,
+    ) -> None:
+        self.store = store or MemoryStore()
+        self._id = id or f"memory:{self.store.name}"
+        self._merge = Merge(tuple(key), sequence)
+        self._pipeline = ""
+        self._fence: Fence | None = None
+
+    @property
+    def id(self) -> str:
+        """One logical write, unique in the pipeline."""
+        return self._id
+
+    @property
+    def address(self) -> str:
+        """Names the store among those of this process, and the sink's id."""
+        return f"memory:{self.store.address}#{self._id}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but a ledger; an upsert cannot recount."""
+        append = not self._merge.key
+        return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS)
+
+    @property
+    def ledger_url(self) -> str | None:
+        """None: the store is no database."""
+        return None
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a store of this process again, for reading.
+
+        Raises:
+            DestinationError: E508, the store is gone.
+        """
+        where, _, id_ = address.removeprefix("memory:").partition("#")
+        store = MemoryStore.at(where)
+        if store is None:
+            cause = "its process has ended, or nothing holds the store any more"
+            raise refuse(
+                "E508",
+                sink=address,
+                reason="no such store in this process",
+                cause=cause,
+                next="read it where it lives",
+            )
+        return cls(id_ or None, store)
+
+    def open(self, pipeline: str) -> None:
+        """Remember whose markers are meant; a store in memory always answers."""
+        self._pipeline = pipeline
+
+    def fence(self) -> Fence | None:
+        """The newest installed fence."""
+        newest = self.store.newest(self._writer)
+        return newest.fence if newest else None
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or is ours already.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+        """
+        with self.store.lock:
+            newest = self.store.newest(self._writer)
+            if newest is None or newest.fence.generation < fence.generation:
+                self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
+            elif newest.fence != fence:
+                raise Superseded(self._id, newest.fence)
+        self._answer(Point.INSTALL_SENT)
+        self._fence = fence
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand.
+        """
+        with self.store.lock:
+            newest = self._standing(self._fence)
+            marker = _marker(newest)
+            return Position(
+                fence=newest.fence,
+                marker=marker,
+                epoch=marker.epoch.number if marker else 0,
+                identity=self.store.identity,
+                has_rows=self.store.has_rows,
+                disturbances=self.store.mishaps(after=self._known(since)),
+            )
+
+    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+        """Bring the rows into this process.
+
+        Raises:
+            DestinationError: E504 or E505, a key is null or not unique; E506, other columns than the store.
+        """
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
+        self._same_columns(table.schema)
+        if self._merge.key:
+            table = one_per_key(self._id, table, self._merge)
+        faults.fire(Point.PREPARE_SENT)
+        return MemoryPrepared(table)
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+        """Add one entry that holds rows and marker, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            IdentityError: E209, the previous epoch is not the newest.
+            DestinationError: E508, our fence does not stand.
+            OutcomeUnknown: the answer was lost.
+        """
+        rows = _rows(prepared)
+        with self.store.lock:
+            self._follows(_marker(self._standing(marker.fence)), marker.epoch)
+            number = marker.epoch.number
+            count = 0 if rows is None else rows.num_rows
+            entry = self.store.add(
+                Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge)
+            )
+        self._answer(Point.COMMIT_SENT)
+        return self._receipt(entry, marker)
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """The receipt of a marker that stands under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand.
+        """
+        with self.store.lock:
+            newest = self._standing(marker.fence)
+            landed = newest.epoch == marker.epoch.number and newest.marker == marker.text
+        return self._receipt(newest, marker) if landed else None
+
+    def sweep(self) -> None:
+        """Do nothing: what a driver prepared in its memory ended with it."""
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first, as far back as the store remembers."""
+        for entry in self.store.epochs(self._writer):
+            marker = _marker(entry)
+            if marker and entry.epoch > after:
+                yield marker, self._receipt(entry, marker)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows that lie in the store, per epoch; ``None`` for an upsert."""
+        if self._merge.key:
+            return None
+        return {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
+
+    def close(self) -> None:
+        """Let go of the fence; the rows stay readable."""
+        self._fence = None
+
+    def table(self, epoch: int | None = None) -> pa.Table:
+        """The store's rows as an Arrow table; with ``epoch``, the rows that this epoch of ours brought.
+
+        Raises:
+            LookupError: no such epoch.
+        """
+        if epoch is None:
+            return self.store.table()
+        for entry in self.store.epochs(self._writer):
+            if entry.epoch == epoch:
+                return replay([entry])
+        raise LookupError(f"{self._id} holds no epoch {epoch}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The store's rows, one dict each."""
+        return self.table().to_pylist()
+
+    @property
+    def _writer(self) -> Writer:
+        return self._pipeline, self._id
+
+    def _answer(self, point: Point) -> None:
+        try:
+            faults.fire(point)
+        except Exception as error:
+            raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
+
+    def _standing(self, fence: Fence | None) -> Entry:
+        """The newest entry, if it stands under ``fence``."""
+        newest = self.store.newest(self._writer)
+        if newest is not None and newest.fence == fence:
+            return newest
+        if newest is not None and fence is not None and newest.fence.generation >= fence.generation:
+            raise Superseded(self._id, newest.fence)
+        cause = "the store was restored or created anew since, or the fence was never installed"
+        raise refuse(
+            "E508", sink=self._id, reason="our fence does not stand", cause=cause, next="restart the query"
+        )
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        """Refuse an epoch that does not continue what the store holds; a sink may join at its first epoch."""
+        if newest is None:
+            follows = epoch.number == dict(epoch.sinks).get(self._id, 1)
+        else:
+            follows = (epoch.number - 1, epoch.previous_chain) == (newest.epoch.number, newest.epoch.chain)
+        if not follows:
+            found = f"epoch {newest.epoch.number}" if newest else "no epoch"
+            event = f"it holds {found} where the one before epoch {epoch.number} was expected"
+            raise refuse("E209", sink=self._id, epoch=epoch.number - 1, event=event, pipeline=self._pipeline)
+
+    def _known(self, since: Receipt | None) -> int:
+        """Serial of the last entry whose surroundings are known."""
+        serial = since.at("entry") if since else None
+        if isinstance(serial, int):
+            return serial
+        return max((entry.serial for entry in self.store.epochs(self._writer)), default=0)
+
+    def _same_columns(self, schema: pa.Schema) -> None:
+        standing = self.store.schema
+        if standing is not None and not standing.equals(schema):
+            difference = f"the store has {_columns(standing)}, the batch {_columns(schema)}"
+            raise refuse("E506", sink=self._id, difference=difference, next="write to a new store")
+
+    def _receipt(self, entry: Entry, marker: Marker) -> Receipt:
+        epoch = marker.epoch
+        place = (("entry", entry.serial),)
+        return Receipt(self._id, epoch.number, epoch.chain, self.store.identity, place, entry.count)
+
+
+def _marker(entry: Entry) -> Marker | None:
+    return Marker.from_json(json.loads(entry.marker)) if entry.marker else None
+
+
+def _rows(prepared: Prepared | None) -> pa.Table | None:
+    if prepared is None:
+        return None
+    if not isinstance(prepared, MemoryPrepared):
+        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
+    return prepared.table
+
+
+def _count(entry: Entry) -> int:
+    return 0 if entry.rows is None else entry.rows.num_rows
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

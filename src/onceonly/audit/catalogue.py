@@ -1,0 +1,306 @@
+"""The catalogue of audit codes: what a finding means, how bad it is, what to do. Codes are stable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How much a finding matters."""
+
+    ERROR = "error"
+    WARN = "warn"
+    INFO = "info"
+
+
+class Verdict(StrEnum):
+    """The answer of an audit, from worst to best."""
+
+    GAPS = "GAPS"
+    DUPLICATES = "DUPLICATES"
+    IN_DOUBT = "IN DOUBT"
+    CANNOT_TELL = "CANNOT TELL"
+    EXACTLY_ONCE = "EXACTLY ONCE"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The texts of one code.
+
+    Attributes:
+        title: what was found, without details.
+        severity: ``info`` findings never change the exit code.
+        verdict: what the finding makes of the verdict; ``None`` leaves it alone.
+        meaning: what it means for the rows.
+        remedy: the next step; ``{pipeline}``, ``{sink}``, ``{address}``, ``{epoch}`` are details.
+    """
+
+    title: str
+    severity: Severity
+    verdict: Verdict | None
+    meaning: str
+    remedy: str
+
+
+_READING = {
+    "A101": Rule(
+        "A sink cannot be read.",
+        Severity.ERROR,
+        Verdict.CANNOT_TELL,
+        "Nothing can be said about its rows.",
+        "bring it back, check it with: onceonly doctor --sink '{address}'; then audit again",
+    ),
+    "A102": Rule(
+        "No sink holds a marker of this pipeline.",
+        Severity.ERROR,
+        Verdict.CANNOT_TELL,
+        "There is nothing to audit: the name or the addresses are wrong, or nothing was ever written.",
+        "see the names known here: onceonly queries list; name the sinks with --sink KIND:TARGET",
+    ),
+    "A103": Rule(
+        "The sink no longer remembers its first epochs; the ledger does.",
+        Severity.INFO,
+        None,
+        "Its records hash into the oldest marker, so slices and digests are proven; rows where counted.",
+        "nothing to do; a longer log retention keeps more of the history in the sink",
+    ),
+    "A104": Rule(
+        "The sink no longer remembers its first epochs, and nothing else proves them.",
+        Severity.WARN,
+        Verdict.CANNOT_TELL,
+        "What those epochs held cannot be checked any more. Later epochs are checked.",
+        "restore the ledger from a backup, if there is one, and audit again",
+    ),
+    "A105": Rule(
+        "The pipeline has not written an epoch yet.",
+        Severity.INFO,
+        Verdict.CANNOT_TELL,
+        "There is nothing to compare.",
+        "audit again after the first batch",
+    ),
+    "A106": Rule(
+        "The ledger cannot be read.",
+        Severity.WARN,
+        None,
+        "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
+        "make it readable, or fill a new one: onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+    ),
+    "A107": Rule(
+        "A sink of the pipeline was not audited.",
+        Severity.WARN,
+        Verdict.CANNOT_TELL,
+        "Its newest marker elsewhere lists it; nothing can be said about its rows.",
+        "name it too: --sink KIND:TARGET",
+    ),
+}
+
+_HISTORY = {
+    "A110": Rule(
+        "A marker is not the hash of what it says.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "The marker was changed after it was written, or by something else.",
+        "find out who wrote to the marker tables or the table's log of {sink}; restore them from a backup",
+    ),
+    "A111": Rule(
+        "The marker of an epoch is missing between two others.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "Epochs are dense: the sink has lost what it knew about one.",
+        "restore the markers of {sink} from a backup; see what the ledger knows: onceonly epochs show "
+        "{epoch} --query {pipeline}",
+    ),
+    "A112": Rule(
+        "An epoch does not follow from the one before it.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Two histories are mixed in one sink.",
+        "two pipelines share the name, or markers were copied: give one its own name=; see onceonly epochs "
+        "show {epoch} --query {pipeline}",
+    ),
+    "A113": Rule(
+        "An epoch starts after the end of the one before it.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "What lies between was never written.",
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}; write it with a one-off job, "
+        "or take it as lost",
+    ),
+    "A114": Rule(
+        "An epoch starts before the end of the one before it.",
+        Severity.ERROR,
+        Verdict.DUPLICATES,
+        "What lies between was written twice.",
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of the "
+        "two epochs",
+    ),
+    "A115": Rule(
+        "An epoch does not start where the one before it ended, and the offsets cannot be ordered.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Rows are missing or doubled between the two.",
+        "compare both with: onceonly epochs show {epoch} --query {pipeline}",
+    ),
+    "A116": Rule(
+        "An operator moved the pipeline's position.",
+        Severity.INFO,
+        None,
+        "The range was given up, or written again, on purpose. The guarantee holds before and after it.",
+        "nothing to do",
+    ),
+    "A117": Rule(
+        "One epoch was committed more than once in a sink.",
+        Severity.ERROR,
+        Verdict.DUPLICATES,
+        "Its rows stand there more than once.",
+        "find both commits: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of them",
+    ),
+    "A118": Rule(
+        "An epoch was written by an older driver after a newer one had taken over.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "The fence did not hold, or markers were edited.",
+        "compare the rows of {sink} from epoch {epoch} on with the source",
+    ),
+}
+
+_ROWS = {
+    "A120": Rule(
+        "Rows cannot be recounted in the sink: CANNOT TELL for rows.",
+        Severity.INFO,
+        Verdict.CANNOT_TELL,
+        "Markers, chain and slices are checked; whether the rows of each epoch still stand is not.",
+        "nothing to do: an upsert replaces rows of older epochs, and a table without an epoch column has no "
+        "count per epoch",
+    ),
+    "A121": Rule(
+        "Rows of an epoch are missing.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "The marker vouches for more rows than the sink holds.",
+        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}; restore {sink} from a "
+        "backup or write the range again with a one-off job",
+    ),
+    "A122": Rule(
+        "An epoch has more rows than were committed.",
+        Severity.ERROR,
+        Verdict.DUPLICATES,
+        "The sink holds more rows than the marker vouches for.",
+        "look at the rows of epoch {epoch} in {sink}; delete those that were not written by this pipeline",
+    ),
+    "A123": Rule(
+        "Rows carry the number of an epoch that no marker names.",
+        Severity.ERROR,
+        Verdict.DUPLICATES,
+        "No committed epoch accounts for them.",
+        "look at the rows of epoch {epoch} in {sink}; delete them if the source still delivers them, or "
+        "restore the marker",
+    ),
+    "A124": Rule(
+        "The sink's receipt and the epoch's digest disagree about the number of rows.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "What was computed is not what the sink took.",
+        "compare the rows of epoch {epoch} in {sink} with the source",
+    ),
+}
+
+_LEDGER = {
+    "A130": Rule(
+        "The ledger does not know every epoch of the sink.",
+        Severity.INFO,
+        None,
+        "Rows are not touched by this: the ledger is an index.",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+    ),
+    "A131": Rule(
+        "There is no ledger of this pipeline.",
+        Severity.INFO,
+        None,
+        "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+    ),
+    "A132": Rule(
+        "The ledger confirms epochs that the sink no longer holds.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "The sink was set back (restored, re-created, failed over): committed rows are gone.",
+        "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
+        "adopt {pipeline} --accept-loss",
+    ),
+    "A133": Rule(
+        "The ledger and the sink disagree about what an epoch was.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Two histories exist under one name, or one of them was edited.",
+        "point --ledger at the right ledger; the sink is the truth: onceonly ledger rebuild --query "
+        "{pipeline} --sink '{address}'",
+    ),
+    "A134": Rule(
+        "The sink is not the table that confirmed the epoch.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "It was dropped and created again, or another one lies behind the same name.",
+        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
+    ),
+    "A135": Rule(
+        "An epoch lies at another place in the sink than its receipt says.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "The sink's history was rewritten since.",
+        "find out what was done to {sink}; compare the rows of epoch {epoch} with the source",
+    ),
+    "A136": Rule(
+        "A record of the ledger is not the hash of what it says.",
+        Severity.WARN,
+        None,
+        "The ledger was edited or damaged; the sinks are not affected.",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+    ),
+}
+
+_PIPELINE = {
+    "A140": Rule(
+        "Two sinks of the pipeline disagree about what an epoch was.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "They do not hold the same rows.",
+        "restore the sink that is wrong from a backup; compare: onceonly epochs show {epoch} --query "
+        "{pipeline}",
+    ),
+    "A141": Rule(
+        "A sink is one epoch behind the others.",
+        Severity.WARN,
+        Verdict.IN_DOUBT,
+        "The epoch is under way, or its driver died between two sinks; the next start finishes it.",
+        "restart the query, or without Spark: onceonly txn resolve --query {pipeline}",
+    ),
+    "A142": Rule(
+        "A sink is several epochs behind the others.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "It was set back, or was left out for a while.",
+        "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
+        "adopt {pipeline} --accept-loss",
+    ),
+    "A150": Rule(
+        "An epoch was begun and has no marker yet.",
+        Severity.WARN,
+        Verdict.IN_DOUBT,
+        "A driver is writing it now, or died while it did. It is there completely or not at all; without a "
+        "fence it may still land.",
+        "if the query runs: audit again; else restart it, or settle it without Spark: onceonly txn resolve "
+        "--query {pipeline}",
+    ),
+    "A151": Rule(
+        "An epoch was begun by a driver that has been fenced since.",
+        Severity.INFO,
+        None,
+        "It can no longer land; the next batch takes its number.",
+        "nothing to do",
+    ),
+}
+
+RULES: dict[str, Rule] = {**_READING, **_HISTORY, **_ROWS, **_LEDGER, **_PIPELINE}
+"""Every audit code, in the order in which the rules look."""

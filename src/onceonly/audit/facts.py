@@ -1,0 +1,130 @@
+"""Gathers what an audit judges: each sink's reading half, and the ledger beside it. The audit's only I/O."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from onceonly.errors import OnceOnlyError, mask
+from onceonly.protocol import OutcomeUnknown, Sink
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable, Pipeline
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFacts:
+    """What one sink says of itself.
+
+    Attributes:
+        id: sink id.
+        address: where it lies, without secrets.
+        append_only: rows of an epoch are only ever added.
+        fence: the newest fence; ``None`` if there is none.
+        history: markers with receipts, oldest first.
+        rows: rows per epoch counted in the destination; ``None`` where it cannot tell.
+        counted: newest epoch committed before rows were counted; later ones may or may not be in ``rows``.
+        unreadable: why it could not be read; ``None`` if it was.
+    """
+
+    id: str
+    address: str
+    append_only: bool
+    fence: Fence | None = None
+    history: tuple[tuple[Marker, Receipt], ...] = ()
+    rows: Mapping[int, int] | None = None
+    counted: int = 0
+    unreadable: str | None = None
+
+    @property
+    def epochs(self) -> tuple[Epoch, ...]:
+        """The epochs of the markers, oldest first."""
+        return tuple(marker.epoch for marker, _ in self.history)
+
+    @property
+    def head(self) -> Epoch | None:
+        """Epoch of the newest marker."""
+        return self.history[-1][0].epoch if self.history else None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFacts:
+    """What the ledger says of the pipeline. Compared with the sinks, never believed alone.
+
+    Attributes:
+        address: where it lies, without secrets.
+        pipeline: its row in the list of pipelines.
+        records: recorded epochs, oldest first.
+        intent: newest intent for the epoch after the newest known one.
+        unreadable: why it could not be read; ``None`` if it was.
+    """
+
+    address: str
+    pipeline: Pipeline | None = None
+    records: tuple[EpochRecord, ...] = ()
+    intent: Intent | None = None
+    unreadable: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that is judged.
+
+    Attributes:
+        pipeline: the user's stable name.
+        sinks: one entry per audited sink.
+        ledger: ``None`` where no ledger was given or found.
+    """
+
+    pipeline: str
+    sinks: tuple[SinkFacts, ...]
+    ledger: LedgerFacts | None = None
+
+
+def gather(ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink]) -> Facts:
+    """Read the ledger first, then the sinks: a running driver cannot make the ledger look ahead.
+
+    Args:
+        ledger: an opened ledger, or ``None``.
+        pipeline: the user's stable name.
+        sinks: the pipeline's sinks; opened here for reading, closed by the caller.
+    """
+    recorded = None if ledger is None else _read_ledger(ledger, pipeline)
+    return Facts(pipeline, tuple(read_sink(sink, pipeline) for sink in sinks), recorded)
+
+
+def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
+    """Read markers and counted rows of one sink; a failure becomes ``unreadable``."""
+    append_only = sink.capabilities.append_only
+    try:
+        sink.open(pipeline)
+        fence = sink.fence()
+        before = tuple(sink.history())
+        counted = before[-1][0].epoch.number if before else 0
+        rows = sink.recount()
+        # What a running driver committed while rows were counted has its marker here; it is not compared.
+        since = tuple(sink.history(counted))
+    except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
+        log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
+        return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
+    return SinkFacts(sink.id, sink.address, append_only, fence, before + since, rows, counted)
+
+
+def reason_of(error: Exception) -> str:
+    """One line of words for an error, without secrets."""
+    text = error.what if isinstance(error, OnceOnlyError) else str(error)
+    return mask(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
+
+
+def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
+    try:
+        entry = next((known for known in ledger.pipelines() if known.name == pipeline), None)
+        records = tuple(ledger.epochs(pipeline))
+        following = records[-1].epoch.number + 1 if records else 1
+        intents = (ledger.intent(pipeline, number) for number in (following + 1, following))
+        intent = next((found for found in intents if found is not None), None)
+    except (LedgerUnavailable, UnreadableMarker) as error:
+        return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
+    return LedgerFacts(mask(ledger.address), entry, records, intent)

@@ -1,0 +1,97 @@
+"""Rules over the sinks of one pipeline together, and over what was begun and not finished. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceonly.audit.facts import Facts
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line
+from onceonly.sources import describe
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Intent
+
+
+def sinks_readable(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A101: sinks that did not answer."""
+    for sink in facts.sinks:
+        if sink.unreadable is not None:
+            yield found("A101", facts.pipeline, sink, None, sink.unreadable)
+
+
+def anything_written(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A102, A105: nothing to compare, known or unknown."""
+    ledger = facts.ledger
+    if any(line.held for line in lines) or len(lines) < len(facts.sinks) or (ledger and ledger.records):
+        return
+    if ledger is not None and ledger.pipeline is not None:
+        yield found("A105", facts.pipeline, None, None, f'"{facts.pipeline}" was opened and has no epoch')
+        return
+    looked = ", ".join(sink.address for sink in facts.sinks) or "no sink was named"
+    yield found("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
+
+
+def sinks_complete(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A107: a sink that the newest marker lists was not among the audited ones."""
+    newest = _newest(lines)
+    audited = {sink.id for sink in facts.sinks}
+    for sink, _ in newest.sinks if newest else ():
+        if sink not in audited:
+            yield found(
+                "A107",
+                facts.pipeline,
+                None,
+                None,
+                f"{sink} is listed by epoch {newest.number if newest else 0} and was not read",
+            )
+
+
+def sinks_agree(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A140: the first epoch at which two sinks hold different chains."""
+    seen: dict[int, tuple[str, Epoch]] = {}
+    for line in lines:
+        for epoch in line.held:
+            other, known = seen.setdefault(epoch.number, (line.sink.id, epoch))
+            if known.chain != epoch.chain:
+                evidence = f"{other} has chain {known.chain[:12]}, {line.sink.id} has {epoch.chain[:12]}"
+                yield found("A140", facts.pipeline, line.sink, epoch.number, evidence)
+                break
+
+
+def sinks_level(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A141, A142: a sink that lacks the newest epochs of the others."""
+    newest = _newest(lines)
+    for line in lines:
+        first = dict(newest.sinks).get(line.sink.id) if newest else None
+        stands = max(line.newest, (first or 1) - 1)
+        if newest is None or first is None or stands >= newest.number:
+            continue
+        code = "A141" if stands == newest.number - 1 else "A142"
+        evidence = f"{line.sink.id} stands at epoch {stands}, the newest is {newest.number}"
+        yield found(code, facts.pipeline, line.sink, stands + 1, evidence)
+
+
+def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A150, A151: an intent beyond every marker."""
+    intent = facts.ledger.intent if facts.ledger else None
+    newest = _newest(lines)
+    if intent is None or (newest is not None and intent.epoch <= newest.number):
+        return
+    if facts.ledger and any(record.epoch.number >= intent.epoch for record in facts.ledger.records):
+        return
+    code = "A151" if _fenced(intent, lines) else "A150"
+    range_ = f"{describe(intent.slice.start)} to {describe(intent.slice.end)}"
+    evidence = f"generation {intent.fence.generation} began epoch {intent.epoch}: {range_}"
+    yield found(code, facts.pipeline, None, intent.epoch, evidence)
+
+
+def _fenced(intent: Intent, lines: tuple[Line, ...]) -> bool:
+    fences = [line.sink.fence for line in lines]
+    return bool(fences) and all(
+        fence is not None and fence.generation > intent.fence.generation for fence in fences
+    )
+
+
+def _newest(lines: tuple[Line, ...]) -> Epoch | None:
+    heads = [line.held[-1] for line in lines if line.held]
+    return max(heads, key=lambda epoch: epoch.number, default=None)

@@ -1,0 +1,229 @@
+"""Rules over what one sink says of itself: its markers, its chain, its slices, its counted rows. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line, ranges
+from onceonly.sources import Order, describe, order
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch
+
+SinkRule = Callable[[str, Line], Iterator[Finding]]
+
+
+def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A103, A104: the oldest marker is younger than the sink's first epoch."""
+    if line.oldest <= line.first:
+        return
+    proven = {epoch.number for epoch in line.proven}
+    early = range(line.first, line.oldest)
+    known = tuple(number for number in early if number in proven)
+    unknown = tuple(number for number in early if number not in proven)
+    oldest = f"the oldest marker is that of epoch {line.oldest}"
+    if unknown:
+        yield found(
+            "A104", pipeline, line.sink, unknown[0], f"{oldest}; nothing proves epochs {ranges(unknown)}"
+        )
+    if known:
+        counted = sum(1 for number in known if line.sink.rows and number in line.sink.rows)
+        yield found(
+            "A103",
+            pipeline,
+            line.sink,
+            known[0],
+            f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are "
+            "still counted",
+        )
+
+
+def marker_missing(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A111: a hole between two markers."""
+    proven = {epoch.number for epoch in line.proven}
+    for number in line.lost:
+        if number > line.oldest:
+            also = "the ledger's record of it fits in" if number in proven else "no record fits in its place"
+            yield found(
+                "A111",
+                pipeline,
+                line.sink,
+                number,
+                f"epochs {number - 1} and {number + 1} or later stand, {number} does not; {also}",
+            )
+
+
+def marker_twice(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A117: one number in two markers of one sink."""
+    seen: dict[int, str] = {}
+    for marker, receipt in line.sink.history:
+        where = ", ".join(f"{name} {value}" for name, value in receipt.position) or "no position"
+        number = marker.epoch.number
+        if number in seen:
+            yield found(
+                "A117", pipeline, line.sink, number, f"epoch {number} at {seen[number]} and again at {where}"
+            )
+        seen.setdefault(number, where)
+
+
+def marker_unsound(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A110: the chain of a marker is not the hash of its content."""
+    for epoch in line.held:
+        if not chain.sound(epoch):
+            yield found(
+                "A110",
+                pipeline,
+                line.sink,
+                epoch.number,
+                f"chain {epoch.chain[:12]} does not match the slice, digest and schema beside it",
+            )
+
+
+def chain_broken(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A112: an epoch names another predecessor than the one that stands there."""
+    if line.held and line.held[0].number == 1 and line.held[0].previous_chain != chain.GENESIS:
+        yield found(
+            "A112",
+            pipeline,
+            line.sink,
+            1,
+            f"epoch 1 names a predecessor, chain {line.held[0].previous_chain[:12]}",
+        )
+    for before, after in _neighbours(line):
+        if after.previous_chain != before.chain:
+            yield found(
+                "A112",
+                pipeline,
+                line.sink,
+                after.number,
+                f"epoch {after.number} follows chain {after.previous_chain[:12]}, but epoch {before.number} "
+                f"has {before.chain[:12]}",
+            )
+
+
+def slices_contiguous(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A113, A114, A115: an epoch starts elsewhere than the one before it ended."""
+    codes = {Order.AFTER: "A113", Order.BEFORE: "A114", Order.UNCLEAR: "A115"}
+    for before, after in _neighbours(line):
+        way = order(after.slice.start, before.slice.end)
+        if way in codes:
+            yield found(
+                codes[way],
+                pipeline,
+                line.sink,
+                after.number,
+                f"epoch {before.number} ends at {describe(before.slice.end)}, epoch {after.number} starts "
+                f"at {describe(after.slice.start)}",
+            )
+
+
+def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A116: positions that an operator moved."""
+    for epoch in line.epochs:
+        if epoch.adoption is not None:
+            moved = f"from {describe(epoch.slice.start)} to {describe(epoch.slice.end)}"
+            yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption}: {moved}")
+
+
+def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A118: generations never fall along the history, and one generation has one owner."""
+    for (before, _), (after, _) in pairwise(line.sink.history):
+        old, new = before.fence, after.fence
+        if new.generation < old.generation or (new.generation == old.generation and new.owner != old.owner):
+            evidence = (
+                f"epoch {before.epoch.number} by generation {old.generation} ({old.owner[:8]}), "
+                f"then epoch {after.epoch.number} by generation {new.generation} ({new.owner[:8]})"
+            )
+            yield found("A118", pipeline, line.sink, after.epoch.number, evidence)
+
+
+def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A120: the sink cannot tell rows per epoch."""
+    if line.held and line.sink.rows is None:
+        why = "it keeps no count per epoch" if line.sink.append_only else "it replaces rows by key"
+        yield found("A120", pipeline, line.sink, None, f"{line.sink.id}: CANNOT TELL for rows, {why}")
+
+
+def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A121, A122: counted rows against the digest of each epoch."""
+    rows = line.sink.rows
+    if rows is None:
+        return
+    for epoch in line.epochs:
+        aged = epoch.number < line.oldest and epoch.number not in rows
+        if aged or epoch.number > line.sink.counted:
+            continue
+        counted, wanted = rows.get(epoch.number, 0), epoch.digest.rows
+        if counted != wanted:
+            way = f"{wanted - counted} missing" if counted < wanted else f"{counted - wanted} too many"
+            yield found(
+                "A121" if counted < wanted else "A122",
+                pipeline,
+                line.sink,
+                epoch.number,
+                f"{wanted} rows were committed, {counted} are there: {way}",
+            )
+
+
+def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A123: rows of epochs that neither a marker nor a proven record names."""
+    named = {epoch.number for epoch in line.epochs}
+    forgotten = range(line.first, line.oldest)
+    for number, count in sorted((line.sink.rows or {}).items()):
+        if count and number not in named and number not in forgotten:
+            yield found(
+                "A123",
+                pipeline,
+                line.sink,
+                number,
+                f"{count} rows carry epoch {number}; the newest marker is that of epoch {line.newest}",
+            )
+
+
+def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A124: what the sink said it took against what was computed."""
+    for marker, receipt in line.sink.history:
+        epoch = marker.epoch
+        if receipt.rows != epoch.digest.rows:
+            yield found(
+                "A124",
+                pipeline,
+                line.sink,
+                epoch.number,
+                f"receipt: {receipt.rows} rows, digest: {epoch.digest.rows}",
+            )
+
+
+def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A134: the target became another one between two epochs, and no adoption says so."""
+    for (_, before), (marker, after) in pairwise(line.sink.history):
+        if before.identity != after.identity and marker.epoch.adoption is None:
+            evidence = (
+                f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
+            )
+            yield found("A134", pipeline, line.sink, after.epoch, evidence)
+
+
+def _neighbours(line: Line) -> Iterator[tuple[Epoch, Epoch]]:
+    for before, after in pairwise(line.epochs):
+        if after.number == before.number + 1:
+            yield before, after
+
+
+SINK_RULES: tuple[SinkRule, ...] = (
+    history_starts_late,
+    marker_missing,
+    marker_twice,
+    marker_unsound,
+    chain_broken,
+    slices_contiguous,
+    adoptions,
+    fences_ascend,
+    rows_uncounted,
+    rows_match,
+    rows_unnamed,
+    receipts_match_digests,
+    identity_changed,
+)
+"""Every rule over one sink."""

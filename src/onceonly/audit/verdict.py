@@ -1,0 +1,59 @@
+"""Turns findings into one verdict, the sentence of its scope, and an exit code. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from onceonly.audit.catalogue import Severity, Verdict
+from onceonly.audit.finding import Finding
+from onceonly.audit.line import Line, ranges
+
+CLEAN, FINDINGS, UNANSWERED = 0, 1, 2
+"""Exit codes: nothing to do, something to do, could not answer."""
+
+_WORST_FIRST = tuple(Verdict)
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict that decides; EXACTLY ONCE if nothing speaks against it."""
+    return min(verdicts, key=_WORST_FIRST.index, default=Verdict.EXACTLY_ONCE)
+
+
+def verdict_of(findings: Iterable[Finding]) -> Verdict:
+    """The verdict that the findings leave."""
+    return worst(finding.verdict for finding in findings if finding.verdict is not None)
+
+
+def exit_code_of(findings: Iterable[Finding]) -> int:
+    """1 if anything must be done, 2 if all that is wrong is that something could not be read, else 0."""
+    serious = [finding for finding in findings if finding.severity is not Severity.INFO]
+    if not serious:
+        return CLEAN
+    return UNANSWERED if all(finding.verdict is Verdict.CANNOT_TELL for finding in serious) else FINDINGS
+
+
+def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
+    """The finding with the lowest epoch among those that need something done."""
+    serious = [one for one in findings if one.severity is not Severity.INFO and one.epoch is not None]
+    return min(serious, key=lambda one: one.epoch or 0, default=None)
+
+
+def scope_of(lines: Sequence[Line], findings: Sequence[Finding]) -> str:
+    """What the verdict covers, in one or two sentences."""
+    first = first_disagreement(findings)
+    spoken = [_line_scope(line) for line in lines]
+    if first is not None:
+        where = f" in {first.sink}" if first.sink else ""
+        spoken.insert(0, f"First disagreement: epoch {first.epoch}{where}: {first.evidence} ({first.code}).")
+    return " ".join(spoken) or "Nothing could be read."
+
+
+def _line_scope(line: Line) -> str:
+    if not line.held:
+        return f"{line.sink.id} holds no epoch."
+    numbers = ranges(tuple(epoch.number for epoch in line.epochs))
+    said = f"{line.sink.id} holds epochs {numbers}"
+    if line.sink.rows is None:
+        return f"{said}; rows: CANNOT TELL."
+    committed = sum(epoch.digest.rows for epoch in line.epochs)
+    return f"{said}; {sum(line.sink.rows.values())} rows counted there, {committed} committed."

@@ -1,0 +1,226 @@
+"""Commands and outcomes: what the coordinator asks for and what the runner found. Data only, so the machine is tested without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceonly.recovery import Happening, Reading, Refusal
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Open every sink and read its newest fence. Answer: :class:`Probed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Newest fence per sink, in order; ``None`` where there is none."""
+
+    fences: tuple[Fence | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Read the ledger's head. Answer: :class:`Recalled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The newest record (``None``: empty ledger) and the newest lineage on record."""
+
+    head: EpochRecord | None
+    lineage: Lineage | None
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Install ``fence`` in ``sink``. Answer: :class:`Installed`, :class:`Overtaken` or :class:`Unknown`."""
+
+    sink: str
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The fence stands and is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Another fence, not lower than ours, was read in the sink."""
+
+    found: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The answer was lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the position of ``sink`` and the epochs after ``after``. Answer: :class:`Reading` or :class:`Overtaken`."""
+
+    sink: str
+    since: Receipt | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Enter this opening into the ledger, and the epochs that only the sinks know. Answer: :class:`Done`."""
+
+    fence: Fence
+    epochs: tuple[tuple[Marker, Receipt], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recollect:
+    """Find the epoch that the offered batch id became, with all epochs after it. Answer: :class:`Recollected`."""
+
+    query_id: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recollected:
+    """The recorded epoch and the run of epochs from it to the newest; empty if there is none."""
+
+    descent: tuple[Epoch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run a skipped batch for its state, writing nothing. Answer: :class:`Executed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """Digest of the rows that the batch gave this time."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Note the slice of the epoch about to be written. Answer: :class:`Done`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Prepare the batch in ``sink``. Answer: :class:`Prepared`."""
+
+    sink: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Rows counted in the bytes, and the digest of the same action."""
+
+    rows: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit rows and ``marker`` in one transaction. Answer: :class:`Committed`, :class:`Overtaken` or :class:`Unknown`."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The sink said yes, or was found to hold the epoch."""
+
+    receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Find out whether ``marker`` landed. Answer: :class:`Committed`, :class:`Absent`, :class:`Overtaken` or :class:`Unknown`."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The commit did not land and cannot land any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait a random while, growing with ``attempt`` (from 1). Answer: :class:`Done`."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Put the epoch with its receipts into the ledger. Answer: :class:`Done`."""
+
+    epoch: Epoch
+    receipts: tuple[Receipt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Append to the ledger's event log. Answer: :class:`Done`."""
+
+    happenings: tuple[Happening, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command without an answer was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The callback may return: Spark writes its commit log only now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The callback must raise."""
+
+    refusal: Refusal
+
+
+Command = (
+    Probe
+    | Recall
+    | Install
+    | Read
+    | Index
+    | Recollect
+    | Execute
+    | Intend
+    | Prepare
+    | Commit
+    | LookUp
+    | Wait
+    | Record
+    | Note
+    | Return
+    | Refuse
+)
+Outcome = (
+    Probed
+    | Recalled
+    | Installed
+    | Overtaken
+    | Unknown
+    | Reading
+    | Recollected
+    | Executed
+    | Prepared
+    | Committed
+    | Absent
+    | Done
+)

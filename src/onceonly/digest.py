@@ -1,0 +1,74 @@
+"""The order-free digest of a batch, as Spark columns: computed in the cluster, in the action that writes the rows.
+
+Spark's ``xxhash64`` skips nulls, so (1, null) and (null, 1) would be equal, and it does not take maps. Here every value is
+hashed with its column's name and its null flag, arrays and structs carry the flags of their parts, maps become entries
+sorted by key, and -0.0 and NaN are brought to one form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints.epoch import Digest
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+
+def metrics(schema: StructType, leave_out: frozenset[str] = frozenset()) -> list[Column]:
+    """Aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.observe``.
+
+    Args:
+        schema: columns of the observed DataFrame.
+        leave_out: columns that a replay may compute otherwise (aggregates over floats).
+    """
+    from pyspark.sql import functions as f
+
+    parts = [f.lit(0)]
+    for field in schema.fields:
+        if field.name not in leave_out:
+            column = f.col(quote(field.name))
+            parts += [f.lit(field.name), column.isNull(), _plain(field.dataType, column)]
+    row = f.xxhash64(*parts)
+    high = f.sum(f.shiftrightunsigned(row, 32)).alias("high")
+    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias("low")
+    return [f.count(f.lit(1)).alias("rows"), high, low]
+
+
+def quote(name: str) -> str:
+    """Column name as one identifier, dots and all."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def from_metrics(values: Mapping[str, Any]) -> Digest:
+    """Digest from the observed metrics; sums over no rows are null."""
+    return Digest(values["rows"] or 0, values["high"] or 0, values["low"] or 0)
+
+
+def _plain(kind: DataType, column: Column) -> Column:
+    """A column that ``xxhash64`` takes and that is equal exactly where the values are."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.FloatType() | t.DoubleType():
+            return f.when(f.isnan(column), f.lit(float("nan"))).otherwise(column + f.lit(0.0))
+        case t.ArrayType(elementType=element):
+            return f.transform(column, lambda item: f.struct(item.isNull(), _plain(element, item)))
+        case t.MapType(valueType=value):
+            keys = f.array_sort(f.map_keys(column))
+            return f.transform(keys, lambda key: f.struct(key, _flagged(value, f.element_at(column, key))))
+        case t.StructType(fields=fields):
+            return f.struct(*[_flagged(field.dataType, column.getField(field.name)) for field in fields])
+        case t.VariantType():
+            return f.to_json(column)
+        case _:
+            return column
+
+
+def _flagged(kind: DataType, column: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.struct(column.isNull(), _plain(kind, column))

@@ -1,0 +1,354 @@
+"""The only room that touches PySpark privates: what the running query knows of itself, seen from inside the callback.
+
+Names and places are those of PySpark 4.2; another minor version is refused. The offset-log entries are taken from the
+query's own log object in the text form that is also on disk, so both ways of reading go through one parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlparse
+
+from onceonly.errors import refuse
+from onceonly.sources import FILES
+from onceonly_checkpoints import chain, sparklog
+from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity
+from onceonly_checkpoints.storage import Storage, open_storage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+SUPPORTED = "4.2"
+"""The PySpark minor version whose internals are known here."""
+
+_RUNTIME = "org.apache.spark.sql.execution.streaming.runtime."
+_STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the query's plan is, found once per run.
+
+    Attributes:
+        stateful: whether any operator keeps state.
+        nondeterministic: SQL of the first expression that another run may compute otherwise; ``None`` if there is none.
+        float_columns: output columns that are floats out of an aggregation.
+        kinds: class name of each source.
+        origins: description of each source.
+    """
+
+    stateful: bool
+    nondeterministic: str | None
+    float_columns: frozenset[str]
+    kinds: tuple[str, ...]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One start of a query.
+
+    Attributes:
+        run_id: Spark's id of this start.
+        query_id: Spark's id of the query.
+        name: ``queryName``, or ``None``.
+        checkpoint: resolved checkpoint root.
+        mode: why epochs cannot be built on this run (trigger, temporary checkpoint ...); ``None`` if they can.
+        temporary: whether the checkpoint is deleted when the query stops.
+        plan: what the plan is.
+    """
+
+    run_id: str
+    query_id: str
+    name: str | None
+    checkpoint: str
+    mode: str | None
+    temporary: bool
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What is read for each batch."""
+
+    slice: Slice
+    lineage: Lineage
+    sources: tuple[SourceIdentity, ...]
+    files: tuple[InputFile, ...]
+
+
+def run_id(df: DataFrame) -> str:
+    """Id of the run that is calling, from the callback thread's job group.
+
+    Raises:
+        ConfigurationError: E106 Spark Connect, E110 not called from a streaming query, E113 other PySpark.
+    """
+    _refuse_strangers(df)
+    found = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+    if not found or _execution(df) is None:
+        raise refuse(
+            "E110",
+            problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
+            cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
+            next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
+        )
+    return found
+
+
+def _refuse_strangers(df: DataFrame) -> None:
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        raise refuse("E106")
+    import pyspark
+
+    if not pyspark.__version__.startswith(f"{SUPPORTED}."):
+        raise refuse("E113", found=pyspark.__version__, supported=f"{SUPPORTED}.0")
+
+
+def _execution(df: DataFrame) -> Any:
+    """The running StreamExecution; ``None`` when the thread belongs to no active query."""
+    context = df.sparkSession.sparkContext
+    query_id = context.getLocalProperty("sql.streaming.queryId")
+    if not query_id:
+        return None
+    jvm: Any = context._jvm
+    active = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
+    return active.get(jvm.java.util.UUID.fromString(query_id))
+
+
+def discover_run(df: DataFrame) -> Run:
+    """Everything that stays the same for one start of the query. A few dozen calls into the JVM: once per run."""
+    execution = _execution(df)
+    return Run(
+        run_id=execution.runId().toString(),
+        query_id=execution.id().toString(),
+        name=execution.name(),
+        checkpoint=execution.resolvedCheckpointRoot(),
+        mode=_unsupported_mode(execution),
+        temporary=_is_temporary(execution),
+        plan=_plan(df, execution),
+    )
+
+
+def _unsupported_mode(execution: Any) -> str | None:
+    trigger = execution.trigger().getClass().getSimpleName()
+    if "Continuous" in trigger or "RealTime" in trigger:
+        return f"trigger {trigger}"
+    if "Async" in execution.getClass().getSimpleName():
+        return "async progress tracking"
+    return None
+
+
+def _is_temporary(execution: Any) -> bool:
+    field = execution.getClass().getSuperclass().getDeclaredFields()
+    for candidate in field:
+        if candidate.getName().endswith("deleteCheckpointOnStop"):
+            candidate.setAccessible(True)
+            return bool(candidate.get(execution))
+    return False
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _plan(df: DataFrame, execution: Any) -> Plan:
+    nodes = list(_walk(execution.lastExecution().executedPlan()))
+    jvm: Any = df.sparkSession.sparkContext._jvm
+    writer = jvm.java.lang.Class.forName(_STATEFUL, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    stateful = any(writer.isInstance(node) for node in nodes)
+    sources = _items(execution.sources())
+    return Plan(
+        stateful=stateful,
+        nondeterministic=_nondeterministic(execution.logicalPlan()) if stateful else None,
+        float_columns=_float_columns(df) if any("Aggregate" in _name(node) for node in nodes) else frozenset(),
+        kinds=tuple(source.getClass().getName() for source in sources),
+        origins=tuple(source.toString() for source in sources),
+    )
+
+
+def _name(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _walk(node: Any) -> Iterator[Any]:
+    yield node
+    for child in _items(node.children()):
+        yield from _walk(child)
+
+
+def _float_columns(df: DataFrame) -> frozenset[str]:
+    return frozenset(name for name, kind in df.dtypes if kind in ("float", "double"))
+
+
+_UNSTABLE = ("now(", "current_time(")
+"""Foldable in Spark's eyes, yet evaluated anew when a batch is replayed."""
+
+
+def _nondeterministic(plan: Any) -> str | None:
+    for node in _walk(plan):
+        for expression in _items(node.expressions()):
+            sql = str(expression.sql())
+            if not expression.deterministic() or any(word in sql.lower() for word in _UNSTABLE):
+                return sql
+    return None
+
+
+def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
+    """What the engine says of this batch: from the running query, not from the disk.
+
+    Raises:
+        CheckpointError: E601, E602: the offset log cannot be understood.
+    """
+    execution = _execution(df)
+    texts = {number: text for number in (batch_id, batch_id - 1) if (text := _entry_text(df, execution, number))}
+    return _seen(texts, batch_id, run)
+
+
+def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
+    """The same from the checkpoint's files; the fallback, and what :func:`see` is tested against.
+
+    Raises:
+        CheckpointError: E601, E602: the offset log cannot be understood.
+    """
+    texts: dict[int, str] = {}
+    for number in (batch_id, batch_id - 1):
+        if storage.exists(f"offsets/{number}"):
+            texts[number] = storage.read(f"offsets/{number}").decode()
+    return _seen(texts, batch_id, run)
+
+
+def _entry_text(df: DataFrame, execution: Any, number: int) -> str | None:
+    found = execution.offsetLog().get(number) if number >= 0 else None
+    if found is None or found.isEmpty():
+        return None
+    jvm: Any = df.sparkSession.sparkContext._jvm
+    stream = jvm.java.io.ByteArrayOutputStream()
+    execution.offsetLog().serialize(found.get(), stream)
+    return str(stream.toString("UTF-8"))
+
+
+def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:
+    try:
+        slice_, clock = sparklog.slice_from(texts, batch_id)
+        files = _input_files(run, slice_)
+    except sparklog.UnreadableCheckpoint as error:
+        code = "E601" if error.kind == "unknown-version" else "E602"
+        raise refuse(
+            code, path=error.path, found=error.reason, reason=error.reason, checkpoint=run.checkpoint
+        ) from error
+    lineage = Lineage(run.query_id, run.run_id, run.checkpoint, batch_id, clock.batch_timestamp_ms, clock.watermark_ms)
+    return Seen(slice_, lineage, _identities(run, slice_, files), files)
+
+
+def _is_files(kind: str) -> bool:
+    return kind.endswith("FileStreamSource")
+
+
+def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
+    files: list[InputFile] = []
+    for ordinal, kind in enumerate(run.plan.kinds):
+        if _is_files(kind):
+            start, end = (sparklog.log_offset(offsets.entries[ordinal][1]) for offsets in (slice_.start, slice_.end))
+            if end is not None:
+                storage = open_storage(run.checkpoint)
+                files += sparklog.input_files(storage, ordinal, start, end)
+    return tuple(files)
+
+
+def _identities(run: Run, slice_: Slice, files: tuple[InputFile, ...]) -> tuple[SourceIdentity, ...]:
+    identities: list[SourceIdentity] = []
+    for ordinal, (source, offset) in enumerate(slice_.end.entries):
+        kind, origin = run.plan.kinds[ordinal], run.plan.origins[ordinal]
+        if _is_files(kind):
+            own = [file for file in files if file.source == source]
+            identities.append(SourceIdentity(source, FILES + origin, chain.inputs(own)))
+        else:
+            identities.append(SourceIdentity(source, sparklog.reservoir_id(offset)))
+    return tuple(identities)
+
+
+def still_running(df: DataFrame, query_id: str, run: str) -> bool:
+    """Whether another run is active in this process."""
+    jvm: Any = df.sparkSession.sparkContext._jvm
+    active = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
+    execution = active.get(jvm.java.util.UUID.fromString(query_id))
+    return execution is not None and execution.runId().toString() == run
+
+
+def stat(df: DataFrame, files: Sequence[InputFile]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Sizes in bytes of the input files that exist, and the paths of those that do not.
+
+    Spark reads zero rows in place of a missing file and carries on, so this is asked before every action.
+    """
+    sizes: list[int] = []
+    missing: list[str] = []
+    for file in files:
+        size = _size(df, file.path)
+        if size is None:
+            missing.append(file.path)
+        else:
+            sizes.append(size)
+    return tuple(sizes), tuple(missing)
+
+
+def _size(df: DataFrame, path: str) -> int | None:
+    parsed = urlparse(path)
+    if parsed.scheme in ("", "file"):
+        try:
+            return Path(unquote(parsed.path)).stat().st_size
+        except FileNotFoundError:
+            return None
+    context: Any = df.sparkSession.sparkContext
+    place = context._jvm.org.apache.hadoop.fs.Path(path)
+    system = place.getFileSystem(context._jsc.hadoopConfiguration())
+    return int(system.getFileStatus(place).getLen()) if system.exists(place) else None
+
+
+def row_width(df: DataFrame) -> int:
+    """Bytes that one row is taken to need in Arrow form: 8 for a number, 64 for anything of variable length."""
+    fixed = (
+        "int",
+        "bigint",
+        "smallint",
+        "tinyint",
+        "float",
+        "double",
+        "boolean",
+        "date",
+        "timestamp",
+        "decimal",
+    )
+    return sum(8 if kind.startswith(fixed) else 64 for _, kind in df.dtypes) or 1
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """Arrow schema of a DataFrame; timestamps are UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(df.schema, timezone="UTC")
+
+
+def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
+
+    ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
+    """
+    import pyarrow as pa
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+    from pyspark.util import _load_from_socket  # type: ignore[attr-defined]
+
+    jdf: Any = df._jdf
+    port, secret, server = jdf.collectAsArrowToPython()
+    try:
+        with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+            for item in stream:
+                if isinstance(item, pa.RecordBatch):
+                    yield item
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()

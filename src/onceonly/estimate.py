@@ -1,0 +1,71 @@
+"""How large a batch will be, said before its action from what its slice covers: pure, and honest about not knowing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceonly.protocol import Estimate
+from onceonly_checkpoints.epoch import Slice
+
+ARROW_PER_FILE_BYTE = 4
+"""A compressed columnar file grows about this much in Arrow form; text files do not. An upper bound chooses the safe path."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the last epoch of this run covered and gave.
+
+    Attributes:
+        units: offsets or file bytes that its slice covered.
+        rows: rows it gave.
+    """
+
+    units: int
+    rows: int
+
+
+def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
+    """What a slice covers: bytes of its files, else the sum of the differences of its numeric offsets; ``None``: cannot tell."""
+    if file_sizes:
+        return sum(file_sizes)
+    total = 0
+    for (_, start), (_, end) in zip(slice_.start.entries, slice_.end.entries, strict=True):
+        covered = _difference(start, end)
+        if covered is None:
+            return None
+        total += covered
+    return total
+
+
+def _difference(start: str | None, end: str | None) -> int | None:
+    if start == end:
+        return 0
+    try:
+        first, last = (json.loads(text) if text else {} for text in (start, end))
+    except ValueError:
+        return None
+    if isinstance(first, dict) and isinstance(last, dict) and "offset" in last:
+        return int(last["offset"]) - int(first.get("offset", 0))
+    return None
+
+
+def estimate(covered: int | None, past: Past | None, row_width: int, *, files: bool, stateful: bool) -> Estimate:
+    """Expected size of a batch.
+
+    Args:
+        covered: from :func:`units`.
+        past: the last epoch of this run, if any.
+        row_width: bytes of one row in Arrow form, by its schema.
+        files: whether ``covered`` counts bytes of files.
+        stateful: whether state stands between input and output, so that input says little.
+    """
+    if covered is None or (stateful and past is None):
+        return Estimate(None, None)
+    if past and past.units and not stateful:
+        rows = max(1, covered * past.rows // past.units)
+        return Estimate(rows, 2 * rows * row_width)
+    if stateful and past:
+        return Estimate(None, 4 * max(1, past.rows) * row_width)
+    return Estimate(None, covered * ARROW_PER_FILE_BYTE) if files else Estimate(covered, covered * row_width)

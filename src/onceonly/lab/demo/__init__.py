@@ -1,0 +1,1 @@
+"""The demo: real flights, real SIGKILLs, every row compared with the input."""

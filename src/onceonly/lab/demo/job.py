@@ -1,0 +1,221 @@
+"""The driver program that gets killed: one streaming query per sink, over the same files; ``plain`` or ``onceonly``.
+
+It prints one JSON line when a batch begins and one when it has ended, for whoever watches it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from onceonly import exactly_once, faults
+from onceonly.lab.demo import flights
+from onceonly.lab.demo.plan import OPENING, UNSEEN, WINDOW
+from onceonly.lab.demo.targets import Target
+from onceonly.lab.driver import end_with_parent
+from onceonly.lab.jars import fast_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+ForeachBatch = Callable[["DataFrame", int], object]
+
+_LEAD = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a driver is told, as a JSON file.
+
+    Attributes:
+        variant: ``plain`` or ``onceonly``.
+        source: folder with the input files.
+        checkpoints: folder that gets one checkpoint per sink.
+        targets: the sinks.
+        aim: ``(sink, batch, point)`` where this driver kills its own process group: the first time that the point is passed in the batch,
+            counted from 1 in the driver's life, or in a later one.
+    """
+
+    variant: str
+    source: str
+    checkpoints: str
+    targets: tuple[Target, ...]
+    aim: tuple[str, int, str] | None = None
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Inverse of :meth:`save`."""
+        fields = json.loads(path.read_text())
+        targets = tuple(Target(**target) for target in fields.pop("targets"))
+        aim = fields.pop("aim")
+        return cls(**fields, targets=targets, aim=None if aim is None else tuple(aim))
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+
+class Pace:
+    """Keeps the queries within a batch of each other, so that a kill finds every one of them at work."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._next = dict.fromkeys(names, 0)
+        self._changed = threading.Condition()
+
+    def await_turn(self, name: str, batch: int) -> None:
+        """Block until no other query is more than a batch behind."""
+        with self._changed:
+            self._next[name] = batch
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: batch <= min(self._next.values()) + _LEAD)
+
+    def leave(self, name: str) -> None:
+        """The query has ended: nobody waits for it any more."""
+        with self._changed:
+            del self._next[name]
+            self._changed.notify_all()
+
+
+class Batches:
+    """Tells the watcher about every batch, and pulls the trigger at the one that was aimed at."""
+
+    def __init__(self, pace: Pace, aim: tuple[str, int, str] | None) -> None:
+        self._pace, self._aim = pace, aim
+        self._begun: Counter[str] = Counter()
+        self._here = threading.local()
+        if aim is not None:
+            faults.arm(aim[2], self._pull)
+
+    def watched(self, sink: str, write: ForeachBatch) -> Callable[[DataFrame, int], None]:
+        """Put the watching around a foreachBatch function."""
+
+        def batch(frame: DataFrame, batch_id: int) -> None:
+            self._pace.await_turn(sink, batch_id)
+            self._begun[sink] += 1
+            self._here.batch = (sink, self._begun[sink])
+            say(event="begin", sink=sink, batch=batch_id)
+            write(frame, batch_id)
+            say(event="end", sink=sink, batch=batch_id)
+
+        return batch
+
+    def _pull(self) -> None:
+        assert self._aim is not None
+        sink, batch, point = self._aim
+        # Both queries pass the same points, each in its own thread; and a batch that is proven to be written already passes few of them.
+        here, begun = getattr(self._here, "batch", ("", 0))
+        if here != sink or begun < batch:
+            faults.arm(point, self._pull)
+            return
+        say(event="kill", sink=sink, point=point)
+        faults.ACTIONS["killgroup"]()
+
+
+def say(**event: object) -> None:
+    """Print one line at once: a buffer would die with the process."""
+    os.write(1, json.dumps(event).encode() + b"\n")
+
+
+def with_plain_faults(write: ForeachBatch) -> ForeachBatch:
+    """Give a plain function the fault points of a wrapped one.
+
+    Honest, because these moments exist in every foreachBatch: before its write, and between its write and Spark's own commit log.
+    """
+
+    def batch(frame: DataFrame, batch_id: int) -> None:
+        for point in (*OPENING, *UNSEEN):
+            faults.fire(point)
+        write(frame, batch_id)
+        for point in WINDOW:
+            faults.fire(point)
+
+    return batch
+
+
+def plain(target: Target) -> ForeachBatch:
+    """What a careful user writes today: one transaction per batch."""
+    write = _plain_delta if target.kind == "delta" else _plain_postgres
+    return with_plain_faults(lambda frame, _: write(frame, target))
+
+
+def _plain_delta(frame: DataFrame, target: Target) -> None:
+    frame.write.format("delta").mode("append").save(target.address)
+
+
+def _plain_postgres(frame: DataFrame, target: Target) -> None:
+    import pgpq
+    import psycopg
+    from psycopg import sql
+
+    rows = frame.toArrow()
+    encoder = pgpq.ArrowToPostgresBinaryEncoder(rows.schema)
+    columns = [
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.data_type.ddl()))  # type: ignore[arg-type]
+        for column in encoder.schema().columns
+    ]
+    table = sql.Identifier(target.table)
+    with psycopg.connect(target.address) as connection, connection.cursor() as cursor:
+        cursor.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, sql.SQL(", ").join(columns)))
+        with cursor.copy(sql.SQL("COPY {} FROM STDIN (FORMAT binary)").format(table)) as copy:
+            copy.write(encoder.write_header())
+            for block in rows.to_batches():
+                copy.write(encoder.write_batch(block))
+            copy.write(encoder.finish())
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.appName("onceonly-demo").master("local[2]")
+    return fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=True)
+
+
+def start(spark: SparkSession, job: Job, target: Target, batches: Batches) -> StreamingQuery:
+    """Start the query of one sink: one file per epoch, until the files are used up."""
+    write = plain(target) if job.variant == "plain" else exactly_once(target.sink(), ledger=target.ledger)
+    stream = spark.readStream.schema(flights.spark_schema()).options(**flights.spark_options())
+    return (
+        stream.option("maxFilesPerTrigger", 1)
+        .csv(job.source)
+        .writeStream.queryName(target.query)
+        .option("checkpointLocation", str(Path(job.checkpoints) / target.kind))
+        .foreachBatch(batches.watched(target.kind, write))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def await_all(queries: dict[str, StreamingQuery], pace: Pace) -> None:
+    """Wait for every query; the first failure ends the program."""
+    while queries:
+        for name in [name for name, query in queries.items() if not query.isActive]:
+            if failure := queries.pop(name).exception():
+                raise failure
+            pace.leave(name)
+        time.sleep(0.05)
+
+
+def main(argv: list[str]) -> int:
+    """Run the job of the file ``argv[0]``."""
+    end_with_parent()
+    job = Job.load(Path(argv[0]))
+    pace = Pace({target.kind for target in job.targets})
+    batches = Batches(pace, job.aim)
+    spark = _session()
+    say(event="up")
+    await_all({target.kind: start(spark, job, target, batches) for target in job.targets}, pace)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,135 @@
+"""The killer: starts the job's driver, SIGKILLs it as planned, starts it again until the input is used up, and counts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from onceonly.lab.demo.job import Job
+from onceonly.lab.demo.plan import Kill
+from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
+
+_KILLED = -9
+_SILENCE_SECONDS = 180.0
+_POLL_SECONDS = 0.02
+
+
+class KillNeverFired(RuntimeError):
+    """The input was used up before a planned kill: the run proves less than it was asked to."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was seen of one sink from outside its driver.
+
+    Attributes:
+        offered: batch ids that Spark handed to the sink's function, one set per driver.
+        done: batch ids whose function returned.
+    """
+
+    offered: list[set[int]] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+
+    @property
+    def batches(self) -> int:
+        """Different batches that Spark has offered."""
+        return len(set().union(*self.offered))
+
+    @property
+    def replayed(self) -> int:
+        """Batches that were offered again after a restart."""
+        return sum(len(batches & set().union(*self.offered[:index])) for index, batches in enumerate(self.offered))
+
+
+@dataclass(slots=True)
+class Run:
+    """One variant of the job, from the first driver to the end of the input.
+
+    Attributes:
+        tallies: by kind of sink.
+        fired: kills that ended a driver, in order.
+        restarts: drivers that were started after a kill.
+        seconds: wall time.
+    """
+
+    tallies: dict[str, Tally]
+    fired: list[Kill] = field(default_factory=list)
+    restarts: int = 0
+    seconds: float = 0.0
+
+
+Watcher = Callable[[Run, dict[str, Any]], None]
+"""Is told every event of a run: the driver's own lines, and ``start``, ``tick`` and ``killed``."""
+
+
+def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher) -> Run:
+    """Run the job to the end of its input through all ``kills``; logs of the drivers go to ``folder``.
+
+    Raises:
+        DriverEnded: a driver failed by itself.
+        DriverSilent: a driver hung.
+        KillNeverFired: the input ended before the last kill.
+    """
+    run = Run({target.kind: Tally() for target in job.targets})
+    started = time.monotonic()
+    for number, kill in enumerate([*kills, None], start=1):
+        for tally in run.tallies.values():
+            tally.offered.append(set())
+        watcher(run, {"event": "start", "driver": number})
+        _one_driver(replace(job, aim=_aim(kill)), kill, folder / f"{job.variant}-{number}", run, watcher)
+        run.seconds = time.monotonic() - started
+        if kill is not None:
+            run.fired.append(kill)
+            run.restarts += 1
+            watcher(run, {"event": "killed", "moment": kill.moment})
+    return run
+
+
+def _aim(kill: Kill | None) -> tuple[str, int, str] | None:
+    return None if kill is None or kill.point is None else (kill.sink, kill.batch, kill.point)
+
+
+def _one_driver(job: Job, kill: Kill | None, log: Path, run: Run, watcher: Watcher) -> None:
+    """One life of the driver: to its kill, or, without one, to the end of the input."""
+    task = log.with_suffix(".json")
+    job.save(task)
+    with Driver.module("onceonly.lab.demo.job", task, log=log) as driver:
+        code = _watch(driver, kill, run, watcher)
+    if code not in (0, _KILLED) or (code == _KILLED and kill is None):
+        raise DriverEnded(f"{log.name} ended with exit code {code}\n{driver.last_words()}")
+    if code == 0 and kill is not None:
+        raise KillNeverFired(f"the input was used up before the kill {kill.moment}")
+
+
+def _watch(driver: Driver, kill: Kill | None, run: Run, watcher: Watcher) -> int:
+    due, heard, begun = None, time.monotonic(), 0
+    while True:
+        code = driver.poll()
+        for line in driver.lines():
+            heard = time.monotonic()
+            event = json.loads(line)
+            _note(run, event)
+            watcher(run, event)
+            if kill is not None and event["event"] == "begin" and event["sink"] == kill.sink:
+                begun += 1
+                if kill.point is None and begun == kill.batch:
+                    due = heard + kill.delay
+        if code is not None:
+            return code
+        if due is not None and time.monotonic() >= due:
+            return driver.kill()
+        if time.monotonic() - heard > _SILENCE_SECONDS:
+            raise DriverSilent(f"no batch for {_SILENCE_SECONDS:.0f} s\n{driver.last_words()}")
+        watcher(run, {"event": "tick"})
+        time.sleep(_POLL_SECONDS)
+
+
+def _note(run: Run, event: dict[str, Any]) -> None:
+    if event["event"] == "begin":
+        run.tallies[event["sink"]].offered[-1].add(event["batch"])
+    if event["event"] == "end":
+        run.tallies[event["sink"]].done.add(event["batch"])

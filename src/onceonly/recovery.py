@@ -1,0 +1,441 @@
+"""The recovery table: pure decisions over frozen facts. The rules are tested in the order in which they stand here.
+
+:func:`decide_opening` asks what the sinks and the ledger say of each other, once per opening (R6, R13, R3, R5, R2);
+:func:`decide_batch` asks what the engine's batch is (R7, R8s, R8, R11). Numbers alone prove nothing: a skip needs
+the whole identity of the batch and a chain that leads from the recorded epoch to the marker in the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from onceonly.protocol import Position
+from onceonly.sources import Order, describe, name_origins, order, portable, same_origins
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, InputFile, Lineage, Marker, Receipt, Slice, SourceIdentity
+from onceonly_checkpoints.ledger import EventKind
+
+Adopt = str | Mapping[str, object] | None
+"""``"here"``, the offsets that a target already contains, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pipeline must stop. ``code`` and ``details`` make the error; see ``codes.py``."""
+
+    code: str
+    details: tuple[tuple[str, object], ...]
+
+    @classmethod
+    def of(cls, code: str, **details: object) -> Refusal:
+        """Build with keyword details."""
+        return cls(code, tuple(details.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Something for the ledger's event log."""
+
+    kind: EventKind
+    reason: str
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one sink said under our fence, beside what the ledger remembers of it.
+
+    Attributes:
+        sink: sink id.
+        position: where it stands.
+        receipt: the newest receipt in the ledger; ``None`` if it has none.
+        ahead: markers and receipts of epochs that the ledger does not have, oldest first.
+    """
+
+    sink: str
+    position: Position
+    receipt: Receipt | None
+    ahead: tuple[tuple[Marker, Receipt], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OpeningFacts:
+    """Everything that an opening is decided on.
+
+    Attributes:
+        pipeline: its name.
+        readings: one per sink, in the order of the call.
+        head: the newest epoch in the ledger.
+        adopt: whether the user allowed rows of unknown origin.
+        accepted: set by ``queries adopt`` only: what R6 finds is known and taken.
+    """
+
+    pipeline: str
+    readings: tuple[Reading, ...]
+    head: Epoch | None
+    adopt: bool = False
+    accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """R2, R5: all sinks agree. ``index``: epochs that the ledger has to learn first."""
+
+    last: Epoch | None
+    index: tuple[tuple[Marker, Receipt], ...] = ()
+    happenings: tuple[Happening, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """R3: bring ``sinks`` to the epoch of ``marker`` from the manifest that it names."""
+
+    sinks: tuple[str, ...]
+    marker: Marker
+
+
+def _highest(facts: OpeningFacts) -> Marker | None:
+    markers = [reading.position.marker for reading in facts.readings if reading.position.marker]
+    return max(markers, key=lambda marker: marker.epoch.number, default=None)
+
+
+def _r6_replaced(facts: OpeningFacts) -> Refusal | None:
+    for reading in facts.readings:
+        was = reading.receipt.identity if reading.receipt else reading.position.identity
+        recreated = [event for event in reading.position.disturbances if event.kind == "recreated"]
+        if was != reading.position.identity or recreated:
+            now = recreated[0].detail if recreated else reading.position.identity or "nothing there"
+            return Refusal.of("E208", sink=reading.sink, was=was, now=now, pipeline=facts.pipeline)
+    return None
+
+
+def _r6_behind_receipt(facts: OpeningFacts) -> Refusal | None:
+    for reading in facts.readings:
+        if reading.receipt and reading.position.epoch < reading.receipt.epoch:
+            return Refusal.of(
+                "E207",
+                sink=reading.sink,
+                found=reading.position.epoch,
+                receipt=reading.receipt.epoch,
+                pipeline=facts.pipeline,
+            )
+    return None
+
+
+def _r6_disturbed(facts: OpeningFacts) -> Refusal | None:
+    for reading in facts.readings:
+        fatal = [event for event in reading.position.disturbances if event.fatal]
+        if fatal:
+            epoch = reading.receipt.epoch if reading.receipt else reading.position.epoch
+            return Refusal.of("E209", sink=reading.sink, epoch=epoch, event=fatal[0].detail, pipeline=facts.pipeline)
+    return None
+
+
+def _r6_other_history(facts: OpeningFacts) -> Refusal | None:
+    by_number: dict[int, Epoch] = {facts.head.number: facts.head} if facts.head else {}
+    for reading in facts.readings:
+        epochs = [marker.epoch for marker, _ in reading.ahead]
+        if reading.position.marker:
+            epochs.append(reading.position.marker.epoch)
+        for epoch in epochs:
+            known = by_number.setdefault(epoch.number, epoch)
+            before = by_number.get(epoch.number - 1)
+            if (
+                known.chain != epoch.chain
+                or not chain.sound(epoch)
+                or (before and epoch.previous_chain != before.chain)
+            ):
+                return Refusal.of("E210", sink=reading.sink, epoch=epoch.number, pipeline=facts.pipeline)
+    return None
+
+
+def _r6_two_behind(facts: OpeningFacts) -> Refusal | None:
+    highest = _highest(facts)
+    for reading in facts.readings:
+        first = dict(highest.epoch.sinks).get(reading.sink) if highest else None
+        found = max(reading.position.epoch, first - 1 if first else 0)
+        if highest and first and found < highest.epoch.number - 1:
+            return Refusal.of(
+                "E207", sink=reading.sink, found=found, receipt=highest.epoch.number, pipeline=facts.pipeline
+            )
+    return None
+
+
+def _r13_joins(facts: OpeningFacts) -> Refusal | None:
+    highest = _highest(facts)
+    listed = dict(highest.epoch.sinks) if highest else {}
+    called = {reading.sink for reading in facts.readings}
+    for sink, first in listed.items():
+        if sink not in called:
+            return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+    for reading in facts.readings:
+        stranger = reading.position.marker is None and reading.position.epoch == 0 and reading.sink not in listed
+        if stranger and reading.position.has_rows and not facts.adopt:
+            if highest:
+                return Refusal.of("E202", sink=reading.sink, epoch=highest.epoch.number, pipeline=facts.pipeline)
+            return Refusal.of("E201", sink=reading.sink, pipeline=facts.pipeline, known="no pipeline of this name")
+    return None
+
+
+def _r3_behind(facts: OpeningFacts) -> Heal | None:
+    highest = _highest(facts)
+    if highest is None:
+        return None
+    behind = [
+        reading.sink
+        for reading in facts.readings
+        if reading.position.epoch == highest.epoch.number - 1 and reading.sink in dict(highest.epoch.sinks)
+    ]
+    return Heal(tuple(behind), highest) if behind else None
+
+
+def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
+    highest = _highest(facts)
+    for reading in facts.readings:
+        if highest is None and reading.position.epoch:
+            # The sink still knows its number but the marker's text has aged out: only the ledger can say where that was.
+            if facts.head and facts.head.number == reading.position.epoch:
+                return Proceed(facts.head)
+            return Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch)
+    number = facts.head.number if facts.head else 0
+    if highest is None or highest.epoch.number <= number:
+        return None
+    ahead = max((reading.ahead for reading in facts.readings), key=len)
+    first = ahead[0][0].epoch.number if ahead else highest.epoch.number
+    reason = f"epochs {first} to {highest.epoch.number} read back from the markers in {highest.sink}"
+    if first > number + 1:
+        reason += f"; epochs {number + 1} to {first - 1} have aged out there"
+    return Proceed(highest.epoch, ahead, (Happening(EventKind.REBUILT, reason, highest.epoch.number),))
+
+
+def _r2_equal(facts: OpeningFacts) -> Proceed:
+    highest = _highest(facts)
+    return Proceed(highest.epoch if highest else None)
+
+
+_R6: tuple[Callable[[OpeningFacts], Refusal | None], ...] = (
+    _r6_replaced,
+    _r6_behind_receipt,
+    _r6_disturbed,
+    _r6_other_history,
+    _r6_two_behind,
+)
+
+
+def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
+    """What to do before any batch is looked at; the first rule that speaks decides."""
+    for rule in () if facts.accepted else _R6:
+        if refusal := rule(facts):
+            return refusal
+    decision = _r13_joins(facts) or _r3_behind(facts) or _r5_forgotten(facts) or _r2_equal(facts)
+    if isinstance(decision, Proceed):
+        noted = tuple(
+            Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)
+            for reading in facts.readings
+            for event in reading.position.disturbances
+            if not event.fatal
+        )
+        return Proceed(decision.last, decision.index, decision.happenings + noted)
+    return decision
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the engine offers, frozen at the callback's entry.
+
+    Attributes:
+        slice: the range the batch reads.
+        lineage: the engine's names for it.
+        sources: identity of each source.
+        schema: fingerprint of the batch's columns.
+        stateful: whether the plan keeps state, so that even a skip must execute the batch.
+        missing: input of the slice that is gone.
+        files: file lists of file sources.
+    """
+
+    slice: Slice
+    lineage: Lineage
+    sources: tuple[SourceIdentity, ...]
+    schema: str
+    stateful: bool = False
+    missing: tuple[str, ...] = ()
+    files: tuple[InputFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """Everything that a batch is decided on.
+
+    Attributes:
+        pipeline: its name.
+        sink: the sink to name in a refusal.
+        last: the epoch that all sinks hold; ``None`` before the first.
+        lineage: the newest lineage on record: that of ``last``, or of the epoch before an adoption.
+        offer: what the engine offers.
+        recorded: the epoch that this query's batch id became earlier, if any.
+        descent: the epochs from ``recorded`` to ``last``.
+        adopt: where a target stands that we have never written.
+    """
+
+    pipeline: str
+    sink: str
+    last: Epoch | None
+    lineage: Lineage | None
+    offer: Offer
+    recorded: Epoch | None = None
+    descent: tuple[Epoch, ...] = ()
+    adopt: Adopt = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewEpoch:
+    """R8: the batch goes on where the last epoch ended."""
+
+    number: int
+    happenings: tuple[Happening, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """R7: the batch is ``epoch``, and that is proven. ``execute``: Spark's state still needs it run."""
+
+    epoch: Epoch
+    execute: bool
+
+
+def _r7_known_batch(facts: BatchFacts) -> Skip | Refusal | None:
+    recorded, offer = facts.recorded, facts.offer
+    if recorded is None or recorded.lineage is None or facts.last is None:
+        return None
+    if any((epoch.adoption or "").startswith("accept-duplicates") for epoch in facts.descent[1:]):
+        return None  # an operator moved the position back over this batch: it is to be written again
+    if not chain.descends(facts.last, facts.descent):
+        return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
+    same_clock = (recorded.lineage.batch_timestamp_ms, recorded.lineage.watermark_ms) == (
+        offer.lineage.batch_timestamp_ms,
+        offer.lineage.watermark_ms,
+    )
+    if recorded.slice == offer.slice and same_clock and recorded.sources == offer.sources:
+        return Skip(recorded, offer.stateful)
+    return Refusal.of(
+        "E205",
+        batch=offer.lineage.batch_id,
+        pipeline=facts.pipeline,
+        epoch=recorded.number,
+        recorded=_range(recorded.slice, recorded.lineage),
+        offered=_range(offer.slice, offer.lineage),
+        checkpoint=offer.lineage.checkpoint,
+    )
+
+
+def _range(slice_: Slice, lineage: Lineage) -> str:
+    return f"{describe(slice_.start)} to {describe(slice_.end)}, planned at {lineage.batch_timestamp_ms}"
+
+
+def _new_lineage(facts: BatchFacts) -> bool:
+    return facts.lineage is None or facts.lineage.query_id != facts.offer.lineage.query_id
+
+
+def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
+    if not facts.offer.stateful or facts.last is None or not _new_lineage(facts):
+        return None
+    if facts.last.adoption and facts.last.adoption.startswith("accept-state-loss"):
+        return None
+    recorded = facts.lineage.query_id if facts.lineage else "unknown"
+    return Refusal.of("E206", pipeline=facts.pipeline, offered=facts.offer.lineage.query_id, recorded=recorded)
+
+
+def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
+    if facts.last is not None:
+        return None
+    start = facts.offer.slice.start
+    if facts.adopt is None and not start.unset:
+        return Refusal.of("E217", pipeline=facts.pipeline, sink=facts.sink, start=describe(start))
+    if facts.adopt is None:
+        return NewEpoch(1)
+    if facts.adopt != "here" and facts.adopt != start.to_json():
+        return Refusal.of("E218", pipeline=facts.pipeline, stated=facts.adopt, start=describe(start))
+    return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
+
+
+def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
+    last = facts.last
+    if last is None or last.adoption or same_origins(last.sources, facts.offer.sources):
+        return None
+    return Refusal.of(
+        "E212",
+        pipeline=facts.pipeline,
+        epoch=last.number,
+        was=name_origins(last.sources),
+        now=name_origins(facts.offer.sources),
+    )
+
+
+def _r8_continues(facts: BatchFacts) -> NewEpoch | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if last is None or last.slice.end != offer.slice.start:
+        return None
+    following = NewEpoch(last.number + 1)
+    if last.adoption or not _new_lineage(facts):
+        return following
+    if offer.slice.start.unset or not all(portable(source) for source in offer.sources):
+        return None
+    reason = f"goes on with query id {offer.lineage.query_id}, exactly where epoch {last.number} ended"
+    return NewEpoch(last.number + 1, (Happening(EventKind.OPENED, reason, last.number + 1),))
+
+
+def _r8_mismatch(facts: BatchFacts) -> Refusal:
+    last, offer = facts.last, facts.offer
+    assert last is not None  # _r8_first has taken the other case
+    said: dict[str, object] = {
+        "pipeline": facts.pipeline,
+        "sink": facts.sink,
+        "epoch": last.number,
+        "end": describe(last.slice.end),
+        "checkpoint": offer.lineage.checkpoint,
+    }
+    recorded = facts.lineage.query_id if facts.lineage else "unknown"
+    if _new_lineage(facts) and (offer.slice.start.unset or not all(portable(source) for source in offer.sources)):
+        return Refusal.of("E211", offered=offer.lineage.query_id, recorded=recorded, **said)
+    said["range"] = f"{describe(offer.slice.start)} to {describe(offer.slice.end)}"
+    if _new_lineage(facts):
+        said["cause"] = (
+            f"the checkpoint was deleted or moved (before: query id {recorded}, now {offer.lineage.query_id})"
+        )
+        return Refusal.of("E203" if order(offer.slice.start, last.slice.end) != Order.AFTER else "E204", **said)
+    if order(offer.slice.start, last.slice.end) == Order.AFTER:
+        said["cause"] = (
+            "a batch was not handed to exactly_once() (`if df.isEmpty(): return` before it does that), "
+            "or Spark jumped ahead because commit entries are missing from the checkpoint"
+        )
+        return Refusal.of("E204", **said)
+    said["cause"] = "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
+    return Refusal.of("E203", **said)
+
+
+def _r11_input_gone(facts: BatchFacts, number: int) -> Refusal | None:
+    accepted = facts.last is not None and (facts.last.adoption or "").startswith("accept-loss")
+    if not facts.offer.missing or accepted:
+        return None
+    shown = ", ".join(facts.offer.missing[:3])
+    more = len(facts.offer.missing) - 3
+    missing = f"{shown} and {more} more" if more > 0 else shown
+    return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing)
+
+
+def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Refusal:
+    """What the engine's batch is; the first rule that speaks decides."""
+    decision: NewEpoch | Skip | Refusal = (
+        _r7_known_batch(facts)
+        or _r8s_state_lost(facts)
+        or _r8_first(facts)
+        or _r8_other_sources(facts)
+        or _r8_continues(facts)
+        or _r8_mismatch(facts)
+    )
+    if isinstance(decision, NewEpoch):
+        return _r11_input_gone(facts, decision.number) or decision
+    if isinstance(decision, Skip) and decision.execute:
+        return _r11_input_gone(facts, decision.epoch.number) or decision
+    return decision

@@ -1,0 +1,52 @@
+"""Finds sinks by their address through the entry-point group ``onceonly.sinks``; the core imports none of them."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint, entry_points
+from typing import cast
+
+from onceonly.errors import refuse
+from onceonly.protocol import Sink
+
+GROUP = "onceonly.sinks"
+"""Entry-point group: name = kind of sink, value = its class."""
+
+_EXTRAS = {"psycopg": "postgres", "pgpq": "postgres", "deltalake": "delta", "pyarrow": "delta"}
+
+
+def kinds() -> tuple[str, ...]:
+    """Kinds of sinks that are installed, by name."""
+    return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
+
+
+def sink_from_address(address: str) -> Sink:
+    """Find a sink again for reading, or for healing without Spark.
+
+    Args:
+        address: ``<kind>:<target>``, as the ledger, the errors and the audit print it.
+
+    Raises:
+        ConfigurationError: E110 no such kind, E108 its driver is not installed.
+        OnceOnlyError: what the sink's own ``from_address`` raises.
+    """
+    kind, colon, rest = address.partition(":")
+    point = next((found for found in entry_points(group=GROUP) if found.name == kind), None)
+    if not colon or not rest or point is None:
+        raise refuse(
+            "E110",
+            problem=f"{address!r} is not the address of a sink.",
+            cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
+            next="onceonly queries list prints the addresses of every pipeline",
+        )
+    return cast("Sink", _load(point).from_address(address))
+
+
+def _load(point: EntryPoint) -> type[Sink]:
+    try:
+        return cast("type[Sink]", point.load())
+    except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
+        if package.startswith("onceonly"):
+            raise
+        extra = _EXTRAS.get(package, point.name)
+        raise refuse("E108", what=f"A {point.name} sink", package=package, extra=extra) from missing

@@ -1,0 +1,126 @@
+"""Builds true histories out of the real nouns, so that a test can then damage exactly one thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import (
+    Digest,
+    Epoch,
+    EpochRecord,
+    Fence,
+    Lineage,
+    Marker,
+    Receipt,
+    Slice,
+    SourceIdentity,
+    SourceOffsets,
+)
+from onceonly_checkpoints.ledger import Intent, Pipeline
+
+PIPELINE = "orders"
+SINK = "memory:orders"
+FENCE = Fence(1, "a" * 32)
+ROWS = (10, 0, 7, 12)
+
+
+def at(offset: int) -> SourceOffsets:
+    return SourceOffsets.of({"0": json.dumps({"events": {"0": offset}})})
+
+
+def slice_(start: int, end: int) -> Slice:
+    return Slice(at(start), at(end))
+
+
+def epoch_after(
+    previous: Epoch | None,
+    rows: int,
+    *,
+    slice: Slice | None = None,
+    adoption: str | None = None,
+    sinks: Sequence[str] = (SINK,),
+) -> Epoch:
+    number = previous.number + 1 if previous else 1
+    before = previous.chain if previous else chain.GENESIS
+    begin = previous.slice.end if previous else at(0)
+    covered = slice or Slice(begin, at(100 * number))
+    digest = Digest(rows, rows * 31, rows * 17)
+    lineage = None if adoption else Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
+    return Epoch(
+        number=number,
+        slice=covered,
+        chain=chain.link(before, covered, digest, "schema", adoption),
+        previous_chain=before,
+        digest=digest,
+        schema="schema",
+        sinks=tuple((sink, 1) for sink in sinks),
+        lineage=lineage,
+        sources=(SourceIdentity("0", "kafka:cluster/events"),),
+        adoption=adoption,
+    )
+
+
+def epochs(rows: Sequence[int] = ROWS, sinks: Sequence[str] = (SINK,)) -> tuple[Epoch, ...]:
+    line: list[Epoch] = []
+    for count in rows:
+        line.append(epoch_after(line[-1] if line else None, count, sinks=sinks))
+    return tuple(line)
+
+
+def entry(epoch: Epoch, sink: str = SINK, fence: Fence = FENCE) -> tuple[Marker, Receipt]:
+    place = (("entry", epoch.number),)
+    receipt = Receipt(sink, epoch.number, epoch.chain, "table-1", place, epoch.digest.rows)
+    return Marker(PIPELINE, sink, fence, epoch), receipt
+
+
+def sink_of(line: Sequence[Epoch], sink: str = SINK) -> SinkFacts:
+    rows = {epoch.number: epoch.digest.rows for epoch in line}
+    history = tuple(entry(epoch, sink) for epoch in line)
+    return SinkFacts(sink, f"{sink}#x", True, FENCE, history, rows, line[-1].number if line else 0)
+
+
+def record_of(epoch: Epoch, sinks: Sequence[str] = (SINK,)) -> EpochRecord:
+    receipts = tuple(entry(epoch, sink)[1] for sink in sinks)
+    return EpochRecord(PIPELINE, FENCE, epoch, receipts, phases=(("commit", 0.01),), recorded_ms=1)
+
+
+def ledger_of(line: Sequence[Epoch], sinks: Sequence[str] = (SINK,)) -> LedgerFacts:
+    row = Pipeline(PIPELINE, tuple((sink, f"{sink}#x") for sink in sinks), "q-1", "file:/ck", 1, 1)
+    return LedgerFacts("sqlite:///l.db", row, tuple(record_of(epoch, sinks) for epoch in line))
+
+
+def true_facts(rows: Sequence[int] = ROWS) -> Facts:
+    line = epochs(rows)
+    return Facts(PIPELINE, (sink_of(line),), ledger_of(line))
+
+
+def with_rows(facts: Facts, **changed: int) -> Facts:
+    """Change counted rows: ``with_rows(facts, e3=6)``."""
+    sink = facts.sinks[0]
+    rows = {**(sink.rows or {}), **{int(name[1:]): count for name, count in changed.items()}}
+    return with_sink(facts, rows=rows)
+
+
+def with_sink(facts: Facts, **changed: object) -> Facts:
+    return replace(facts, sinks=(replace(facts.sinks[0], **changed), *facts.sinks[1:]))  # type: ignore[arg-type]
+
+
+def with_history(facts: Facts, line: Sequence[Epoch]) -> Facts:
+    return with_sink(facts, history=tuple(entry(epoch) for epoch in line))
+
+
+def with_ledger(facts: Facts, **changed: object) -> Facts:
+    assert facts.ledger is not None
+    return replace(facts, ledger=replace(facts.ledger, **changed))  # type: ignore[arg-type]
+
+
+def without_ledger(facts: Facts) -> Facts:
+    return replace(facts, ledger=None)
+
+
+def intent(number: int, fence: Fence = FENCE) -> Intent:
+    return Intent(PIPELINE, number, fence, slice_(100 * (number - 1), 100 * number), 5)

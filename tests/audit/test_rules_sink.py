@@ -1,0 +1,272 @@
+"""Each rule over one sink: one history that fires it, and the true one beside it that does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.audit.histories import (
+    FENCE,
+    PIPELINE,
+    at,
+    entry,
+    epoch_after,
+    epochs,
+    ledger_of,
+    sink_of,
+    slice_,
+    true_facts,
+    with_history,
+    with_ledger,
+    with_rows,
+    with_sink,
+    without_ledger,
+)
+
+from onceonly.audit import Verdict, judge
+from onceonly.audit.facts import Facts
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, SourceOffsets
+
+
+def codes(facts: Facts) -> list[str]:
+    return [finding.code for finding in judge(facts).findings]
+
+
+def only(facts: Facts, code: str):
+    found = [finding for finding in judge(facts).findings if finding.code == code]
+    assert len(found) == 1, judge(facts).text
+    return found[0]
+
+
+def of_line(line: tuple[Epoch, ...], **changed: object) -> Facts:
+    return with_sink(Facts(PIPELINE, (sink_of(line),), ledger_of(line)), **changed)
+
+
+def test_a_true_history_has_no_findings() -> None:
+    result = judge(true_facts())
+    assert (result.verdict, result.findings, result.exit_code) == (Verdict.EXACTLY_ONCE, (), 0)
+    assert "epochs 1 to 4" in result.scope
+    assert "29 rows counted" in result.scope
+
+
+def test_missing_rows_of_one_epoch_are_a_gap_at_that_epoch() -> None:
+    facts = with_rows(true_facts(), e3=6)
+    finding = only(facts, "A121")
+    assert (finding.epoch, judge(facts).verdict, judge(facts).exit_code) == (3, Verdict.GAPS, 1)
+    assert "7 rows were committed, 6 are there: 1 missing" in finding.evidence
+
+
+def test_an_epoch_without_any_row_left_is_a_gap() -> None:
+    assert only(with_sink(true_facts(), rows={1: 10, 4: 12}), "A121").epoch == 3
+
+
+def test_an_empty_epoch_may_be_absent_from_the_count() -> None:
+    assert codes(with_sink(true_facts(), rows={1: 10, 3: 7, 4: 12})) == []
+
+
+def test_too_many_rows_of_one_epoch_are_duplicates() -> None:
+    facts = with_rows(true_facts(), e4=24)
+    assert only(facts, "A122").epoch == 4
+    assert judge(facts).verdict == Verdict.DUPLICATES
+
+
+def test_rows_without_a_marker_are_reported() -> None:
+    facts = with_rows(true_facts(), e9=5)
+    assert only(facts, "A123").epoch == 9
+    assert judge(facts).verdict == Verdict.DUPLICATES
+
+
+def test_rows_committed_while_counting_are_not_compared() -> None:
+    facts = with_sink(true_facts(), rows={1: 10, 3: 7}, counted=3)
+    assert codes(facts) == []
+
+
+def test_an_upsert_cannot_tell_rows_and_the_rest_stays_clean() -> None:
+    facts = with_sink(true_facts(), rows=None, append_only=False)
+    result = judge(facts)
+    assert "CANNOT TELL for rows" in only(facts, "A120").evidence
+    assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 0)
+
+
+def test_a_table_without_an_epoch_column_says_why_it_cannot_tell() -> None:
+    assert "no count per epoch" in only(with_sink(true_facts(), rows=None), "A120").evidence
+
+
+def test_an_upsert_with_a_broken_chain_is_still_found_out() -> None:
+    line = epochs()
+    facts = with_sink(with_history(true_facts(), (line[0], line[2], line[3])), rows=None, append_only=False)
+    assert judge(facts).verdict == Verdict.GAPS
+
+
+def test_a_marker_missing_between_two_others_is_a_gap() -> None:
+    line = epochs()
+    facts = with_history(true_facts(), (line[0], line[1], line[3]))
+    finding = only(facts, "A111")
+    assert finding.epoch == 3
+    assert "the ledger's record of it fits in" in finding.evidence
+    assert "A123" not in codes(facts)
+
+
+def test_rows_of_a_missing_marker_are_named_when_no_ledger_proves_them() -> None:
+    line = epochs()
+    found = codes(without_ledger(with_history(true_facts(), (line[0], line[1], line[3]))))
+    assert {"A111", "A123"} <= set(found)
+
+
+def test_a_marker_whose_content_was_edited_is_unsound() -> None:
+    line = epochs()
+    edited = replace(line[2], digest=Digest(8, 1, 1))
+    facts = with_rows(with_history(true_facts(), (*line[:2], edited, line[3])), e3=8)
+    assert only(facts, "A110").epoch == 3
+    assert judge(facts).verdict == Verdict.IN_DOUBT
+
+
+def test_an_epoch_of_another_history_breaks_the_chain() -> None:
+    line, other = epochs(), epochs((9, 9, 7, 12))
+    facts = without_ledger(of_line((*line[:2], *other[2:])))
+    assert only(facts, "A112").epoch == 3
+    assert "A110" not in codes(facts)
+
+
+def test_a_first_epoch_that_names_a_predecessor_is_reported() -> None:
+    third = epochs()[2]
+    facts = without_ledger(of_line((replace(third, number=1),)))
+    assert only(facts, "A112").epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "code", "verdict"),
+    [(250, "A113", Verdict.GAPS), (150, "A114", Verdict.DUPLICATES)],
+)
+def test_a_slice_that_does_not_continue_is_a_gap_or_an_overlap(
+    start: int, code: str, verdict: Verdict
+) -> None:
+    one = epochs((10, 5))
+    third = epoch_after(one[1], 7, slice=slice_(start, 300))
+    facts = of_line((*one, third, epoch_after(third, 1)))
+    finding = only(facts, code)
+    assert (finding.epoch, judge(facts).verdict) == (3, verdict)
+    assert str(start) in finding.evidence
+    assert "200" in finding.evidence
+
+
+def test_offsets_that_cannot_be_ordered_are_in_doubt() -> None:
+    first = epoch_after(None, 3)
+    second = epoch_after(first, 3, slice=replace(first.slice, start=SourceOffsets.of({"0": "shard-b"})))
+    facts = of_line((first, second))
+    assert only(facts, "A115").epoch == 2
+    assert judge(facts).verdict == Verdict.IN_DOUBT
+
+
+def test_an_adoption_is_an_event_and_not_a_gap() -> None:
+    one = epochs((10, 5))
+    moved = epoch_after(one[1], 0, slice=slice_(200, 900), adoption="accept-loss: files deleted")
+    facts = of_line((*one, moved, epoch_after(moved, 4, slice=slice_(900, 950))))
+    result = judge(facts)
+    assert [finding.code for finding in result.findings] == ["A116"]
+    assert "accept-loss: files deleted" in result.findings[0].evidence
+    assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
+
+
+def test_an_adoption_that_moves_back_accepts_duplicates() -> None:
+    one = epochs((10, 5))
+    moved = epoch_after(one[1], 0, slice=slice_(200, 100), adoption="accept-duplicates: asked for")
+    again = epoch_after(moved, 5, slice=slice_(100, 200))
+    assert codes(of_line((*one, moved, again))) == ["A116"]
+
+
+def test_one_epoch_with_two_markers_is_a_duplicate() -> None:
+    line = epochs()
+    second = entry(line[2])
+    twice = replace(second[1], position=(("entry", 9),))
+    history = (*(entry(epoch) for epoch in line[:3]), (second[0], twice), entry(line[3]))
+    facts = with_sink(true_facts(), history=history)
+    assert "at entry 3 and again at entry 9" in only(facts, "A117").evidence
+    assert judge(facts).verdict == Verdict.DUPLICATES
+
+
+def test_a_newer_driver_taking_over_is_no_finding() -> None:
+    line = epochs()
+    newer = Fence(2, "b" * 32)
+    history = (*(entry(epoch) for epoch in line[:2]), *(entry(epoch, fence=newer) for epoch in line[2:]))
+    assert codes(with_sink(true_facts(), history=history, fence=newer)) == []
+
+
+@pytest.mark.parametrize("late", [Fence(1, "a" * 32), Fence(2, "c" * 32)])
+def test_an_older_or_second_owner_writing_later_is_found(late: Fence) -> None:
+    line = epochs()
+    fences = (FENCE, Fence(2, "b" * 32), late, late)
+    history = tuple(entry(epoch, fence=fence) for epoch, fence in zip(line, fences, strict=True))
+    facts = with_sink(true_facts(), history=history)
+    assert only(facts, "A118").epoch == 3
+
+
+def test_a_history_that_starts_late_is_proven_by_the_ledger() -> None:
+    line = epochs()
+    facts = with_history(true_facts(), line[2:])
+    finding = only(facts, "A103")
+    assert (finding.epoch, judge(facts).verdict, judge(facts).exit_code) == (1, Verdict.EXACTLY_ONCE, 0)
+    assert len(judge(facts).epochs) == 4
+
+
+def test_a_history_that_starts_late_without_a_ledger_cannot_be_told() -> None:
+    facts = without_ledger(with_history(true_facts(), epochs()[2:]))
+    result = judge(facts)
+    assert "nothing proves epochs 1 to 2" in only(facts, "A104").evidence
+    assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 2)
+
+
+def test_a_ledger_of_another_history_proves_nothing() -> None:
+    facts = with_history(true_facts(), epochs()[2:])
+    other = ledger_of(epochs((99, 99, 99, 99)))
+    found = codes(with_ledger(facts, records=other.records))
+    assert "A104" in found
+    assert "A103" not in found
+
+
+def test_rows_of_an_aged_epoch_are_compared_where_they_are_counted() -> None:
+    facts = with_rows(with_history(true_facts(), epochs()[2:]), e1=9)
+    assert only(facts, "A121").epoch == 1
+
+
+def test_a_sink_that_joined_later_starts_where_it_joined() -> None:
+    line = epochs()
+    joined = tuple(replace(epoch, sinks=(("other", 1), ("memory:orders", 3))) for epoch in line[2:])
+    found = codes(without_ledger(of_line(joined)))
+    assert "A104" not in found
+    assert "A112" not in found
+
+
+def test_a_receipt_that_names_other_rows_than_the_digest_is_in_doubt() -> None:
+    line = epochs()
+    marker, receipt = entry(line[2])
+    history = (*(entry(epoch) for epoch in line[:2]), (marker, replace(receipt, rows=6)), entry(line[3]))
+    facts = with_sink(true_facts(), history=history)
+    assert only(facts, "A124").epoch == 3
+
+
+def test_a_target_that_became_another_one_is_found_in_its_own_history() -> None:
+    line = epochs()
+    later = tuple((marker, replace(receipt, identity="table-2")) for marker, receipt in map(entry, line[2:]))
+    facts = without_ledger(with_sink(true_facts(), history=(*map(entry, line[:2]), *later)))
+    assert only(facts, "A134").epoch == 3
+
+
+def test_an_adopted_change_of_the_target_is_not_reported() -> None:
+    one = epochs((10, 5))
+    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-change: new table")
+    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    later = tuple((marker, replace(receipt, identity="table-2")) for marker, receipt in map(entry, line[2:]))
+    facts = of_line(line, history=(*map(entry, line[:2]), *later))
+    assert "A134" not in codes(without_ledger(facts))
+
+
+def test_the_first_epoch_that_disagrees_is_named() -> None:
+    facts = with_rows(true_facts(), e3=6, e4=24)
+    result = judge(facts)
+    assert result.scope.startswith("First disagreement: epoch 3 in memory:orders")
+    assert result.to_json()["pipelines"][0]["first_disagreement"]["epoch"] == 3
+
+
+def test_a_position_is_spelled_with_its_source() -> None:
+    assert at(5).text == '[["0","{\\"events\\":{\\"0\\":5}}"]]'

@@ -1,0 +1,126 @@
+"""Builders for epochs, offers and readings, so that the tests of the pure core read as sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from onceonly.protocol import Disturbance, Position
+from onceonly.recovery import BatchFacts, Offer, OpeningFacts, Reading
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import (
+    Digest,
+    Epoch,
+    EpochRecord,
+    Fence,
+    Lineage,
+    Marker,
+    Receipt,
+    Slice,
+    SourceIdentity,
+    SourceOffsets,
+)
+
+SINK = "memory:orders"
+SOURCES = (SourceIdentity("0", "kafka:events"),)
+
+
+def at(offset: int | None) -> SourceOffsets:
+    return SourceOffsets.of({"0": None if offset is None else f'{{"events":{{"0":{offset}}}}}'})
+
+
+def cut(start: int | None, end: int) -> Slice:
+    return Slice(at(start), at(end))
+
+
+def lineage(batch: int, query: str = "q1", clock: int = 0) -> Lineage:
+    return Lineage(query, "r1", "file:/ckpt", batch, clock or 1000 + batch, 0)
+
+
+def epochs(*ends: int, start: int | None = None, query: str = "q1") -> tuple[Epoch, ...]:
+    """Epochs 1, 2, ... that end at the given offsets; batch ids count from 0."""
+    made: list[Epoch] = []
+    for index, end in enumerate(ends):
+        begin = made[-1].slice.end if made else at(start)
+        previous = made[-1].chain if made else chain.GENESIS
+        slice_, digest = Slice(begin, at(end)), Digest(10, index, index)
+        made.append(
+            Epoch(
+                number=index + 1,
+                slice=slice_,
+                chain=chain.link(previous, slice_, digest, "schema"),
+                previous_chain=previous,
+                digest=digest,
+                schema="schema",
+                sinks=((SINK, 1),),
+                lineage=lineage(index, query),
+                sources=SOURCES,
+            )
+        )
+    return tuple(made)
+
+
+def adoption(last: Epoch, why: str, to: SourceOffsets) -> Epoch:
+    slice_ = Slice(last.slice.end, to)
+    return replace(
+        last,
+        number=last.number + 1,
+        slice=slice_,
+        digest=Digest(0),
+        schema="",
+        chain=chain.link(last.chain, slice_, Digest(0), "", why),
+        previous_chain=last.chain,
+        lineage=None,
+        adoption=why,
+    )
+
+
+def marked(epoch: Epoch, sink: str = SINK, generation: int = 1) -> Marker:
+    return Marker("orders", sink, Fence(generation, "owner"), epoch)
+
+
+def receipt(epoch: Epoch, sink: str = SINK, identity: str = "table-1") -> Receipt:
+    return Receipt(sink, epoch.number, epoch.chain, identity, (), epoch.digest.rows)
+
+
+def recorded(epoch: Epoch) -> EpochRecord:
+    return EpochRecord("orders", Fence(1, "owner"), epoch, (receipt(epoch),))
+
+
+def reading(
+    newest: Epoch | None,
+    *,
+    known: Epoch | None = None,
+    ahead: tuple[Epoch, ...] = (),
+    identity: str = "table-1",
+    rows: bool = True,
+    disturbed: tuple[Disturbance, ...] = (),
+    sink: str = SINK,
+    number: int | None = None,
+) -> Reading:
+    """What a sink says: it holds ``newest``; the ledger has a receipt for ``known``."""
+    position = Position(
+        Fence(2, "us"),
+        marked(newest, sink) if newest else None,
+        number if number is not None else newest.number if newest else 0,
+        identity,
+        rows,
+        disturbed,
+    )
+    pairs = tuple((marked(epoch, sink), receipt(epoch, sink)) for epoch in ahead)
+    return Reading(sink, position, receipt(known, sink) if known else None, pairs)
+
+
+def opening(*readings: Reading, head: Epoch | None = None, **options: bool) -> OpeningFacts:
+    return OpeningFacts("orders", readings, head, **options)
+
+
+def offer(slice_: Slice, batch: int, query: str = "q1", **options: object) -> Offer:
+    made = Offer(slice_, lineage(batch, query), SOURCES, "schema")
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def batch(last: Epoch | None, offered: Offer, descent: tuple[Epoch, ...] = (), **options: object) -> BatchFacts:
+    made = BatchFacts(
+        "orders", SINK, last, last.lineage if last else None, offered, descent[0] if descent else None, descent
+    )
+    return replace(made, **options)  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""The state machine, driven by hand: each test tells what the world answers and reads what is asked for next."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.stories import SINK, cut, epochs, offer, reading, receipt, recorded
+
+from onceonly import commands as c
+from onceonly import coordinator
+from onceonly.coordinator import MAX_OPENINGS, MAX_UNKNOWN
+from onceonly.recovery import Offer
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.ledger import EventKind
+
+ONE, TWO, THREE = epochs(10, 20, 30)
+NEXT = offer(cut(20, 30), 2)
+
+
+class Machine:
+    """A state with the commands it has asked for; notes and waits are carried out in passing."""
+
+    def __init__(self, offered: Offer | None, state: coordinator.State | None = None) -> None:
+        self.state = state or coordinator.start("orders", (SINK,), "us", offered)
+        self.events: list[EventKind] = []
+        self.waits = 0
+
+    @property
+    def asks(self) -> c.Command:
+        while isinstance(command := coordinator.next(self.state), c.Note | c.Wait):
+            if isinstance(command, c.Note):
+                self.events += [happening.kind for happening in command.happenings]
+            else:
+                self.waits += 1
+            self.state = coordinator.apply(self.state, c.Done())
+        return command
+
+    def hears(self, *outcomes: c.Outcome) -> Machine:
+        for outcome in outcomes:
+            assert self.asks
+            self.state = coordinator.apply(self.state, outcome)
+        return self
+
+    def opens(self, last: Epoch | None = TWO, generation: int = 1) -> Machine:
+        """Hear everything up to the comparison of the batch."""
+        fence = Fence(generation, "them")
+        self.hears(
+            c.Probed((fence if generation else None,)),
+            c.Recalled(recorded(last) if last else None, last.lineage if last else None),
+            c.Installed(),
+            reading(last, known=last, rows=last is not None, identity="table-1" if last else ""),
+            c.Done(),
+        )
+        return self
+
+    def prepares(self, digest: Digest = Digest(7, 1, 2)) -> Machine:
+        return self.hears(c.Done(), c.Prepared(digest.rows, digest))
+
+
+def refusal(machine: Machine) -> str:
+    command = machine.asks
+    assert isinstance(command, c.Refuse), command
+    return command.refusal.code
+
+
+def test_an_epoch_goes_through_all_phases_in_order():
+    machine = Machine(NEXT)
+    assert machine.asks == c.Probe()
+    machine.hears(c.Probed((Fence(4, "them"),)))
+    assert machine.asks == c.Recall()
+    machine.hears(c.Recalled(recorded(TWO), TWO.lineage))
+    assert machine.asks == c.Install(SINK, Fence(5, "us"))
+    machine.hears(c.Installed())
+    assert machine.asks == c.Read(SINK, receipt(TWO), 2)
+    machine.hears(reading(TWO, known=TWO))
+    assert machine.asks == c.Index(Fence(5, "us"), ())
+    machine.hears(c.Done())
+    assert machine.asks == c.Intend(3)
+    machine.hears(c.Done())
+    assert machine.asks == c.Prepare(SINK, 3)
+    machine.hears(c.Prepared(7, Digest(7, 1, 2)))
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    assert command.marker.epoch.number == 3
+    assert command.marker.epoch.previous_chain == TWO.chain
+    assert command.marker.fence == Fence(5, "us")
+    machine.hears(c.Committed(receipt(command.marker.epoch)))
+    assert machine.asks == c.Record(command.marker.epoch, (receipt(command.marker.epoch),))
+    machine.hears(c.Done())
+    assert machine.asks == c.Return()
+    assert machine.events == [EventKind.OPENED]
+
+
+def test_the_next_batch_of_a_run_does_not_open_again():
+    machine = Machine(NEXT).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    machine.hears(c.Committed(receipt(command.marker.epoch)), c.Done())
+    assert machine.asks == c.Return()
+    following = Machine(None, coordinator.resume(machine.state, offer(cut(30, 40), 3)))
+    assert following.asks == c.Intend(4)
+    assert following.state.fence == machine.state.fence
+
+
+def test_the_next_batch_of_a_run_is_still_compared():
+    machine = Machine(NEXT).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    machine.hears(c.Committed(receipt(command.marker.epoch)), c.Done())
+    assert refusal(Machine(None, coordinator.resume(machine.state, offer(cut(35, 40), 3)))) == "E204"
+
+
+def test_a_replayed_batch_is_recollected_and_skipped():
+    machine = Machine(offer(TWO.slice, 1)).opens()
+    assert machine.asks == c.Recollect("q1", 1)
+    machine.hears(c.Recollected((TWO,)))
+    assert machine.asks == c.Return()
+    assert machine.state.skipped
+    assert EventKind.SKIPPED in machine.events
+
+
+def test_a_skipped_stateful_batch_is_executed_and_its_digest_compared():
+    same = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
+    assert same.asks == c.Execute()
+    assert same.hears(c.Executed(TWO.digest)).asks == c.Return()
+    other = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
+    assert refusal(other.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
+
+
+def test_a_resolve_without_a_batch_ends_once_everything_stands():
+    machine = Machine(None).opens()
+    assert machine.asks == c.Return()
+    assert machine.state.last == TWO
+
+
+def test_a_higher_generation_stops_the_driver_and_names_it():
+    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(9, "them")))
+    assert refusal(machine) == "E401"
+    assert machine.events == [EventKind.FENCED]
+
+
+def test_an_equal_generation_of_another_owner_is_tried_again_higher():
+    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(1, "them")))
+    assert machine.asks == c.Probe()
+    assert machine.waits == 1
+    machine.hears(c.Probed((Fence(1, "them"),)), c.Recalled(None, None))
+    assert machine.asks == c.Install(SINK, Fence(2, "us"))
+
+
+def test_ties_end_after_a_bound():
+    machine = Machine(NEXT)
+    for generation in range(1, MAX_OPENINGS + 1):
+        machine.hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(generation, "them")))
+    assert refusal(machine) == "E403"
+
+
+def test_a_lost_answer_to_a_fence_sends_the_same_fence_again():
+    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Unknown("cut"))
+    assert machine.asks == c.Install(SINK, Fence(1, "us"))
+    for _ in range(MAX_UNKNOWN - 1):
+        machine.hears(c.Unknown("cut"))
+    assert refusal(machine) == "E302"
+
+
+def test_a_position_read_under_another_fence_stops():
+    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Installed(), c.Overtaken(Fence(2, "x")))
+    assert refusal(machine) == "E401"
+
+
+def test_a_lost_commit_answer_is_looked_up_and_found():
+    machine = Machine(NEXT).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    machine.hears(c.Unknown("connection lost"))
+    assert machine.asks == c.LookUp(command.marker)
+    machine.hears(c.Committed(receipt(command.marker.epoch)))
+    assert isinstance(machine.asks, c.Record)
+    assert EventKind.RESOLVED in machine.events
+
+
+def test_an_absent_commit_opens_again_higher_before_anything_is_sent_twice():
+    machine = Machine(NEXT).opens(generation=4).prepares().hears(c.Unknown("cut"), c.Absent())
+    assert machine.asks == c.Probe()
+    machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO), TWO.lineage))
+    assert machine.asks == c.Install(SINK, Fence(6, "us"))
+    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done())
+    assert machine.asks == c.Intend(3)
+
+
+def test_a_commit_found_after_reopening_is_skipped_not_repeated():
+    machine = Machine(NEXT).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    late = command.marker.epoch
+    machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO), TWO.lineage))
+    machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Done())
+    assert machine.asks == c.Recollect("q1", 2)
+    assert machine.hears(c.Recollected((late,))).asks == c.Return()
+    assert machine.state.skipped
+
+
+def test_an_outcome_that_stays_unknown_stops_the_query():
+    machine = Machine(NEXT).opens().prepares()
+    for _ in range(MAX_UNKNOWN):
+        machine.hears(c.Unknown("cut"))
+    assert refusal(machine) == "E301"
+
+
+def test_a_zombie_that_wakes_at_its_commit_stops():
+    machine = Machine(NEXT).opens().prepares().hears(c.Overtaken(Fence(8, "them")))
+    assert refusal(machine) == "E401"
+
+
+def test_rows_that_do_not_match_their_digest_are_not_committed():
+    machine = Machine(NEXT).opens().hears(c.Done(), c.Prepared(6, Digest(7)))
+    assert refusal(machine) == "E510"
+
+
+def test_an_epoch_without_rows_is_committed_like_any_other():
+    machine = Machine(NEXT).opens().prepares(Digest(0))
+    assert isinstance(machine.asks, c.Commit)
+
+
+def test_a_lost_ledger_learns_the_sinks_history_before_the_batch_is_compared():
+    machine = Machine(NEXT).hears(c.Probed((Fence(1, "x"),)), c.Recalled(None, None), c.Installed())
+    machine.hears(reading(TWO, ahead=(ONE, TWO)))
+    command = machine.asks
+    assert isinstance(command, c.Index)
+    assert [marker.epoch.number for marker, _ in command.epochs] == [1, 2]
+    assert machine.hears(c.Done()).asks == c.Intend(3)
+    assert machine.events == [EventKind.OPENED, EventKind.REBUILT]
+
+
+def test_an_outcome_that_answers_nothing_is_an_error():
+    with pytest.raises(TypeError, match="does not answer"):
+        coordinator.apply(coordinator.start("orders", (SINK,), "us", NEXT), c.Installed())

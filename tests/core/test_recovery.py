@@ -1,0 +1,270 @@
+"""Every rule of the recovery table: one test that makes it speak, one that keeps it silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.stories import (
+    SINK,
+    SOURCES,
+    adoption,
+    at,
+    batch,
+    cut,
+    epochs,
+    lineage,
+    marked,
+    offer,
+    opening,
+    reading,
+)
+
+from onceonly.errors import refuse
+from onceonly.protocol import Disturbance
+from onceonly.recovery import Heal, NewEpoch, Proceed, Refusal, Skip, decide_batch, decide_opening
+from onceonly_checkpoints.epoch import SourceIdentity
+
+ONE, TWO, THREE = epochs(10, 20, 30)
+
+
+def code(decision: object) -> str:
+    """The code of a refusal, which must also be able to become an error."""
+    assert isinstance(decision, Refusal), decision
+    assert str(refuse(decision.code, **dict(decision.details))).startswith(f"[ONCE-{decision.code}]")
+    return decision.code
+
+
+# ---- opening
+
+
+def test_a_fresh_sink_and_an_empty_ledger_proceed_from_nothing():
+    assert decide_opening(opening(reading(None, rows=False, identity=""))) == Proceed(None)
+
+
+def test_r2_equal_markers_proceed():
+    assert decide_opening(opening(reading(TWO, known=TWO), head=TWO)) == Proceed(TWO)
+
+
+def test_r6_a_sink_behind_its_receipt_is_blocked():
+    assert code(decide_opening(opening(reading(ONE, known=TWO), head=TWO))) == "E207"
+
+
+def test_r6_another_identity_is_blocked_before_being_behind():
+    assert code(decide_opening(opening(reading(None, known=TWO, identity="table-2"), head=TWO))) == "E208"
+
+
+def test_r6_a_vanished_target_is_blocked():
+    assert code(decide_opening(opening(reading(None, known=TWO, identity="", rows=False), head=TWO))) == "E208"
+
+
+def test_r6_a_restore_is_blocked_and_a_failover_is_only_noted():
+    restored = Disturbance("restored", "RESTORE to version 3", fatal=True)
+    moved = Disturbance("failed_over", "timeline 1 -> 2", fatal=False)
+    assert code(decide_opening(opening(reading(TWO, known=TWO, disturbed=(restored,)), head=TWO))) == "E209"
+    decision = decide_opening(opening(reading(TWO, known=TWO, disturbed=(moved,)), head=TWO))
+    assert isinstance(decision, Proceed)
+    assert [happening.reason for happening in decision.happenings] == ["timeline 1 -> 2"]
+
+
+def test_r6_a_recreated_target_is_blocked_even_without_a_ledger():
+    recreated = Disturbance("recreated", "table oid 7 -> 9", fatal=True)
+    assert code(decide_opening(opening(reading(TWO, disturbed=(recreated,))))) == "E208"
+
+
+def test_r6_equal_epochs_with_different_chains_are_blocked():
+    (other, *_) = epochs(11)
+    assert code(decide_opening(opening(reading(other, known=other), head=ONE))) == "E210"
+
+
+def test_r6_a_history_that_does_not_descend_from_the_ledger_is_blocked():
+    foreign = epochs(11, 20)
+    assert code(decide_opening(opening(reading(foreign[1], known=ONE, ahead=foreign[1:]), head=ONE))) == "E210"
+
+
+def test_r6_a_marker_whose_chain_is_not_its_own_hash_is_blocked():
+    forged = replace(TWO, slice=cut(10, 21))
+    assert code(decide_opening(opening(reading(forged, ahead=(forged,))))) == "E210"
+
+
+def test_r6_is_taken_as_known_when_an_operator_accepts_it():
+    decision = decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted=True))
+    assert isinstance(decision, Proceed)
+    assert decision.last == ONE
+
+
+def test_first_contact_with_rows_of_unknown_origin_is_refused_unless_adopted():
+    assert code(decide_opening(opening(reading(None, rows=True)))) == "E201"
+    assert decide_opening(opening(reading(None, rows=True), adopt=True)) == Proceed(None)
+
+
+def test_r13_a_listed_sink_missing_from_the_call_is_refused():
+    both = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    assert code(decide_opening(opening(reading(both)))) == "E213"
+
+
+def test_r13_a_new_sink_with_rows_is_refused_and_an_empty_one_joins():
+    stranger = reading(None, sink="memory:two", rows=True)
+    assert code(decide_opening(opening(reading(ONE), stranger))) == "E202"
+    empty = reading(None, sink="memory:two", rows=False, identity="")
+    assert isinstance(decide_opening(opening(reading(ONE, known=ONE), empty, head=ONE)), Proceed)
+
+
+def test_r3_a_sink_one_epoch_behind_is_healed_from_the_highest_marker():
+    first, second = (replace(epoch, sinks=((SINK, 1), ("memory:two", 1))) for epoch in (ONE, TWO))
+    behind = reading(first, known=first, sink="memory:two")
+    decision = decide_opening(opening(reading(second, known=first, ahead=(second,)), behind, head=first))
+    assert decision == Heal(("memory:two",), marked(second))
+
+
+def test_r3_never_joins_a_listed_sink_that_has_no_marker_yet():
+    first = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    empty = reading(None, sink="memory:two", rows=False, identity="")
+    decision = decide_opening(opening(reading(first, ahead=(first,)), empty))
+    assert decision == Heal(("memory:two",), marked(first))
+
+
+def test_r6_two_epochs_behind_the_others_is_blocked():
+    third = replace(THREE, sinks=((SINK, 1), ("memory:two", 1)))
+    behind = reading(ONE, sink="memory:two")
+    assert code(decide_opening(opening(reading(third), behind))) == "E207"
+
+
+def test_r5_markers_ahead_of_the_ledger_are_indexed():
+    decision = decide_opening(opening(reading(THREE, known=ONE, ahead=(TWO, THREE)), head=ONE))
+    assert isinstance(decision, Proceed)
+    assert [pair[0].epoch.number for pair in decision.index] == [2, 3]
+    assert decision.last == THREE
+
+
+def test_r5_a_lost_ledger_is_filled_from_the_sink():
+    decision = decide_opening(opening(reading(THREE, ahead=(ONE, TWO, THREE))))
+    assert isinstance(decision, Proceed)
+    assert len(decision.index) == 3
+
+
+def test_r5_a_marker_text_that_aged_out_needs_the_ledger():
+    assert decide_opening(opening(reading(None, known=TWO, number=2), head=TWO)) == Proceed(TWO)
+    assert code(decide_opening(opening(reading(None, number=2)))) == "E216"
+
+
+# ---- batches
+
+
+def test_r8_the_first_batch_of_an_empty_pipeline_is_epoch_one():
+    assert decide_batch(batch(None, offer(cut(None, 10), 0))) == NewEpoch(1)
+
+
+def test_first_contact_in_the_middle_of_a_stream_is_refused_unless_adopted():
+    assert code(decide_batch(batch(None, offer(cut(40, 50), 4)))) == "E217"
+    assert isinstance(decide_batch(batch(None, offer(cut(40, 50), 4), adopt="here")), NewEpoch)
+    assert isinstance(decide_batch(batch(None, offer(cut(40, 50), 4), adopt=at(40).to_json())), NewEpoch)
+    assert code(decide_batch(batch(None, offer(cut(40, 50), 4), adopt=at(39).to_json()))) == "E218"
+
+
+def test_r8_a_slice_that_starts_at_the_last_end_is_the_next_epoch():
+    assert decide_batch(batch(TWO, offer(cut(20, 30), 2))) == NewEpoch(3)
+
+
+def test_r8_an_empty_slice_is_an_epoch_of_its_own_and_never_matched_across_batch_ids():
+    nothing = offer(cut(20, 20), 2)
+    assert decide_batch(batch(TWO, nothing)) == NewEpoch(3)
+
+
+def test_r7_the_same_batch_is_a_proven_skip():
+    decision = decide_batch(batch(THREE, offer(TWO.slice, 1), descent=(TWO, THREE)))
+    assert decision == Skip(TWO, execute=False)
+
+
+def test_r7_a_stateful_skip_still_executes():
+    decision = decide_batch(batch(TWO, offer(TWO.slice, 1, stateful=True), descent=(TWO,)))
+    assert decision == Skip(TWO, execute=True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"slice": cut(10, 21)},
+        {"lineage": lineage(1, clock=5)},
+        {"lineage": replace(lineage(1), watermark_ms=7)},
+        {"sources": (replace(SOURCES[0], inputs="other files"),)},
+    ],
+    ids=["slice", "clock", "watermark", "files"],
+)
+def test_r7_one_batch_id_for_something_else_is_blocked(changed):
+    assert code(decide_batch(batch(TWO, offer(TWO.slice, 1, **changed), descent=(TWO,)))) == "E205"
+
+
+def test_r7_a_record_that_does_not_lead_to_the_marker_proves_nothing():
+    foreign = epochs(11, 20)
+    assert code(decide_batch(batch(TWO, offer(foreign[1].slice, 1), descent=(foreign[1],)))) == "E210"
+
+
+def test_r7_is_silent_for_a_batch_that_an_operator_moved_back_over():
+    moved = adoption(THREE, "accept-duplicates", at(10))
+    decision = decide_batch(batch(moved, offer(TWO.slice, 1), descent=(TWO, THREE, moved), lineage=THREE.lineage))
+    assert decision == NewEpoch(5)
+
+
+def test_r8_a_gap_is_blocked_and_names_the_empty_batch_trap():
+    decision = decide_batch(batch(TWO, offer(cut(25, 30), 3)))
+    assert code(decision) == "E204"
+    assert "isEmpty" in str(dict(decision.details)["cause"])
+
+
+def test_r8_an_overlap_is_blocked():
+    assert code(decide_batch(batch(TWO, offer(cut(5, 30), 3)))) == "E203"
+
+
+def test_r8_a_new_checkpoint_that_goes_on_exactly_is_accepted_for_a_source_with_an_identity():
+    decision = decide_batch(batch(TWO, offer(cut(20, 30), 0, "q2")))
+    assert isinstance(decision, NewEpoch)
+    assert decision.happenings
+
+
+def test_r8_a_new_checkpoint_over_a_source_without_identity_is_blocked():
+    files = (SourceIdentity("0", "files:FileStreamSource[file:/in]", "abc"),)
+    last = replace(TWO, sources=files)
+    assert code(decide_batch(batch(last, offer(cut(20, 30), 0, "q2", sources=files)))) == "E211"
+
+
+def test_r8_a_deleted_checkpoint_is_blocked_even_if_the_offsets_read_the_same():
+    first = replace(ONE, sources=SOURCES)
+    assert code(decide_batch(batch(first, offer(cut(None, 10), 0, "q2")))) == "E211"
+
+
+def test_r8_an_overlap_on_a_new_lineage_names_both_query_ids():
+    decision = decide_batch(batch(TWO, offer(cut(15, 30), 0, "q2")))
+    assert code(decision) == "E203"
+    assert "q1" in str(dict(decision.details)["cause"])
+    assert "q2" in str(dict(decision.details)["cause"])
+
+
+def test_r8_another_source_is_blocked_and_an_added_named_one_is_not():
+    other = (SourceIdentity("0", "kafka:other"),)
+    assert code(decide_batch(batch(TWO, offer(cut(20, 30), 2, sources=other)))) == "E212"
+
+
+def test_r8s_a_stateful_query_on_a_new_lineage_is_blocked_until_accepted():
+    lost = offer(cut(None, 30), 0, "q2", stateful=True)
+    assert code(decide_batch(batch(TWO, lost))) == "E206"
+    accepted = adoption(TWO, "accept-state-loss", at(None))
+    assert decide_batch(batch(accepted, lost, lineage=TWO.lineage)) == NewEpoch(4)
+
+
+def test_r8_goes_on_after_an_adoption_whatever_the_lineage():
+    adopted = adoption(TWO, "accept-duplicates", at(None))
+    assert decide_batch(batch(adopted, offer(cut(None, 5), 0, "q9"), lineage=TWO.lineage)) == NewEpoch(4)
+
+
+def test_r11_missing_input_blocks_before_anything_is_read():
+    gone = offer(cut(20, 30), 2, missing=("file:/in/a.csv",))
+    assert code(decide_batch(batch(TWO, gone))) == "E214"
+    accepted = adoption(TWO, "accept-loss", at(20))
+    assert decide_batch(batch(accepted, gone, lineage=TWO.lineage)) == NewEpoch(4)
+
+
+def test_r11_a_stateless_skip_needs_no_input_but_a_stateful_one_does():
+    gone = offer(TWO.slice, 1, missing=("file:/in/a.csv",))
+    assert isinstance(decide_batch(batch(TWO, gone, descent=(TWO,))), Skip)
+    assert code(decide_batch(batch(TWO, replace(gone, stateful=True), descent=(TWO,)))) == "E214"
