@@ -56,7 +56,7 @@ class SourceOffsets:
         return cls.of(dict(value))
 
     def to_json(self) -> list[list[str | None]]:
-        """``[[source id, offset text or null], ...]``: a list, since stores and canonical text reorder an object's keys."""
+        """``[[source id, offset text or null], ...]``: a list, since stores reorder the keys of an object."""
         return [list(entry) for entry in self.entries]
 
     @property

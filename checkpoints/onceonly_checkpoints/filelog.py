@@ -39,6 +39,15 @@ def _file(line: str, source: str, path: str) -> InputFile:
         raise UnreadableCheckpoint(path, "a line is not a file's", "torn") from error
 
 
+def read_files(storage: Storage, source: str, path: str) -> tuple[InputFile, ...]:
+    """All files of one log file.
+
+    Raises:
+        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
+    """
+    return tuple(parse_files(read_text(storage, path), source, path))
+
+
 def render_files(files: Iterable[InputFile]) -> str:
     """Text of a log file that holds ``files``."""
     lines = [

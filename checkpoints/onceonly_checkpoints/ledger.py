@@ -14,6 +14,26 @@ class LedgerUnavailable(Exception):
     """The ledger cannot be read or written. The text holds no secret."""
 
 
+class LedgerConflict(LedgerUnavailable):
+    """The ledger holds another epoch under the same number.
+
+    Attributes:
+        pipeline: the user's stable name.
+        epoch: the number.
+        recorded: chain that the ledger holds.
+        offered: chain that was to be recorded.
+    """
+
+    def __init__(self, pipeline: str, epoch: int, recorded: str, offered: str) -> None:
+        super().__init__(
+            f'epoch {epoch} of "{pipeline}" is recorded with chain {recorded[:12]}, not {offered[:12]}'
+        )
+        self.pipeline = pipeline
+        self.epoch = epoch
+        self.recorded = recorded
+        self.offered = offered
+
+
 class EventKind(StrEnum):
     """What can happen to a pipeline besides an ordinary epoch."""
 

@@ -25,6 +25,7 @@ __all__ = [
     "offset_ids",
     "parse_commit",
     "parse_offsets",
+    "parse_query_id",
     "query_id",
     "reservoir_id",
     "slice_from",
@@ -141,6 +142,18 @@ def parse_commit(text: str, path: str = "commits") -> CommitEntry:
     return CommitEntry(version, _number(json_object(lines[1], path), "nextBatchWatermarkMs", path), text)
 
 
+def parse_query_id(text: str, path: str = "metadata") -> str:
+    """Understand the text of ``metadata``.
+
+    Raises:
+        UnreadableCheckpoint: torn.
+    """
+    found = json_object(text, path).get("id")
+    if not isinstance(found, str) or not found:
+        raise UnreadableCheckpoint(path, "it names no query id", "torn")
+    return found
+
+
 def query_id(storage: Storage) -> str:
     """Spark's id of the query, from ``metadata``.
 
@@ -148,15 +161,12 @@ def query_id(storage: Storage) -> str:
         UnreadableCheckpoint: missing, empty or torn; ``not-a-checkpoint`` where offsets and commits are gone too.
     """
     try:
-        found = json_object(read_text(storage, "metadata"), "metadata").get("id")
+        return parse_query_id(read_text(storage, "metadata"))
     except UnreadableCheckpoint as error:
         if error.kind == "missing" and not (storage.exists("offsets") or storage.exists("commits")):
             reason = "it holds none of metadata, offsets and commits"
             raise UnreadableCheckpoint(storage.url, reason, "not-a-checkpoint") from error
         raise
-    if not isinstance(found, str) or not found:
-        raise UnreadableCheckpoint("metadata", "it names no query id", "torn")
-    return found
 
 
 def offset_entry(storage: Storage, batch_id: int) -> OffsetEntry:

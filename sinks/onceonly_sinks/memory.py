@@ -24,15 +24,20 @@ _READERS = "read through the sink object (table(), rows()) in the same process; 
 
 
 class MemoryPrepared:
-    """Rows held beside the store, where nobody sees them."""
+    """Rows held beside the store, where nobody sees them.
 
-    def __init__(self, table: pa.Table) -> None:
+    Args:
+        table: the rows that will be committed.
+        offered: how many the batch held; an upsert may keep fewer.
+    """
+
+    def __init__(self, table: pa.Table, offered: int | None = None) -> None:
         self._table: pa.Table | None = table
-        self._rows: int = table.num_rows
+        self._rows: int = table.num_rows if offered is None else offered
 
     @property
     def rows(self) -> int:
-        """Rows that will be committed."""
+        """Rows that the batch held."""
         return self._rows
 
     @property
@@ -170,10 +175,9 @@ class MemorySink:
 
         table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
         self._same_columns(table.schema)
-        if self._merge.key:
-            table = one_per_key(self._id, table, self._merge)
+        kept = one_per_key(self._id, table, self._merge) if self._merge.key else table
         faults.fire(Point.PREPARE_SENT)
-        return MemoryPrepared(table)
+        return MemoryPrepared(kept, offered=table.num_rows)
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
         """Add one entry that holds rows and marker, where our fence and the previous chain stand.
@@ -188,10 +192,8 @@ class MemorySink:
         with self.store.lock:
             self._follows(_marker(self._standing(marker.fence)), marker.epoch)
             number = marker.epoch.number
-            count = 0 if rows is None else rows.num_rows
-            entry = self.store.add(
-                Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge)
-            )
+            count = prepared.rows if prepared else 0
+            entry = self.store.add(Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge))
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
 
@@ -262,9 +264,7 @@ class MemorySink:
         if newest is not None and fence is not None and newest.fence.generation >= fence.generation:
             raise Superseded(self._id, newest.fence)
         cause = "the store was restored or created anew since, or the fence was never installed"
-        raise refuse(
-            "E508", sink=self._id, reason="our fence does not stand", cause=cause, next="restart the query"
-        )
+        raise refuse("E508", sink=self._id, reason="our fence does not stand", cause=cause, next="restart the query")
 
     def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
         """Refuse an epoch that does not continue what the store holds; a sink may join at its first epoch."""

@@ -46,7 +46,7 @@ class Entry:
         marker: canonical text of the writer's newest marker; ``None`` before the first and once cleaned away.
         epoch: the epoch that this entry committed; 0 for a fence and for foreign rows.
         rows: the rows it brought; ``None`` if there are none, or none any more.
-        count: how many rows it brought.
+        count: how many rows it was offered.
         merge: how the rows enter the table.
         serial: place in the log; never used twice, not even after a restore.
     """
@@ -141,9 +141,7 @@ class MemoryStore:
             LookupError: no entry committed that epoch.
         """
         with self.lock:
-            ends = (
-                [index + 1 for index, entry in enumerate(self._log) if entry.epoch == epoch] if epoch else [0]
-            )
+            ends = [index + 1 for index, entry in enumerate(self._log) if entry.epoch == epoch] if epoch else [0]
             if not ends:
                 raise LookupError(f"epoch {epoch} was never committed to this store")
             del self._log[ends[-1] :]
@@ -172,11 +170,7 @@ class MemoryStore:
         with self.lock:
             last = {(entry.writer, bool(entry.epoch)): entry.serial for entry in self._log if entry.writer}
             spared = set(last.values())
-            kept = [
-                entry
-                for entry in self._log
-                if entry.rows is not None or entry.epoch or entry.serial in spared
-            ]
+            kept = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
             self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]
 
     def _suffer(self, kind: str, detail: str) -> None:
@@ -216,39 +210,47 @@ def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
     return tuple(row[column] for column in merge.key)
 
 
-def _newer(row: Row, other: Row, sequence: str) -> bool:
-    """Whether a row comes after another of its key; null comes before everything."""
-    mine, theirs = row[sequence], other[sequence]
-    return mine is not None and (theirs is None or mine > theirs)
+def _newer(row: Row, standing: Row, sequence: str) -> bool:
+    """Whether a row replaces one that stands; a null that somebody else left is replaced by anything."""
+    return standing[sequence] is None or row[sequence] > standing[sequence]
 
 
 def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
     """Keep the newest row of each key.
 
     Raises:
-        DestinationError: E504, a key is null; E505, which row of a key is newest cannot be known.
+        DestinationError: E503, a sequence is null; E504, a key is; E505, which row of a key is newest is open.
     """
     import pyarrow as pa
 
     rows: list[Row] = table.to_pylist()
-    names = ", ".join(merge.key)
-    if nulls := sum(None in _key(row, merge) for row in rows):
-        raise refuse("E504", sink=sink, key=names, count=nulls)
-    newest: dict[tuple[Any, ...], Row] = {}
+    _no_nulls(sink, rows, merge)
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        key = _key(row, merge)
-        standing = newest.setdefault(key, row)
-        if standing is not row and not _ordered(row, standing, merge.sequence):
-            raise refuse("E505", sink=sink, key=names, example=key, next=_ORDER_THEM)
-        if merge.sequence and _newer(row, standing, merge.sequence):
-            newest[key] = row
-    return pa.Table.from_pylist(list(newest.values()), schema=table.schema)
+        by_key.setdefault(_key(row, merge), []).append(row)
+    newest = [_newest(sink, key, changes, merge) for key, changes in by_key.items()]
+    return pa.Table.from_pylist(newest, schema=table.schema)
 
 
-_ORDER_THEM = (
-    "name the column that orders the changes of a row: sequence=...; or keep one row per key with before="
-)
+def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
+    if nulls := sum(None in _key(row, merge) for row in rows):
+        raise refuse("E504", sink=sink, key=", ".join(merge.key), count=nulls)
+    column = merge.sequence
+    if column and (nulls := sum(row[column] is None for row in rows)):
+        reason = f"{nulls} nulls, and sequence= orders the changes of a row by it"
+        raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
 
 
-def _ordered(row: Row, other: Row, sequence: str | None) -> bool:
-    return sequence is not None and row[sequence] != other[sequence]
+def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:
+    """The newest change of a key. Changes equal in every column are one that was told twice."""
+    if merge.sequence is None:
+        newest = changes
+    else:
+        highest = max(row[merge.sequence] for row in changes)
+        newest = [row for row in changes if row[merge.sequence] == highest]
+    if len(newest) > 1 and (merge.sequence is None or any(row != newest[0] for row in newest)):
+        raise refuse("E505", sink=sink, key=", ".join(merge.key), example=key, next=_ORDER_THEM)
+    return newest[0]
+
+
+_ORDER_THEM = "name a column that orders the changes of a row: sequence=...; or keep one row per key with before="

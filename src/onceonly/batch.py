@@ -57,9 +57,9 @@ class ArrowBatch:
         size = -(-self._table.num_rows // self._partitions) if self._table.num_rows else 0
         for partition in range(self._partitions):
             part = self._table.slice(partition * size, size)
-            for attempt in range(2 if self._duplicate else 1):
-                answer = task(Attempt(partition, partition * 10 + attempt), iter(part.to_batches()))
-            answers.append(answer)
+            if self._duplicate:
+                task(Attempt(partition, partition * 10 + 1), iter(part.to_batches()))
+            answers.append(task(Attempt(partition, partition * 10), iter(part.to_batches())))
         return answers
 
     def digest(self) -> Digest:

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """The only room that touches PySpark privates: what the running query knows of itself, seen from inside the callback.
 
 Names and places are those of PySpark 4.2; another minor version is refused. The offset-log entries are taken from the
@@ -14,7 +15,7 @@ from urllib.parse import unquote, urlparse
 
 from onceonly.errors import refuse
 from onceonly.sources import FILES
-from onceonly_checkpoints import chain, sparklog
+from onceonly_checkpoints import chain, filelog, sparklog
 from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity
 from onceonly_checkpoints.storage import Storage, open_storage
 
@@ -96,7 +97,7 @@ def run_id(df: DataFrame) -> str:
             cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
             next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
         )
-    return found
+    return str(found)
 
 
 def _refuse_strangers(df: DataFrame) -> None:
@@ -110,13 +111,18 @@ def _refuse_strangers(df: DataFrame) -> None:
 
 def _execution(df: DataFrame) -> Any:
     """The running StreamExecution; ``None`` when the thread belongs to no active query."""
-    context = df.sparkSession.sparkContext
-    query_id = context.getLocalProperty("sql.streaming.queryId")
-    if not query_id:
-        return None
-    jvm: Any = context._jvm
-    active = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
-    return active.get(jvm.java.util.UUID.fromString(query_id))
+    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return _active(df, query_id) if query_id else None
+
+
+def _jvm(df: DataFrame) -> Any:
+    return df.sparkSession.sparkContext._jvm
+
+
+def _active(df: DataFrame, query_id: str) -> Any:
+    """The active StreamExecution of a query in this process. The batch's own session is a clone that lists none."""
+    session: Any = df.sparkSession._jsparkSession
+    return session.sharedState().activeStreamingQueries().get(_jvm(df).java.util.UUID.fromString(query_id))
 
 
 def discover_run(df: DataFrame) -> Run:
@@ -157,7 +163,7 @@ def _items(sequence: Any) -> list[Any]:
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
     nodes = list(_walk(execution.lastExecution().executedPlan()))
-    jvm: Any = df.sparkSession.sparkContext._jvm
+    jvm = _jvm(df)
     writer = jvm.java.lang.Class.forName(_STATEFUL, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     stateful = any(writer.isInstance(node) for node in nodes)
     sources = _items(execution.sources())
@@ -225,8 +231,7 @@ def _entry_text(df: DataFrame, execution: Any, number: int) -> str | None:
     found = execution.offsetLog().get(number) if number >= 0 else None
     if found is None or found.isEmpty():
         return None
-    jvm: Any = df.sparkSession.sparkContext._jvm
-    stream = jvm.java.io.ByteArrayOutputStream()
+    stream = _jvm(df).java.io.ByteArrayOutputStream()
     execution.offsetLog().serialize(found.get(), stream)
     return str(stream.toString("UTF-8"))
 
@@ -255,7 +260,7 @@ def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
             start, end = (sparklog.log_offset(offsets.entries[ordinal][1]) for offsets in (slice_.start, slice_.end))
             if end is not None:
                 storage = open_storage(run.checkpoint)
-                files += sparklog.input_files(storage, ordinal, start, end)
+                files += filelog.input_files(storage, ordinal, start, end)
     return tuple(files)
 
 
@@ -273,9 +278,7 @@ def _identities(run: Run, slice_: Slice, files: tuple[InputFile, ...]) -> tuple[
 
 def still_running(df: DataFrame, query_id: str, run: str) -> bool:
     """Whether another run is active in this process."""
-    jvm: Any = df.sparkSession.sparkContext._jvm
-    active = df.sparkSession._jsparkSession.sharedState().activeStreamingQueries()  # type: ignore[attr-defined]
-    execution = active.get(jvm.java.util.UUID.fromString(query_id))
+    execution = _active(df, query_id)
     return execution is not None and execution.runId().toString() == run
 
 
@@ -329,7 +332,8 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
     """Arrow schema of a DataFrame; timestamps are UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(df.schema, timezone="UTC")
+    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+    return schema
 
 
 def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
@@ -340,12 +344,14 @@ def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-    from pyspark.util import _load_from_socket  # type: ignore[attr-defined]
+    from pyspark.util import _load_from_socket
 
     jdf: Any = df._jdf
-    port, secret, server = jdf.collectAsArrowToPython()
+    answer: Any = jdf.collectAsArrowToPython()
+    port, secret, server = answer
+    load: Any = _load_from_socket
     try:
-        with _load_from_socket((port, secret), ArrowCollectSerializer()) as stream:
+        with load((port, secret), ArrowCollectSerializer()) as stream:
             for item in stream:
                 if isinstance(item, pa.RecordBatch):
                     yield item

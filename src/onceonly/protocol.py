@@ -43,13 +43,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence, Marker, Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
-
-    from onceonly_checkpoints.ledger import Ledger
 
 
 class Superseded(Exception):
@@ -186,6 +184,14 @@ class Batch(Protocol):
         ...
 
 
+class Recorder(Protocol):
+    """The one thing that a sink in the ledger's own database may do with the ledger."""
+
+    def record(self, record: EpochRecord, connection: Any = None) -> None:
+        """Record the epoch on ``connection`` (an SQLAlchemy ``Connection``), inside the sink's transaction."""
+        ...
+
+
 class Prepared(Protocol):
     """What ``prepare`` made: rows near the destination, invisible."""
 
@@ -248,7 +254,7 @@ class Sink(Protocol):
         """Run the action; rows near the destination, invisible."""
         ...
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Rows and marker in one transaction. ``ledger``: record the epoch there in the same transaction (``carries_ledger`` only)."""
         ...
 

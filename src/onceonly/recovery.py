@@ -7,17 +7,18 @@ the whole identity of the batch and a chain that leads from the recorded epoch t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.sources import Order, describe, name_origins, order, portable, same_origins
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, InputFile, Lineage, Marker, Receipt, Slice, SourceIdentity
+from onceonly_checkpoints.epoch import Epoch, InputFile, Lineage, Marker, Receipt, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind
 
-Adopt = str | Mapping[str, object] | None
-"""``"here"``, the offsets that a target already contains, or nothing."""
+Adopt = Literal["here"] | SourceOffsets | None
+"""Take a target over as it stands; or the offsets that it already contains; or nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,8 +355,9 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
         return Refusal.of("E217", pipeline=facts.pipeline, sink=facts.sink, start=describe(start))
     if facts.adopt is None:
         return NewEpoch(1)
-    if facts.adopt != "here" and facts.adopt != start.to_json():
-        return Refusal.of("E218", pipeline=facts.pipeline, stated=facts.adopt, start=describe(start))
+    if isinstance(facts.adopt, SourceOffsets) and facts.adopt != start:
+        stated = describe(facts.adopt)
+        return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(start))
     return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
 
 

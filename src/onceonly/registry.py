@@ -38,7 +38,7 @@ def sink_from_address(address: str) -> Sink:
             cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
             next="onceonly queries list prints the addresses of every pipeline",
         )
-    return cast("Sink", _load(point).from_address(address))
+    return _load(point).from_address(address)
 
 
 def _load(point: EntryPoint) -> type[Sink]:

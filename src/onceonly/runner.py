@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from onceonly import commands as c
 from onceonly import coordinator, faults
@@ -75,7 +76,7 @@ class Runner:
                 prepared.abandon()
 
     @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
+    def _timed(self, phase: str) -> Generator[None]:
         began = time.perf_counter()
         try:
             yield
@@ -103,7 +104,7 @@ class Runner:
             case c.Prepare():
                 return self._prepare(command)
             case c.Commit():
-                return self._commit(command)
+                return self._commit(state, command)
             case c.LookUp():
                 return self._look_up(command)
             case c.Record():
@@ -224,14 +225,14 @@ class Runner:
         faults.fire(Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted)
 
-    def _commit(self, command: c.Commit) -> c.Outcome:
+    def _commit(self, state: coordinator.State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
         prepared = self._prepared.get(sink.id)
-        ledger = self._ledger if self._carried else None
+        recorder = _Carried(self._ledger, state.offer, tuple(self.phases.items())) if self._carried else None
         faults.fire(Point.COMMIT_BEFORE)
         with self._timed("commit"):
             try:
-                receipt = sink.commit(prepared, command.marker, ledger)
+                receipt = sink.commit(prepared, command.marker, recorder)
             except Superseded as fenced:
                 return c.Overtaken(fenced.found)
             except OutcomeUnknown as lost:
@@ -256,7 +257,7 @@ class Runner:
         assert state.fence is not None
         faults.fire(Point.RECORD_BEFORE)
         with self._timed("record"):
-            if not self._carried or state.skipped:
+            if not self._carried:
                 self._ledger.record(self._record_of(state, command.epoch))
         faults.fire(Point.RECORD_AFTER)
         return c.Done()
@@ -281,6 +282,19 @@ class Runner:
         offer: Offer | None = state.offer
         if offer and state.fence and state.refusal and state.refusal.code.startswith("E2"):
             self._ledger.intend(Intent(state.pipeline, REFUSED_OFFER, state.fence, offer.slice))
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """Adds what only the runner knows to the record that a sink writes in its own transaction."""
+
+    ledger: Ledger
+    offer: Offer | None
+    phases: tuple[tuple[str, float], ...]
+
+    def record(self, record: EpochRecord, connection: Any = None) -> None:
+        files = self.offer.files if self.offer else ()
+        self.ledger.record(replace(record, files=files, phases=self.phases), connection)
 
 
 def _answer(call: Callable[[], None]) -> c.Outcome | None:

@@ -46,8 +46,8 @@ class SparkBatch:
         """The observed DataFrame; every access starts a new attempt."""
         from pyspark.sql import Observation
 
-        self._observation = Observation()
-        return self._df.observe(self._observation, *digest.metrics(self._df.schema, self._leave_out))
+        self._observation = observation = Observation()
+        return self._df.observe(observation, *digest.metrics(self._df.schema, self._leave_out))
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver."""

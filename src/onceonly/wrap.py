@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
@@ -23,9 +23,10 @@ from onceonly.faults import Point
 from onceonly.protocol import Sink
 from onceonly.recovery import Adopt, Offer
 from onceonly.runner import Runner
+from onceonly.runs import Runs
 from onceonly.sparkbatch import SparkBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.epoch import Receipt, SourceOffsets, canonical
 from onceonly_checkpoints.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -47,16 +48,7 @@ class _Opening:
     past: Past | None = None
 
 
-@dataclass
-class _Runs:
-    """Runs that this process has seen of one pipeline, oldest first, with the query of the newest."""
-
-    seen: list[str] = field(default_factory=list)
-    query_id: str = ""
-
-
-_runs: dict[str, _Runs] = {}
-_runs_lock = threading.Lock()
+_runs = Runs()
 
 
 class CallbackInterrupted(RuntimeError):
@@ -78,7 +70,7 @@ class ExactlyOnce:
         self._name = name
         self._ledger = ledger
         self._before = before
-        self._adopt = adopt
+        self._adopt: Adopt = adopt
         self._openings: dict[str, _Opening] = {}
         self._last_receipt: Receipt | None = None
         self._plan: engine.Plan | None = None
@@ -169,14 +161,14 @@ class ExactlyOnce:
         run_id = engine.run_id(df)
         known = self._openings.get(run_id)
         if known is not None:
-            _refuse_late(known.pipeline, run_id)
+            _runs.check(known.pipeline, run_id)
             return known
         run = engine.discover_run(df)
         pipeline = self._name or run.name
         if not pipeline:
             raise refuse("E101")
         _refuse_unfit(run, pipeline)
-        _enter(df, pipeline, run)
+        _runs.enter(pipeline, run.query_id, run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
         opening = _Opening(run, pipeline, Runner([self._sink], ledger, carried=carried))
@@ -194,7 +186,7 @@ class ExactlyOnce:
             return SqlLedger(_beside(run.checkpoint)), False
         if isinstance(self._ledger, str | os.PathLike):
             ledger = SqlLedger(os.fspath(self._ledger))
-            return ledger, own is not None and ledger.same_database(SqlLedger(own))
+            return ledger, own is not None and ledger.address == SqlLedger(own).address
         return self._ledger, False
 
 
@@ -210,27 +202,6 @@ def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
     if run.plan.nondeterministic:
         raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
-
-
-def _refuse_late(pipeline: str, run_id: str) -> None:
-    with _runs_lock:
-        newest = _runs[pipeline].seen[-1]
-    if newest != run_id:
-        raise refuse("E402", run=run_id, pipeline=pipeline)
-
-
-def _enter(df: DataFrame, pipeline: str, run: engine.Run) -> None:
-    """Make ``run`` the newest of its pipeline in this process."""
-    with _runs_lock:
-        runs = _runs.setdefault(pipeline, _Runs())
-        if run.run_id in runs.seen[:-1]:
-            raise refuse("E402", run=run.run_id, pipeline=pipeline)
-        newest = runs.seen[-1] if runs.seen else None
-        if newest not in (None, run.run_id) and engine.still_running(df, runs.query_id, newest):
-            raise refuse("E103", pipeline=pipeline, run=newest)
-        if newest != run.run_id:
-            runs.seen.append(run.run_id)
-        runs.query_id = run.query_id
 
 
 def _beside(checkpoint: str) -> str:
@@ -267,7 +238,7 @@ def exactly_once(
     Raises:
         ConfigurationError: E102 not a sink, E110 an argument that cannot mean anything.
     """
-    if not isinstance(sink, Sink):
+    if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
         raise refuse(
             "E102",
             problem=f"exactly_once() got {type(sink).__name__!r}, which is not a sink.",
@@ -277,9 +248,18 @@ def exactly_once(
         raise _meaningless("before", before, "a function from DataFrame to DataFrame")
     if name is not None and not name.strip():
         raise _meaningless("name", name, "a name that is not blank")
-    if isinstance(adopt, str) and adopt != "here":
+    return ExactlyOnce(sink, name, ledger, before, _adopted(adopt))
+
+
+def _adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
+    if adopt is None:
+        return None
+    if adopt == "here":
+        return "here"
+    if not isinstance(adopt, Mapping):
         raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
-    return ExactlyOnce(sink, name, ledger, before, adopt)
+    texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
+    return SourceOffsets.of(texts)
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

@@ -138,9 +138,7 @@ def test_a_first_epoch_that_names_a_predecessor_is_reported() -> None:
     ("start", "code", "verdict"),
     [(250, "A113", Verdict.GAPS), (150, "A114", Verdict.DUPLICATES)],
 )
-def test_a_slice_that_does_not_continue_is_a_gap_or_an_overlap(
-    start: int, code: str, verdict: Verdict
-) -> None:
+def test_a_slice_that_does_not_continue_is_a_gap_or_an_overlap(start: int, code: str, verdict: Verdict) -> None:
     one = epochs((10, 5))
     third = epoch_after(one[1], 7, slice=slice_(start, 300))
     facts = of_line((*one, third, epoch_after(third, 1)))
@@ -270,3 +268,19 @@ def test_the_first_epoch_that_disagrees_is_named() -> None:
 
 def test_a_position_is_spelled_with_its_source() -> None:
     assert at(5).text == '[["0","{\\"events\\":{\\"0\\":5}}"]]'
+
+
+def test_rows_that_an_operator_accepted_as_lost_are_told_and_not_held_against_it() -> None:
+    one = epochs((10, 5))
+    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-change: restored on purpose")
+    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    result = judge(with_rows(of_line(line), e2=3))
+    assert [(one.code, one.epoch) for one in result.findings] == [("A125", 2), ("A116", 3)]
+    assert result.verdict == Verdict.EXACTLY_ONCE
+
+
+def test_rows_lost_after_an_accepted_loss_are_a_gap() -> None:
+    one = epochs((10, 5))
+    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-loss")
+    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    assert only(with_rows(of_line(line), e4=3), "A121").epoch == 4

@@ -1,4 +1,9 @@
--- The ledger's tables in Postgres, in a schema of its own. Times are milliseconds since 1970; offsets and positions are canonical JSON text.
+-- The ledger's tables in Postgres, in schema onceonly. Times are milliseconds since 1970; offsets and
+-- positions are canonical JSON text: jsonb would reorder it.
+
+CREATE TABLE onceonly.ledger_version (version INTEGER NOT NULL);
+
+INSERT INTO onceonly.ledger_version (version) VALUES (1);
 
 CREATE TABLE onceonly.ledger_pipelines (
     pipeline   TEXT PRIMARY KEY,

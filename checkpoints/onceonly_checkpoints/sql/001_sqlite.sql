@@ -1,5 +1,9 @@
 -- The ledger's tables in SQLite. Times are milliseconds since 1970; offsets and positions are canonical JSON text.
 
+CREATE TABLE ledger_version (version INTEGER NOT NULL);
+
+INSERT INTO ledger_version (version) VALUES (1);
+
 CREATE TABLE ledger_pipelines (
     pipeline   TEXT PRIMARY KEY,
     query_id   TEXT NOT NULL,

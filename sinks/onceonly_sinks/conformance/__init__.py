@@ -1,9 +1,10 @@
 """The suite every sink must pass, ours and yours.
 
-Give it a :class:`SinkHarness`, which makes a fresh target and looks at it from outside, and call :func:`check`; or, under
-pytest, subclass :class:`SinkConformance` with a ``harness`` fixture. Each claim is one sentence about what a destination holds
-after drivers came, went, hung, raced and lost answers. The sink must pass the fault points ``install.sent`` and ``commit.sent``
-of :mod:`onceonly.faults` where its answer has not yet been processed: that is how answers are lost here.
+Give it a :class:`SinkHarness`, which makes a fresh target and looks at it from outside, and call :func:`check`; or,
+under pytest, subclass :class:`SinkConformance` with a ``harness`` fixture. Each claim is one sentence about what a
+destination holds after drivers came, went, hung, raced and lost answers. The sink must pass the fault points
+``install.sent`` and ``commit.sent`` of :mod:`onceonly.faults` where its answer has not yet been processed: that is how
+answers are lost here.
 
 Idea: the shared fencing test of Estuary's materialization connectors.
 """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.batch import ArrowBatch
-from onceonly.errors import mask
+from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import Batch, Sink, Task
 
 if TYPE_CHECKING:
@@ -24,16 +25,18 @@ class ConformanceFailure(AssertionError):
 class SinkHarness(Protocol):
     """One fresh, empty target of the sink under test. Subclass it, or match it.
 
-    The rows that the suite writes have the columns of :data:`onceonly_sinks.conformance.COLUMNS`; ``id`` is unique over all
-    epochs, so an upsert on ``id`` can be certified as well as an append.
+    The rows that the suite writes have the columns of :data:`onceonly_sinks.conformance.COLUMNS`. ``id`` is unique over
+    all epochs, so an upsert on ``id`` can be certified as well as an append.
     """
 
+    @abstractmethod
     def connect(self) -> Sink:
-        """Another handle on the same target, as another driver would make it; not opened yet. Called from several threads."""
+        """Another handle on the same target, as another driver would make it; not opened. Any thread may call."""
         ...
 
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
-        """All rows of the target, read without the sink; none if it does not exist. Called from several threads."""
+        """All rows of the target, read without the sink; none if it does not exist. Any thread may call."""
         ...
 
     def maintain(self) -> None:
@@ -113,7 +116,13 @@ def _run(claim: Claim, harness: SinkHarness, failure: list[Exception]) -> None:
 def _evidence(error: Exception) -> str:
     if isinstance(error, ConformanceFailure):
         return str(error)
-    return mask(f"Unexpected {type(error).__name__}: {error}")
+    return f"Unexpected {told(error)}."
+
+
+def told(error: Exception) -> str:
+    """Name an error in one line without secrets."""
+    what = error.what if isinstance(error, OnceOnlyError) else str(error)
+    return mask(f"{type(error).__name__}: {what}")
 
 
 def claims_of(*functions: Callable[[SinkHarness], None]) -> tuple[Claim, ...]:

@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
 
-from onceonly.protocol import Superseded
+from onceonly.protocol import OutcomeUnknown, Prepared, Superseded
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect
+from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 _RACERS = 4
-_EPOCH_LIMIT = 200
+_LATE_EPOCHS = 3
+_MOMENTS = 5
+_TRIES = 5
 
 
-def _race[Answer](racers: int, run: Callable[[int, threading.Barrier], Answer]) -> list[Answer]:
-    """Run a function in several threads that can wait for each other at a barrier."""
-    barrier = threading.Barrier(racers, timeout=60)
-    with ThreadPoolExecutor(racers) as pool:
-        return [running.result() for running in [pool.submit(run, racer, barrier) for racer in range(racers)]]
+Answer = TypeVar("Answer")
+
+
+def _at_once(acts: Sequence[Callable[[], Answer]]) -> list[Answer]:
+    """Start every act in its own thread at the same moment; return the answers."""
+    barrier = threading.Barrier(len(acts), timeout=60)
+
+    def run(act: Callable[[], Answer]) -> Answer:
+        barrier.wait()
+        return act()
+
+    with ThreadPoolExecutor(len(acts)) as pool:
+        return list(pool.map(run, acts))
 
 
 def one_of_racing_commits_lands(harness: SinkHarness) -> None:
@@ -30,18 +43,20 @@ def one_of_racing_commits_lands(harness: SinkHarness) -> None:
         written: list[Plan] = []
         for _ in range(3):
             planned = driver.plan()
-            answers = _race(_RACERS, lambda _, barrier: _commits_at_once(story, driver, planned, barrier))
+            answers = _at_once([_commit_of_a_twin(story, driver, planned) for _ in range(_RACERS)])
             written.append(planned)
             story.holds(*written)
             receipts = {answer for answer in answers if isinstance(answer, Receipt)}
             expect(len(receipts) <= 1, f"One epoch was answered with {len(receipts)} different receipts.")
 
 
-def _commits_at_once(story: Story, owner: Driver, planned: Plan, barrier: threading.Barrier) -> object:
+def _commit_of_a_twin(story: Story, owner: Driver, planned: Plan) -> Callable[[], object]:
     twin = story.stranger(owner.fence.generation, owner.fence.owner)
     twin.fences()
-    prepared = twin.prepares(planned)
-    barrier.wait()
+    return partial(_commits, twin, planned, twin.prepares(planned))
+
+
+def _commits(twin: Driver, planned: Plan, prepared: Prepared) -> object:
     try:
         return twin.commits(planned, prepared)
     except Exception as error:  # noqa: BLE001  how a loser is refused is its sink's business; the target is the judge
@@ -54,59 +69,77 @@ def one_of_racing_installs_owns_the_generation(harness: SinkHarness) -> None:
     """When several drivers install the same generation at once, one owns it and the others are told so."""
     with Story(harness) as story:
         for generation in (1, 2, 3):
-            drivers = _race(_RACERS, lambda racer, barrier: _installs_at_once(story, generation, racer, barrier))
-            owners = [driver for driver in drivers if driver is not None]
+            rivals = [story.stranger(generation, f"rival-{number}") for number in range(_RACERS)]
+            owners = [driver for driver in _at_once([partial(_installs, rival) for rival in rivals]) if driver]
             expect(len(owners) == 1, f"Generation {generation} has {len(owners)} owners.")
             stands = story.reader().fence()
             expect(stands == owners[0].fence, f"{owners[0].fence} was told that it stands; {stands} does.")
             owners[0].writes()
 
 
-def _installs_at_once(story: Story, generation: int, racer: int, barrier: threading.Barrier) -> Driver | None:
-    driver = story.stranger(generation, f"racer-{racer}")
-    barrier.wait()
-    try:
-        driver.fences()
-    except Superseded:
-        return None
-    return driver
+def _installs(driver: Driver) -> Driver | None:
+    for _ in range(_TRIES):
+        try:
+            driver.fences()
+        except Superseded:
+            return None
+        except OutcomeUnknown:
+            continue
+        return driver
+    raise ConformanceFailure(f"The outcome of an install stayed unknown {_TRIES} times.")
 
 
 def nothing_of_an_older_fence_appears_after_an_install(harness: SinkHarness) -> None:
-    """While a driver commits as fast as it can another one fences; once that has returned nothing of the first appears."""
+    """Once a fence is installed nothing of an older one appears, at whatever moment it came between."""
     with Story(harness) as story:
-        running, fenced = threading.Event(), threading.Event()
-        with ThreadPoolExecutor(1) as pool:
-            writing = pool.submit(_writes_until_refused, story, running, fenced)
-            running.wait(60)
-            owner = story.driver(2)
-            seen = Counter(row["id"] for row in harness.rows())
-            stands = owner.position().epoch
-            fenced.set()
-            refusal = writing.result()
-        expect(refusal, "The older driver was never refused.")
-        later = Counter(row["id"] for row in harness.rows())
-        expect(later == seen, f"After the install {(later - seen).total()} more rows appeared.")
-        history = [marker.epoch.number for marker, _ in story.reader().history()]
-        expect(history == list(range(1, stands + 1)), f"Under the fence stood epoch {stands}; history lists {history}.")
-        owner.writes()
+        for moment in range(_MOMENTS):
+            _fences_between(story, moment / _MOMENTS)
 
 
-def _writes_until_refused(story: Story, running: threading.Event, fenced: threading.Event) -> Exception | None:
-    driver = story.driver(1)
-    left = _EPOCH_LIMIT
-    epoch = None
-    while left:
-        left = left - 1 if not fenced.is_set() else min(left, 3) - 1
-        try:
-            planned = driver.plan(after=epoch)
-            driver.tries(planned)
-        except Exception as error:  # noqa: BLE001  how the loser is refused is its sink's business
-            return error
-        epoch = planned.epoch
-        if epoch.number == 3:
-            running.set()
-    return None
+def _fences_between(story: Story, moment: float) -> None:
+    """Have a driver write as fast as it can, fence it out at a fraction of an epoch, and see nothing change."""
+    writer = _Writer(story.driver())
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(writer.writes_until_refused)
+        writer.running.wait(60)
+        time.sleep(moment * writer.seconds)
+        owner = story.driver()
+        seen = Counter(row["id"] for row in story.harness.rows())
+        stands = owner.position().epoch
+        writer.fenced.set()
+        expect(writing.result(), "The older driver was never refused.")
+    later = Counter(row["id"] for row in story.harness.rows())
+    expect(later == seen, f"After the install {(later - seen).total()} more rows appeared.")
+    history = [marker.epoch.number for marker, _ in story.reader().history()]
+    expect(history == list(range(1, stands + 1)), f"Under the fence stood epoch {stands}; history lists {history}.")
+    owner.writes()
+
+
+class _Writer:
+    """A driver that writes epoch after epoch until it is refused; after it was fenced, a few more at most."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.running = threading.Event()
+        self.fenced = threading.Event()
+        self.seconds = 0.0
+        self._driver = driver
+        self._newest = driver.position().marker
+
+    def writes_until_refused(self) -> Exception | None:
+        epoch, late = self._newest.epoch if self._newest else None, 0
+        while late < _LATE_EPOCHS:
+            late += self.fenced.is_set()
+            begun = time.monotonic()
+            planned = plan(epoch, self._driver.sink.id)
+            try:
+                self._driver.tries(planned)
+            except Exception as error:  # noqa: BLE001  how the loser is refused is its sink's business
+                return error
+            finally:
+                self.seconds = time.monotonic() - begun
+                self.running.set()
+            epoch = planned.epoch
+        return None
 
 
 def rows_and_marker_appear_together(harness: SinkHarness) -> None:

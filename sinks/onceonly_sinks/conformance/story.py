@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly import faults
 from onceonly.batch import ArrowBatch
+from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Position, Prepared, Sink, Superseded
 from onceonly_checkpoints.chain import GENESIS, fingerprint, link
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
-from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness
+from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,9 +34,24 @@ def refused(what: str, act: Callable[[], object], *kinds: type[Exception]) -> Ex
     """Do something that must be refused; return the refusal."""
     try:
         answer = act()
+    except ConformanceFailure:
+        raise
     except kinds as error:
         return error
+    except Exception as error:
+        names = " or ".join(kind.__name__ for kind in kinds)
+        raise ConformanceFailure(f"{what} was answered with {told(error)}; expected {names}.") from error
     raise ConformanceFailure(f"{what} was not refused; the answer was {answer!r}.")
+
+
+def replayed(driver: Driver, planned: Plan) -> Receipt | None:
+    """Write an epoch that stands already; ``None`` if that is refused in words."""
+    try:
+        return driver.tries(planned)
+    except OnceOnlyError:
+        return None
+    except Exception as error:
+        raise ConformanceFailure(f"The replay was answered with {told(error)}.") from error
 
 
 def superseded(what: str, act: Callable[[], object], by: Fence) -> None:
@@ -46,27 +61,25 @@ def superseded(what: str, act: Callable[[], object], by: Fence) -> None:
     expect(found == by, f"{what} was refused naming {found}, but {by} stands.")
 
 
-@contextmanager
-def lost_answer(point: Point) -> Iterator[None]:
-    """Lose the sink's next answer, after its effect; the sink must have passed the fault point."""
+def unknown(point: Point, act: Callable[[], object]) -> None:
+    """Do something whose answer is lost after its effect; the sink must call its outcome unknown."""
     passed: list[Point] = []
 
     def lose() -> None:
         passed.append(point)
         raise InjectedFault("the answer was lost")
 
+    def answered() -> object:
+        answer = act()
+        expect(passed, f"The sink never passed the fault point {point.value}.")
+        return answer
+
     faults.arm(point, lose)
     try:
-        yield
+        refused(f"With the answer lost at {point.value} the outcome", answered, OutcomeUnknown)
     finally:
         faults.disarm()
-    expect(passed, f"The sink never passed the fault point {point.value}.")
-
-
-def unknown(point: Point, act: Callable[[], object]) -> None:
-    """Do something whose answer is lost; the sink must call its outcome unknown."""
-    with lost_answer(point):
-        refused(f"With the answer lost at {point.value} the outcome", act, OutcomeUnknown)
+    expect(passed, f"The outcome is called unknown, but the sink never passed the fault point {point.value}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +92,7 @@ class Plan:
     @property
     def ids(self) -> list[int]:
         """The rows' ids."""
-        return self.table.column("id").to_pylist()
+        return [row["id"] for row in self.table.to_pylist()]
 
 
 def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: int = 1) -> Plan:
@@ -133,6 +146,12 @@ class Driver:
         """Install the fence and read the position under it."""
         self.sink.install(self.fence)
         return self.position()
+
+    def opens_again(self, fence: Fence) -> Position:
+        """Open the same handle once more, under another fence."""
+        self.fence = fence
+        self.sink.open(self._pipeline)
+        return self.fences()
 
     def position(self) -> Position:
         """The position under our fence."""

@@ -132,8 +132,7 @@ _HISTORY = {
         Severity.ERROR,
         Verdict.DUPLICATES,
         "What lies between was written twice.",
-        "see the range with: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of the "
-        "two epochs",
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of the two epochs",
     ),
     "A115": Rule(
         "An epoch does not start where the one before it ended, and the offsets cannot be ordered.",
@@ -204,6 +203,13 @@ _ROWS = {
         "What was computed is not what the sink took.",
         "compare the rows of epoch {epoch} in {sink} with the source",
     ),
+    "A125": Rule(
+        "Rows differ in an epoch before a loss or change that an operator accepted.",
+        Severity.INFO,
+        None,
+        "What stood in the sink was accepted by name; the guarantee holds from the adoption on.",
+        "nothing to do, if the numbers are those that were accepted",
+    ),
 }
 
 _LEDGER = {
@@ -266,8 +272,7 @@ _PIPELINE = {
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "They do not hold the same rows.",
-        "restore the sink that is wrong from a backup; compare: onceonly epochs show {epoch} --query "
-        "{pipeline}",
+        "restore the sink that is wrong from a backup; compare: onceonly epochs show {epoch} --query {pipeline}",
     ),
     "A141": Rule(
         "A sink is one epoch behind the others.",

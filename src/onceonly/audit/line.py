@@ -9,6 +9,9 @@ from onceonly.audit.facts import LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
+_ACCEPTING = ("accept-loss", "accept-change")
+"""Kinds of adoption that say: rows of older epochs are gone or changed, and that is known."""
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -36,6 +39,12 @@ class Line:
         """Numbers between the first and the newest epoch that have no marker."""
         held = {epoch.number for epoch in self.held}
         return tuple(number for number in range(self.first, self.newest + 1) if number not in held)
+
+    @property
+    def accepted(self) -> int:
+        """The newest epoch in which an operator took the sink's content as it was; 0 for none."""
+        taken = (epoch.number for epoch in self.epochs if (epoch.adoption or "").startswith(_ACCEPTING))
+        return max(taken, default=0)
 
     @property
     def oldest(self) -> int:

@@ -71,9 +71,7 @@ def _concerns(record: EpochRecord, sink: str) -> bool:
     return any(receipt.sink == sink for receipt in record.receipts)
 
 
-def _same(
-    pipeline: str, line: Line, record: EpochRecord, marker: Marker, receipt: Receipt
-) -> Iterator[Finding]:
+def _same(pipeline: str, line: Line, record: EpochRecord, marker: Marker, receipt: Receipt) -> Iterator[Finding]:
     number = marker.epoch.number
     if record.epoch.chain != marker.epoch.chain:
         evidence = f"ledger: {_sketch(record.epoch)}; sink: {_sketch(marker.epoch)}"

@@ -87,9 +87,7 @@ def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
 
 def _fenced(intent: Intent, lines: tuple[Line, ...]) -> bool:
     fences = [line.sink.fence for line in lines]
-    return bool(fences) and all(
-        fence is not None and fence.generation > intent.fence.generation for fence in fences
-    )
+    return bool(fences) and all(fence is not None and fence.generation > intent.fence.generation for fence in fences)
 
 
 def _newest(lines: tuple[Line, ...]) -> Epoch | None:

@@ -24,9 +24,7 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
     unknown = tuple(number for number in early if number not in proven)
     oldest = f"the oldest marker is that of epoch {line.oldest}"
     if unknown:
-        yield found(
-            "A104", pipeline, line.sink, unknown[0], f"{oldest}; nothing proves epochs {ranges(unknown)}"
-        )
+        yield found("A104", pipeline, line.sink, unknown[0], f"{oldest}; nothing proves epochs {ranges(unknown)}")
     if known:
         counted = sum(1 for number in known if line.sink.rows and number in line.sink.rows)
         yield found(
@@ -34,8 +32,7 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
             pipeline,
             line.sink,
             known[0],
-            f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are "
-            "still counted",
+            f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are still counted",
         )
 
 
@@ -61,9 +58,7 @@ def marker_twice(pipeline: str, line: Line) -> Iterator[Finding]:
         where = ", ".join(f"{name} {value}" for name, value in receipt.position) or "no position"
         number = marker.epoch.number
         if number in seen:
-            yield found(
-                "A117", pipeline, line.sink, number, f"epoch {number} at {seen[number]} and again at {where}"
-            )
+            yield found("A117", pipeline, line.sink, number, f"epoch {number} at {seen[number]} and again at {where}")
         seen.setdefault(number, where)
 
 
@@ -146,7 +141,7 @@ def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A121, A122: counted rows against the digest of each epoch."""
+    """A121, A122, A125: counted rows against the digest of each epoch."""
     rows = line.sink.rows
     if rows is None:
         return
@@ -157,13 +152,10 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
         counted, wanted = rows.get(epoch.number, 0), epoch.digest.rows
         if counted != wanted:
             way = f"{wanted - counted} missing" if counted < wanted else f"{counted - wanted} too many"
-            yield found(
-                "A121" if counted < wanted else "A122",
-                pipeline,
-                line.sink,
-                epoch.number,
-                f"{wanted} rows were committed, {counted} are there: {way}",
-            )
+            code = "A121" if counted < wanted else "A122"
+            evidence = f"{wanted} rows were committed, {counted} are there: {way}"
+            accepted = epoch.number < line.accepted
+            yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
 
 
 def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -199,9 +191,7 @@ def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
     """A134: the target became another one between two epochs, and no adoption says so."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
         if before.identity != after.identity and marker.epoch.adoption is None:
-            evidence = (
-                f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
-            )
+            evidence = f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
             yield found("A134", pipeline, line.sink, after.epoch, evidence)
 
 

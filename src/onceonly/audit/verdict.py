@@ -24,9 +24,15 @@ def verdict_of(findings: Iterable[Finding]) -> Verdict:
     return worst(finding.verdict for finding in findings if finding.verdict is not None)
 
 
-def exit_code_of(findings: Iterable[Finding]) -> int:
-    """1 if anything must be done, 2 if all that is wrong is that something could not be read, else 0."""
-    serious = [finding for finding in findings if finding.severity is not Severity.INFO]
+def exit_code_of(findings: Iterable[Finding], fail_on: Severity = Severity.WARN) -> int:
+    """1 if anything must be done, 2 if all that is wrong is that something could not be read, else 0.
+
+    Args:
+        findings: what was found.
+        fail_on: findings below this severity do not count.
+    """
+    counting = (Severity.ERROR,) if fail_on is Severity.ERROR else (Severity.ERROR, Severity.WARN)
+    serious = [finding for finding in findings if finding.severity in counting]
     if not serious:
         return CLEAN
     return UNANSWERED if all(finding.verdict is Verdict.CANNOT_TELL for finding in serious) else FINDINGS

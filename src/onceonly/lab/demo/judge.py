@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,15 +43,15 @@ def judge(given: pa.Table, found: pa.Table) -> Finding:
         ValueError: the input is not numbered, or a column cannot be read as the input's type.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    pc = _compute()
     if given["row"].to_pylist() != list(range(1, given.num_rows + 1)):
         raise ValueError("the input's rows are not numbered 1, 2, 3 ...")
     found = found.select(given.column_names).cast(given.schema)
     numbered = pc.and_kleene(pc.greater_equal(found["row"], 1), pc.less_equal(found["row"], given.num_rows))
     candidates = found.filter(pc.fill_null(numbered, False))
     expected = given.take(pc.subtract(candidates["row"], 1))
-    same = pa.chunked_array([pa.repeat(True, candidates.num_rows)])
+    same = pa.repeat(True, candidates.num_rows)
     for column in given.column_names:
         same = pc.and_(same, _equal(candidates[column], expected[column]))
     genuine = candidates.filter(same)
@@ -64,9 +64,15 @@ def judge(given: pa.Table, found: pa.Table) -> Finding:
     )
 
 
-def _equal(left: pa.ChunkedArray, right: pa.ChunkedArray) -> pa.ChunkedArray:
+def _equal(left: Any, right: Any) -> Any:
     """Whether values are the same, where null is the same as null."""
-    import pyarrow.compute as pc
-
+    pc = _compute()
     both_null = pc.and_(pc.is_null(left), pc.is_null(right))
     return pc.or_(both_null, pc.fill_null(pc.equal(left, right), False))
+
+
+def _compute() -> Any:
+    """Arrow's functions, whose published types know few of their uses."""
+    import pyarrow.compute
+
+    return pyarrow.compute

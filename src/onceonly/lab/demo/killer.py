@@ -1,4 +1,4 @@
-"""The killer: starts the job's driver, SIGKILLs it as planned, starts it again until the input is used up, and counts."""
+"""The killer: starts the driver, SIGKILLs it as planned, starts it again until the input is used up, and counts."""
 
 from __future__ import annotations
 

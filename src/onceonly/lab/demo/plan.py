@@ -30,7 +30,8 @@ class Kill:
     Attributes:
         sink: the query whose batches are counted.
         batch: counted from 1 in this driver's life.
-        point: the fault point where the driver kills itself, in that batch or the next that passes it; ``None`` for a random moment.
+        point: the fault point where the driver kills itself, in that batch or the next that passes it; ``None`` for a
+            random moment.
         delay: for a random moment, seconds after that batch began.
     """
 
@@ -54,7 +55,8 @@ def epochs_for(kills: int) -> int:
 def plan(seed: int, kills: int, sinks: Sequence[str]) -> tuple[Kill, ...]:
     """One kill for each driver but the last, none of them later than the input lasts.
 
-    Every sink gets a kill in the window between its commit and Spark's; then a random moment, then an opening and an earlier point, in turns.
+    In turns: every sink gets a kill in the window between its commit and Spark's; then a random moment, an opening,
+    and a moment before the commit.
     """
     chance = random.Random(seed)
     # A driver may be one batch further in the query that is not counted; hence the batch kept in reserve.

@@ -6,6 +6,8 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +22,14 @@ _GET_JAVA = "Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew
 def missing(sinks: Sequence[str], folder: Path) -> list[str]:
     """One line for each thing that is missing; empty if the demo can start. ``folder`` is where it will write."""
     return [*_packages(sinks), *_java(), *_disk(folder)]
+
+
+def main() -> int:
+    """Name what is missing for all sinks on stderr; 0 if nothing is."""
+    problems = missing(tuple(_OF_SINK), Path(tempfile.gettempdir()))
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 2 if problems else 0
 
 
 def _packages(sinks: Sequence[str]) -> Iterator[str]:
@@ -37,12 +47,13 @@ def _java() -> Iterator[str]:
         yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {where}. Get it: {_GET_JAVA}"
         return
     answer = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=False)
-    modules = dict(line.partition("@")[::2] for line in answer.stdout.splitlines())
+    modules = {name: version for name, _, version in (line.partition("@") for line in answer.stdout.splitlines())}
     version = modules.get("java.base", "").partition(".")[0]
     if not version.isdigit() or int(version) < _OLDEST_JAVA:
-        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {java} is {version or 'older than 9'}. Get it: {_GET_JAVA}"
+        found = f"{java} is {version or 'older than 9'}"
+        yield f"Spark needs Java {_OLDEST_JAVA} or newer, and {found}. Get it: {_GET_JAVA}"
     elif _VECTOR not in modules:
-        yield f"{java} lacks the module {_VECTOR}, which Spark needs: it is a trimmed runtime. Get a whole one: {_GET_JAVA}"
+        yield f"{java} is a trimmed runtime without {_VECTOR}, which Spark needs. Get a whole one: {_GET_JAVA}"
 
 
 def _disk(folder: Path) -> Iterator[str]:
@@ -52,3 +63,7 @@ def _disk(folder: Path) -> Iterator[str]:
             f"{folder} has {free / 1e9:.1f} GB free, the demo wants {_LEAST_DISK / 1e9:.0f} GB."
             " Free some, or point TMPDIR or --keep elsewhere"
         )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -13,7 +13,7 @@ from rich.table import Table
 from onceonly.lab.demo.killer import Run
 from onceonly.lab.demo.report import Report, RunResult
 
-_HEARTBEAT_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 10.0
 
 
 class Screen:
@@ -60,6 +60,8 @@ class Screen:
         match event["event"]:
             case "start":
                 self._note("Spark is starting")
+                if not self._console.is_terminal:
+                    self.say(f"{self._variant:8} driver {event['driver']} is starting")
             case "up":
                 self._note("")
             case "begin" | "end":
@@ -90,12 +92,12 @@ class Screen:
 def show(report: Report) -> None:
     """Print the table and, as the last line, the verdict on stdout."""
     console = Console(highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
     for heading in ("job", "sink"):
-        table.add_column(heading)
+        table.add_column(heading, no_wrap=True)
     for heading in ("rows", "missing", "doubled", "epochs", "replayed", "skipped"):
-        table.add_column(heading, justify="right")
-    table.add_column("verdict")
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
     for name, run in (("plain", report.plain), ("onceonly", report.onceonly)):
         if run is not None:
             _add_rows(table, name, run)

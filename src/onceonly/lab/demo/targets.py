@@ -54,7 +54,8 @@ class Target:
 def _read_delta(path: str) -> pa.Table:
     from deltalake import DeltaTable
 
-    return DeltaTable(path).to_pyarrow_table(columns=flights.arrow_schema().names)
+    table: pa.Table = DeltaTable(path).to_pyarrow_table(columns=flights.arrow_schema().names)
+    return table
 
 
 def _read_postgres(dsn: str, table: str) -> pa.Table:
@@ -69,10 +70,13 @@ def _read_postgres(dsn: str, table: str) -> pa.Table:
     columns = [(iso if field.name == "time_hour" else plain).format(sql.Identifier(field.name)) for field in schema]
     query = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv)")
     content = io.BytesIO()
-    with psycopg.connect(dsn, options="-c TimeZone=UTC") as connection, connection.cursor() as cursor:
-        with cursor.copy(query.format(sql.SQL(", ").join(columns), sql.Identifier(table))) as copy:
-            for block in copy:
-                content.write(block)
+    with (
+        psycopg.connect(dsn, options="-c TimeZone=UTC") as connection,
+        connection.cursor() as cursor,
+        cursor.copy(query.format(sql.SQL(", ").join(columns), sql.Identifier(table))) as copy,
+    ):
+        for block in copy:
+            content.write(block)
     content.seek(0)
     return csv.read_csv(
         content,

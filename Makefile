@@ -1,0 +1,45 @@
+# Two commands to start with: make demo, make test. Needs Python >= 3.11 and Java >= 17; everything else goes to .venv.
+#   make demo ARGS="--quick"     make test ARGS="-k judge"     make check     make bench     make fmt
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+MAKEFLAGS += --no-print-directory
+
+.PHONY: demo test check bench fmt java
+
+# stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
+demo: $(STAMP)
+	@$(BIN)/python -m onceonly.lab.demo $(ARGS)
+
+test: $(STAMP) java
+	$(BIN)/pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/wheel_contents.py
+
+bench: $(STAMP) java
+	$(BIN)/python -m benchmarks $(ARGS)
+
+fmt: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+java: $(STAMP)
+	@$(BIN)/python -m onceonly.lab.demo.preflight
+
+# pip before 25.1 knows no dependency groups.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "onceonly needs Python 3.11 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 2; }
+	@echo "installing onceonly and its tools into .venv (first use, a few minutes)" >&2
+	@$(PYTHON) -m venv .venv || { echo "Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
+	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1' >&2
+	@$(BIN)/pip install --quiet --editable '.[demo]' --group dev >&2
+	@touch $@

@@ -1,0 +1,217 @@
+"""A SQLite file and a Postgres database as homes of a ledger: engines, and what their failures mean in words."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import DBAPIError
+
+from onceonly_checkpoints.ledger import LedgerUnavailable
+
+PATIENCE_S = 10
+"""How long to wait for a lock or a connection, seconds."""
+
+READ_ONLY = "onceonly_read_only"
+"""Execution option of connections that only read."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteFile:
+    """A SQLite file of this machine; for drivers on several machines use Postgres."""
+
+    path: Path
+
+    dialect = "sqlite"
+    schema = None
+
+    @property
+    def address(self) -> str:
+        """The absolute path."""
+        return str(self.path)
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """SQLite's."""
+        return sqlite3.Error
+
+    def _connect(self, mode: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            f"file:{quote(str(self.path))}?mode={mode}",
+            uri=True,
+            timeout=PATIENCE_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+
+    def engine(self) -> Engine:
+        """Engine whose transactions are real ones: writing takes the lock first, committing flushes."""
+        # Never creates the file: one that has vanished must not come back empty by itself.
+        engine = create_engine(
+            URL.create("sqlite", database=str(self.path)),
+            creator=lambda: self._connect("rw"),
+            pool_size=2,
+            max_overflow=2,
+            pool_timeout=PATIENCE_S,
+        )
+        event.listen(engine, "connect", self._prepare)
+        event.listen(engine, "begin", _begin)
+        return engine
+
+    def _prepare(self, connection: sqlite3.Connection, record: Any) -> None:
+        connection.execute("PRAGMA synchronous=FULL").close()
+        record.info["file"] = self._file()
+
+    def _file(self) -> tuple[int, int] | None:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def create(self) -> None:
+        """Create the file.
+
+        A write-ahead log costs one flush per commit (a rollback journal: three or four), and readers never make a
+        driver wait. It works on one machine only, like the locks of SQLite on most network file systems.
+        """
+        connection = self._connect("rwc")
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").close()
+        finally:
+            connection.close()
+
+    def check(self, connection: Connection) -> None:
+        """Refuse to write into a file that has been deleted or replaced while it was open."""
+        if connection.info["file"] != self._file():
+            raise LedgerUnavailable("the file was deleted or replaced while it was in use; start the query again")
+
+    def words(self, error: BaseException) -> str:
+        """By SQLite's result code."""
+        if not isinstance(error, sqlite3.Error):
+            return type(error).__name__
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_CANTOPEN:
+            return self._why_not_opened()
+        name = getattr(error, "sqlite_errorname", type(error).__name__)
+        return _SQLITE_WORDS.get(code, f"SQLite failed with {name}")
+
+    def _why_not_opened(self) -> str:
+        if not self.path.parent.is_dir():
+            return f"the directory {self.path.parent} does not exist"
+        if self.path.is_dir():
+            return "it is a directory"
+        if not self.path.exists() and os.access(self.path.parent, os.W_OK):
+            return "there is no such file"
+        return f"{os.strerror(errno.EACCES).lower()} in {self.path.parent}"
+
+
+_SQLITE_WORDS = {
+    sqlite3.SQLITE_READONLY: "the file or its directory is read-only",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_BUSY: f"another process kept it locked for {PATIENCE_S} s",
+    sqlite3.SQLITE_LOCKED: f"another process kept it locked for {PATIENCE_S} s",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged",
+    sqlite3.SQLITE_NOTADB: "the file is no SQLite database",
+    sqlite3.SQLITE_IOERR: "the disk failed to read or write it",
+    sqlite3.SQLITE_PERM: "permission denied",
+    sqlite3.SQLITE_ERROR: "it holds no ledger that can be read (SQLITE_ERROR)",
+}
+
+
+def _begin(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get(READ_ONLY, False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresDatabase:
+    """A Postgres database.
+
+    Attributes:
+        settings: libpq keywords and values.
+    """
+
+    settings: tuple[tuple[str, str], ...]
+
+    dialect = "postgres"
+    schema = "onceonly"
+
+    @property
+    def address(self) -> str:
+        """URL without password."""
+        known = dict(self.settings)
+        user = f"{known['user']}@" if "user" in known else ""
+        port = f":{known['port']}" if "port" in known else ""
+        return f"postgresql://{user}{known.get('host', '')}{port}/{known.get('dbname', '')}"
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """Postgres has none: its driver is used through SQLAlchemy alone."""
+        return DBAPIError
+
+    def engine(self) -> Engine:
+        """Engine with a small pool and no statement that a connection pooler would trip over."""
+        # A ping before each use would cost a round trip per epoch; a dead connection is noticed by its first statement.
+        return create_engine(
+            "postgresql+psycopg://",
+            connect_args={**self._arguments(), "prepare_threshold": None},
+            pool_size=2,
+            max_overflow=2,
+            pool_timeout=PATIENCE_S,
+        )
+
+    def _arguments(self) -> Mapping[str, str]:
+        return {"application_name": "onceonly-ledger", **_IMPATIENT, **dict(self.settings)}
+
+    def create(self) -> None:
+        """Nothing: the database is there, or it is not ours to create."""
+
+    def check(self, connection: Connection) -> None:
+        """Nothing: the server knows its own files."""
+
+    def words(self, error: BaseException) -> str:
+        """By SQLSTATE; without one there was no answer, or the server refused the login."""
+        state = getattr(error, "sqlstate", None)
+        if state is None:
+            return _without_state(error)
+        return _SQLSTATE_WORDS.get(state) or _SQLSTATE_WORDS.get(state[:2]) or f"Postgres failed with SQLSTATE {state}"
+
+
+_IMPATIENT = {
+    "connect_timeout": str(PATIENCE_S),
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+"""Notice a server that vanished without a word within half a minute, instead of after hours."""
+
+_SQLSTATE_WORDS = {
+    "08": "the server does not answer",
+    "25006": "the database is read-only",
+    "28": "the server refused the role or its password",
+    "3D000": "there is no such database",
+    "3F000": "it holds no ledger",
+    "40": "the server chose to undo the transaction",
+    "42501": "the role lacks a permission",
+    "42P01": "it holds no ledger",
+    "53100": "the disk of the server is full",
+    "53300": "the server has no connection left",
+    "55P03": f"another transaction kept it locked for {PATIENCE_S} s",
+    "57": "the server is shutting down or cancelled the statement",
+}
+
+
+def _without_state(error: BaseException) -> str:
+    connection = getattr(error, "pgconn", None)
+    if connection is not None and (connection.used_password or connection.needs_password):
+        return "the server refused the login: wrong password, role or database"
+    return "the server does not answer"

@@ -1,0 +1,95 @@
+"""Small real streams for integration tests: a directory of Parquet files, a query over it, and surgery on its checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+SCHEMA = "id bigint, word string"
+"""Columns of the input."""
+
+
+class FileStream:
+    """A file source under ``root`` and the query over it.
+
+    Args:
+        spark: the shared session.
+        root: a directory of its own.
+        name: ``queryName``; ``None`` for none.
+    """
+
+    def __init__(self, spark: SparkSession, root: Path, name: str | None = "orders") -> None:
+        self.spark, self.root, self.name = spark, root, name
+        self.inbox, self.checkpoint = root / "in", root / "ck"
+        self.inbox.mkdir(parents=True, exist_ok=True)
+        self._files = 0
+        self.per_trigger = 1
+
+    def receive(self, *batches: range) -> FileStream:
+        """Drop one file per range of ids; a name earlier in the alphabet is an older file."""
+        for ids in batches:
+            table = pa.table({"id": list(ids), "word": [f"w{number}" for number in ids]})
+            path = self.inbox / f"part-{self._files:04d}.parquet"
+            pq.write_table(table, path)
+            self._files += 1
+        return self
+
+    def read(self) -> DataFrame:
+        reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", self.per_trigger)
+        return reader.parquet(str(self.inbox))
+
+    def start(
+        self,
+        write: Callable[[DataFrame, int], None],
+        shape: Callable[[DataFrame], DataFrame] = lambda df: df,
+        mode: str = "append",
+        **trigger: Any,
+    ) -> StreamingQuery:
+        writer = shape(self.read()).writeStream.outputMode(mode).foreachBatch(write)
+        if self.name:
+            writer = writer.queryName(self.name)
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    def run(self, write: Callable[[DataFrame, int], None], **options: Any) -> None:
+        """Run until the input is used up; raises what the query died of."""
+        self.start(write, **options).awaitTermination()
+
+    def fail(self, write: Callable[[DataFrame, int], None], **options: Any) -> str:
+        """Run a query that must die, and return what its user sees."""
+        query = self.start(write, **options)
+        try:
+            query.awaitTermination(60)
+        except Exception as error:  # whatever class the client makes of it: the text is what users get
+            return str(error)
+        raise AssertionError("the query was expected to stop, but it finished")
+
+    # ---- surgery: what crashes, restores and careless hands leave behind
+
+    def log_entry(self, log: str, number: int) -> Path:
+        return self.checkpoint / log / str(number)
+
+    def remove(self, log: str, *numbers: int) -> None:
+        for number in numbers:
+            self.log_entry(log, number).unlink()
+            self.forget_checksum(log, number)
+
+    def forget_checksum(self, log: str, number: int) -> None:
+        (self.checkpoint / log / f".{number}.crc").unlink(missing_ok=True)
+
+    def edit(self, log: str, number: int, text: str) -> None:
+        self.log_entry(log, number).write_text(text)
+        self.forget_checksum(log, number)
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self.checkpoint)
+
+    def newest(self, log: str) -> int:
+        return max(int(path.name) for path in (self.checkpoint / log).iterdir() if path.name.isdigit())

@@ -1,0 +1,323 @@
+"""The sink's own two tables, in the target's database: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
+
+``head`` has one row per (pipeline, sink); every change of it is conditional on the fence and the chain that were read. The functions here run one
+statement each inside the caller's transaction; :func:`judge` decides without I/O.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Superseded
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(-7210411)"
+_KNOWN = "SELECT pg_catalog.to_regclass('onceonly.head') IS NOT NULL AND pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL"
+_DDL = (
+    "CREATE SCHEMA IF NOT EXISTS onceonly",
+    """
+    CREATE TABLE IF NOT EXISTS onceonly.head (
+        pipeline text NOT NULL, sink text NOT NULL,
+        generation bigint NOT NULL, owner text NOT NULL,
+        epoch bigint NOT NULL, chain text NOT NULL,
+        system_id text NOT NULL, timeline bigint NOT NULL, target_oid bigint NOT NULL,
+        updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        PRIMARY KEY (pipeline, sink)
+    ) WITH (fillfactor = 50)
+    """,
+    """
+    CREATE TABLE IF NOT EXISTS onceonly.epoch (
+        pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL,
+        generation bigint NOT NULL, owner text NOT NULL,
+        chain text NOT NULL, rows bigint NOT NULL, marker text NOT NULL,
+        system_id text NOT NULL, timeline bigint NOT NULL, target_oid bigint NOT NULL,
+        committed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        PRIMARY KEY (pipeline, sink, epoch)
+    )
+    """,
+)
+
+# A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
+_SETTINGS = """
+SELECT set_config('application_name', %(application)s, true), set_config('lock_timeout', %(lock)s, true),
+       set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true),
+       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
+                                             THEN 'on' ELSE current_setting('synchronous_commit') END, true)
+"""
+
+_PLACE = """
+SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
+       ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::bigint
+"""
+
+_HEAD = "generation, owner, epoch, chain, system_id, timeline, target_oid"
+_OURS = "pipeline = %(pipeline)s AND sink = %(sink)s"
+_READ = f"SELECT {_HEAD} FROM onceonly.head WHERE {_OURS}"
+
+# Our own newest epoch row stands in for a head that somebody deleted: the marker is the truth, the head only points at it.
+_INSTALL = f"""
+WITH newest AS (SELECT * FROM onceonly.epoch WHERE {_OURS} ORDER BY epoch DESC LIMIT 1)
+INSERT INTO onceonly.head AS h (pipeline, sink, {_HEAD})
+SELECT %(pipeline)s, %(sink)s, %(generation)s, %(owner)s, coalesce(n.epoch, 0), coalesce(n.chain, ''),
+       coalesce(n.system_id, ''), coalesce(n.timeline, 0), coalesce(n.target_oid, 0)
+FROM (VALUES (1)) one (x) LEFT JOIN newest n ON true
+WHERE n.generation IS NULL OR n.generation < %(generation)s
+ON CONFLICT (pipeline, sink) DO UPDATE
+SET generation = excluded.generation, owner = excluded.owner, updated_at = clock_timestamp()
+WHERE h.generation < excluded.generation
+"""
+
+# The epoch row is written only if the head moved: both, or neither.
+_ADVANCE = f"""
+WITH advanced AS (
+    UPDATE onceonly.head
+    SET epoch = %(epoch)s, chain = %(chain)s, system_id = %(system)s, timeline = %(timeline)s, target_oid = %(oid)s,
+        updated_at = clock_timestamp()
+    WHERE {_OURS} AND generation = %(generation)s AND owner = %(owner)s
+      AND epoch = %(before_epoch)s AND chain = %(before_chain)s
+    RETURNING 1
+)
+INSERT INTO onceonly.epoch (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline, target_oid)
+SELECT %(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
+       %(system)s, %(timeline)s, %(oid)s
+FROM advanced
+ON CONFLICT DO NOTHING
+"""
+
+_TOUCH = f"UPDATE onceonly.head SET updated_at = clock_timestamp() WHERE {_OURS}"
+_EPOCH = "epoch, chain, rows, marker, system_id, timeline, target_oid"
+_EPOCHS = f"SELECT {_EPOCH} FROM onceonly.epoch WHERE {_OURS} AND epoch > %(after)s ORDER BY epoch LIMIT %(limit)s"
+_ONE_EPOCH = f"SELECT {_EPOCH} FROM onceonly.epoch WHERE {_OURS} AND epoch = %(epoch)s"
+_SHARED = f"SELECT count(*) FROM onceonly.head WHERE target_oid = %(oid)s AND NOT ({_OURS})"
+
+_BACKENDS = """
+SELECT pid, application_name FROM pg_catalog.pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_catalog.pg_backend_pid() AND starts_with(application_name, %(prefix)s)
+"""
+_TERMINATE = """
+SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
+WHERE pid = %(pid)s AND application_name = %(name)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the database and the table *are*.
+
+    Attributes:
+        system: the cluster's system identifier; empty if nothing was written yet.
+        timeline: goes up when a standby is promoted or a backup is recovered.
+        oid: the table's; 0 if it did not exist.
+    """
+
+    system: str
+    timeline: int
+    oid: int
+
+    @property
+    def identity(self) -> str:
+        """As in a receipt; empty where the table does not exist."""
+        return f"{self.system}/{self.oid}" if self.oid else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head row."""
+
+    fence: Fence
+    epoch: int
+    chain: str
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose rows are meant.
+
+    Attributes:
+        pipeline: the user's stable name.
+        sink: sink id.
+    """
+
+    pipeline: str
+    sink: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """For the statements here."""
+        return {"pipeline": self.pipeline, "sink": self.sink}
+
+    @property
+    def tag(self) -> str:
+        """16 hex digits: short enough for names of sessions and staging tables."""
+        return hashlib.sha256(f"{self.pipeline}\0{self.sink}".encode()).hexdigest()[:16]
+
+    def session(self, fence: Fence) -> str:
+        """How sessions under a fence call themselves, at most 63 bytes."""
+        return f"onceonly:{self.tag}:{fence.generation}:{fence.owner[:8]}"
+
+
+def settings(connection: Connection, application: str, lock_seconds: float) -> None:
+    """Begin a writing transaction. Everything is local to it, so it works through a transaction pooler."""
+    values = {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
+    connection.exec_driver_sql(_SETTINGS, values)
+
+
+def exists(connection: Connection) -> bool:
+    """Whether our tables are there."""
+    return bool(connection.exec_driver_sql(_KNOWN, {}).scalar_one())
+
+
+def create(connection: Connection) -> None:
+    """Make our tables where they are missing; safe when several drivers start at once."""
+    if exists(connection):
+        return
+    connection.exec_driver_sql(_LOCK_DDL, {})
+    for statement in _DDL:
+        connection.exec_driver_sql(statement, {})
+
+
+def place(connection: Connection, oid: int) -> Place:
+    """The database's identity now, with the table's oid."""
+    system, timeline = connection.exec_driver_sql(_PLACE, {}).one()
+    return Place(system, int(timeline), oid)
+
+
+def read(connection: Connection, writer: Writer, *, lock: bool = False) -> Head | None:
+    """The head row; ``lock`` waits until every transaction that changed it has ended."""
+    row = connection.exec_driver_sql(_READ + (" FOR UPDATE" if lock else ""), writer.parameters).one_or_none()
+    if row is None:
+        return None
+    return Head(Fence(row[0], row[1]), row[2], row[3], Place(row[4], row[5], row[6]))
+
+
+def newest_fence(connection: Connection, writer: Writer) -> Fence | None:
+    """The fence that stands; that of the newest epoch where the head row is gone."""
+    head = read(connection, writer)
+    if head is not None:
+        return head.fence
+    query = f"SELECT generation, owner FROM onceonly.epoch WHERE {_OURS} ORDER BY epoch DESC LIMIT 1"
+    row = connection.exec_driver_sql(query, writer.parameters).one_or_none()
+    return Fence(row[0], row[1]) if row else None
+
+
+def install(connection: Connection, writer: Writer, fence: Fence) -> None:
+    """Make ``fence`` the newest where it is strictly greater, or find it standing.
+
+    Raises:
+        Superseded: a fence stands that is neither lower nor this one.
+    """
+    parameters = {**writer.parameters, **fence.to_json()}
+    if connection.exec_driver_sql(_INSTALL, parameters).rowcount == 1:
+        return
+    found = newest_fence(connection, writer)
+    if found is not None and found != fence:
+        raise Superseded(writer.sink, found)
+
+
+def before(marker: Marker) -> tuple[int, str]:
+    """Epoch and chain that must stand before the marker's; a sink that joins a pipeline has neither."""
+    epoch = marker.epoch
+    joins = dict(epoch.sinks).get(marker.sink) == epoch.number
+    return (0, "") if joins else (epoch.number - 1, epoch.previous_chain)
+
+
+def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
+    """Why one may not go on under ``fence``; ``None`` if it stands."""
+    if found is not None and found.fence == fence:
+        return None
+    if found is not None and found.fence.generation >= fence.generation:
+        return Superseded(sink, found.fence)
+    cause = "the database was restored to an earlier state, or the fence was never installed"
+    return refuse("E508", sink=sink, reason="our fence does not stand", cause=cause, next="restart the query")
+
+
+def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
+    """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
+    refused = fenced(found, marker.fence, marker.sink)
+    if refused is not None or found is None:
+        return refused
+    epoch, chain = before(marker)
+    if (found.epoch, found.chain) == (epoch, chain):
+        return None
+    if found.epoch < epoch:
+        return refuse("E207", sink=marker.sink, found=found.epoch, receipt=epoch, pipeline=marker.pipeline)
+    return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+
+
+def advance(connection: Connection, marker: Marker, where: Place, rows: int) -> bool:
+    """Write the epoch row and move the head; whether exactly one row of each was touched."""
+    epoch, chain = before(marker)
+    parameters = {
+        **Writer(marker.pipeline, marker.sink).parameters,
+        **marker.fence.to_json(),
+        "epoch": marker.epoch.number,
+        "chain": marker.epoch.chain,
+        "before_epoch": epoch,
+        "before_chain": chain,
+        "rows": rows,
+        "marker": marker.text,
+        "system": where.system,
+        "timeline": where.timeline,
+        "oid": where.oid,
+    }
+    return connection.exec_driver_sql(_ADVANCE, parameters).rowcount == 1
+
+
+def touch(connection: Connection, writer: Writer) -> None:
+    """Write the head without changing what it says: the transaction's commit then waits for the same standby as the one it looks for."""
+    connection.exec_driver_sql(_TOUCH, writer.parameters)
+
+
+def epoch_at(connection: Connection, writer: Writer, number: int) -> tuple[Marker, Receipt] | None:
+    """One epoch; ``None`` if it is not there."""
+    row = connection.exec_driver_sql(_ONE_EPOCH, {**writer.parameters, "epoch": number}).one_or_none()
+    return _epoch(writer, row) if row else None
+
+
+def epochs_after(connection: Connection, writer: Writer, after: int, limit: int) -> list[tuple[Marker, Receipt]]:
+    """The next epochs, oldest first."""
+    parameters = {**writer.parameters, "after": after, "limit": limit}
+    return [_epoch(writer, row) for row in connection.exec_driver_sql(_EPOCHS, parameters)]
+
+
+def _epoch(writer: Writer, row: Sequence[Any]) -> tuple[Marker, Receipt]:
+    number, chain, rows, text, system, timeline, oid = row
+    marker = Marker.from_json(json.loads(text))
+    return marker, receipt(writer.sink, number, chain, Place(system, timeline, oid), rows)
+
+
+def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Receipt:
+    """What the sink answers for an epoch."""
+    return Receipt(sink, number, chain, where.identity, (("timeline", where.timeline),), rows)
+
+
+def shared(connection: Connection, writer: Writer, oid: int) -> bool:
+    """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
+    return bool(connection.exec_driver_sql(_SHARED, {**writer.parameters, "oid": oid}).scalar_one())
+
+
+def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
+    """Process id and name of the other sessions that write for this sink, under whatever fence."""
+    rows = connection.exec_driver_sql(_BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
+    return [(row[0], row[1]) for row in rows]
+
+
+def of_lower_generation(session: str, fence: Fence) -> bool:
+    """Whether a session's name says that it belongs to an older opening."""
+    parts = session.split(":")
+    return len(parts) > 3 and parts[2].isdigit() and int(parts[2]) < fence.generation
+
+
+def terminate(connection: Connection, victims: Sequence[tuple[int, str]]) -> None:
+    """End sessions; one that has ended meanwhile, or is another's by now, is left alone."""
+    for pid, name in victims:
+        connection.exec_driver_sql(_TERMINATE, {"pid": pid, "name": name})

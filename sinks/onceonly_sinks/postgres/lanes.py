@@ -1,0 +1,181 @@
+"""One column's way into the table: converts an Arrow array and refuses what Postgres would round, trim, wrap or reject. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly_sinks.postgres.jsontext import render
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ValueRefused(ValueError):
+    """A value that the table cannot hold.
+
+    Attributes:
+        column: the column in the table.
+        spark: its type in the batch.
+        reason: why, in words.
+    """
+
+    def __init__(self, column: str, spark: str, reason: str) -> None:
+        super().__init__(f"{column} ({spark}): {reason}")
+        self.column = column
+        self.spark = spark
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The way of one column.
+
+    Attributes:
+        target: column of the table.
+        spark: type in the batch, in Spark's words.
+        ddl: type in the table.
+        arrow: type in which it is encoded.
+        how: name of the conversion, a key of :data:`CONVERSIONS`.
+        jsonb: whether it is encoded as jsonb.
+        length: longest text in characters; ``None`` for any.
+        unit: microseconds that a time must be a multiple of.
+        required: whether a null is refused.
+    """
+
+    target: str
+    spark: str
+    ddl: str
+    arrow: pa.DataType
+    how: str = "as it is"
+    jsonb: bool = False
+    length: int | None = None
+    unit: int = 1
+    required: bool = False
+
+    def refuse(self, reason: str) -> ValueRefused:
+        """The error for a value of this column."""
+        return ValueRefused(self.target, self.spark, reason)
+
+
+def convert(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    """Convert one array.
+
+    Raises:
+        ValueRefused: the table cannot hold a value of it.
+    """
+    if lane.required and array.null_count:
+        raise lane.refuse(f"{array.null_count} nulls, and the column is not null")
+    converted = CONVERSIONS[lane.how](lane, array)
+    if lane.unit > 1:
+        _check_unit(lane, converted)
+    return converted
+
+
+def _as_it_is(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    return array
+
+
+def _cast(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    try:
+        return array.cast(lane.arrow, safe=True)
+    except pa.ArrowInvalid as error:
+        raise lane.refuse(f"does not fit {lane.ddl}: {error}") from None
+
+
+def _decimal(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    # Arrow wants room for every 64-bit integer before it looks at the values; only a decimal is checked value by value.
+    whole = array.cast(pa.decimal128(19, 0)) if pa.types.is_integer(array.type) else array
+    return _cast(lane, whole)
+
+
+def _text(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow.compute as pc
+
+    text = array if array.type == lane.arrow else array.cast(lane.arrow)
+    _check_nul(lane, text)
+    if lane.length is not None:
+        longest = pc.max(pc.utf8_length(text)).as_py()
+        if longest is not None and longest > lane.length:
+            raise lane.refuse(f"a text of {longest} characters does not fit {lane.ddl}")
+    return text
+
+
+def _texts(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    converted = array if array.type == lane.arrow else array.cast(lane.arrow)
+    _check_nul(lane, converted.flatten())
+    return converted
+
+
+def _uuid(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    digits = pc.replace_substring(array, "-", "")
+    good = pc.match_substring_regex(digits, "^[0-9a-fA-F]{32}$")
+    if not pc.all(good, min_count=0).as_py():
+        raise lane.refuse("a text that is not a UUID")
+    values = digits.to_pylist()
+    return pa.array([None if value is None else bytes.fromhex(value) for value in values], lane.arrow)
+
+
+def _json(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+    import pyarrow as pa
+
+    texts = render(array.to_pylist(maps_as_pydicts="lossy"))
+    if lane.jsonb and any(text is not None and _JSON_NUL.search(text) for text in texts):
+        raise lane.refuse("a text inside holds the character NUL, which jsonb cannot hold")
+    return pa.array(texts, lane.arrow)
+
+
+CONVERSIONS: dict[str, Callable[[Lane, Any], Any]] = {
+    "as it is": _as_it_is,
+    "cast": _cast,
+    "decimal": _decimal,
+    "text": _text,
+    "texts": _texts,
+    "uuid": _uuid,
+    "json": _json,
+}
+"""Every conversion, by the name that a lane carries: names travel to executors, functions need not."""
+
+# An escaped backslash before u0000 is a backslash and five ordinary characters.
+_JSON_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+_NUL = re.compile(b"\0")
+
+
+def _check_nul(lane: Lane, text: pa.Array[Any]) -> None:
+    import pyarrow.compute as pc
+
+    if not _may_hold_nul(text):
+        return
+    # The bytes of a null slot are nobody's: the exact answer is asked only when the quick one says maybe.
+    count = pc.sum(pc.match_substring(text, "\0"), min_count=0).as_py()
+    if count:
+        raise lane.refuse(f"{count} texts hold the character NUL, which Postgres cannot hold")
+
+
+def _may_hold_nul(text: pa.Array[Any]) -> bool:
+    """Search the bytes of the array's own slice at the speed of memchr."""
+    _, offsets, data = text.buffers()
+    if offsets is None or data is None or not len(text):
+        return False
+    positions = memoryview(offsets).cast("i")
+    first, last = positions[text.offset], positions[text.offset + len(text)]
+    return _NUL.search(memoryview(data)[first:last]) is not None
+
+
+def _check_unit(lane: Lane, array: pa.Array[Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ticks = array.cast(pa.int64())
+    rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, lane.unit), lane.unit))
+    if pc.any(pc.not_equal(rest, 0), min_count=0).as_py():
+        raise lane.refuse(f"a time finer than {lane.ddl} would be rounded")

@@ -1,0 +1,210 @@
+"""Brings the rows of a batch near the target: through the driver into an open transaction, or by executors into a staging table."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy.exc import DBAPIError
+
+from onceonly.protocol import Batch
+from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.postgres import schema, staging, upsert
+from onceonly_sinks.postgres.castplan import Plan, make_plan
+from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
+from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import Server, TableName
+from onceonly_sinks.postgres.transactions import Transactions, raw
+from onceonly_sinks.postgres.upsert import Merge
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+log = logging.getLogger(__name__)
+
+_LOCK_SECONDS = 30.0
+
+
+class TooLarge(Exception):
+    """The batch has more bytes than the driver may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where rows go, and how they meet those already there.
+
+    Attributes:
+        server: the database.
+        name: the table, with its schema.
+        merge: append or upsert.
+        epoch_column: ``auto``, a name, or ``None``.
+        writer: pipeline and sink.
+    """
+
+    server: Server
+    name: TableName
+    merge: Merge
+    epoch_column: str | None
+    writer: Writer
+
+    def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> Plan:
+        """Read the table, or plan it where there is none, and how the batch goes into it.
+
+        Raises:
+            DestinationError: E506, E508: it cannot.
+        """
+        sink = self.writer.sink
+        table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
+        if table is None:
+            table = schema.planned(self.name, batch, self.merge.key, self.epoch_column, sink)
+        upsert.check_index(sink, table, self.merge)
+        return make_plan(sink, batch, table)
+
+    def stands(self, connection: Connection, plan: Plan) -> Table:
+        """The plan's table, locked against changes; made now if the plan was to make it.
+
+        Raises:
+            DestinationError: E506, it is not what the plan was made for.
+        """
+        table = schema.inspect(connection, self.name, self.writer.sink, self.epoch_column, lock=True)
+        if table is None and plan.table.oid == 0:
+            return schema.create(connection, plan.table, self.merge.key)
+        if table is None or not staging.same_shape(plan.table, table):
+            raise schema.changed(self.writer.sink)
+        return table
+
+
+class Loader:
+    """Prepares epochs of one opening.
+
+    Args:
+        target: where.
+        fence: ours.
+        transactions: to write in.
+    """
+
+    def __init__(self, target: Target, fence: Fence, transactions: Transactions) -> None:
+        self._target = target
+        self._fence = fence
+        self._transactions = transactions
+        self._session = target.writer.session(fence)
+        self._last: tuple[pa.Schema, Plan] | None = None
+
+    def load(self, batch: Batch, epoch: int, limit: int | None) -> PostgresPrepared:
+        """Stream the rows through the driver into an open transaction.
+
+        The transaction opens with the first rows, not before: while Spark still computes, nothing is held in the database.
+
+        Args:
+            batch: the rows.
+            epoch: its number.
+            limit: bytes in Arrow form; ``None`` for any.
+
+        Raises:
+            TooLarge: more than ``limit``; everything was rolled back.
+        """
+        plan = self._plan(batch.schema)
+        batches = (rows for rows in batch.arrow() if rows.num_rows)
+        first = next(batches, None)
+        if first is None:
+            return PostgresPrepared(plan, 0, _nothing)
+        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        try:
+            return self._stream(connection, batch.schema, epoch, _capped(itertools.chain([first], batches), limit))
+        except BaseException:
+            self._transactions.drop(connection)
+            raise
+
+    def _plan(self, batch: pa.Schema) -> Plan:
+        """The plan of the epoch before serves until the transaction has looked at the table itself."""
+        if self._last is None or self._last[0] != batch:
+            with self._transactions.reading() as connection:
+                self._last = (batch, self._target.plan(connection, batch))
+        return self._last[1]
+
+    def _stream(
+        self, connection: Connection, batch: pa.Schema, epoch: int, rows: Iterable[pa.RecordBatch]
+    ) -> PostgresPrepared:
+        plan = self._target.plan(connection, batch, lock=True)
+        if plan.table.oid == 0:
+            plan = replace(plan, table=schema.create(connection, plan.table, self._target.merge.key))
+        self._last = (batch, plan)
+        merge = self._target.merge
+        relation = staging.create_temporary(connection, plan) if merge.key else plan.table.name.sql
+        constants = {} if merge.key else _constants(plan, epoch)
+        copy = statement(relation, [*plan.columns, *constants])
+        with raw(connection).cursor() as cursor:
+            count = copy_in(cursor, copy, Encoder(plan, constants).encode(rows))
+        waiting = staging.temporary(relation, plan) if merge.key else None
+        if waiting:
+            upsert.check_rows(connection, self._target.writer.sink, waiting, merge)
+        return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)
+
+    def stage(self, batch: Batch, epoch: int) -> PostgresPrepared:
+        """Let executors write the rows into a staging table."""
+        writer = self._target.writer
+        name = staging.new_name(writer.tag, self._fence.generation, epoch)
+        with self._transactions.reading() as connection:
+            plan = self._target.plan(connection, batch.schema)
+        self._short(lambda connection: staging.create(connection, name, plan))
+        try:
+            task = staging.StageTask(writer.sink, self._target.server, self._session, name, plan)
+            answers = batch.on_executors(task)
+            rows = staging.take(writer.sink, answers)
+            waiting = staging.waiting(name, plan, answers)
+            with self._transactions.reading() as connection:
+                upsert.check_rows(connection, writer.sink, waiting, self._target.merge)
+        except BaseException:
+            self._forget(name)
+            raise
+        return PostgresPrepared(plan, rows, lambda: self._forget(name), waiting=waiting, proven=False)
+
+    def _short(self, act: Callable[[Connection], None]) -> None:
+        """A transaction of housekeeping: whether it landed matters to nobody but the next sweep."""
+        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        try:
+            act(connection)
+            connection.commit()
+        finally:
+            self._transactions.drop(connection)
+
+    def _forget(self, name: str) -> None:
+        try:
+            self._short(lambda connection: staging.drop(connection, name))
+        except DBAPIError:
+            log.info("%s: staging table %s is left to the next sweep", self._target.writer.sink, name)
+
+    def sweep(self) -> None:
+        """Drop staging tables of lower generations; one that is still locked is left to the next sweep."""
+        tag = self._target.writer.tag
+        with self._transactions.reading() as connection:
+            found = [(name, staging.generation_of(name, tag)) for name in staging.names(connection)]
+        for name, generation in found:
+            if generation is not None and generation < self._fence.generation:
+                self._forget(name)
+
+
+def _constants(plan: Plan, epoch: int) -> dict[str, pa.Scalar[Any]]:
+    import pyarrow as pa
+
+    column = plan.table.epoch_column
+    return {column: pa.scalar(epoch, pa.int64())} if column else {}
+
+
+def _capped(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if limit is not None and size > limit:
+            raise TooLarge
+        yield batch
+
+
+def _nothing() -> None:
+    return

@@ -1,0 +1,307 @@
+"""What the target table looks like: read from the catalogue, or planned from the batch's schema when there is none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.postgres.server import TableName, quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+EPOCH_COLUMN = "_epoch"
+"""The column that tables made by the sink get, so that rows can be counted per epoch."""
+
+_OIDS = """
+SELECT c.oid::bigint, c.relkind, c.relpersistence
+FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+"""
+
+# A domain stands for the type below it; an array for the type of its elements.
+_COLUMNS = """
+SELECT a.attname,
+       CASE WHEN e.typtype = 'e' THEN 'enum' ELSE e.typname END,
+       CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
+       b.typelem <> 0 AND b.typcategory = 'A',
+       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated = '' AND a.attidentity <> 'a',
+       pg_catalog.format_type(a.atttypid, a.atttypmod)
+FROM pg_catalog.pg_attribute a
+JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+JOIN pg_catalog.pg_type e ON e.oid = CASE WHEN b.typcategory = 'A' AND b.typelem <> 0 THEN b.typelem ELSE b.oid END
+WHERE a.attrelid = %(oid)s::oid AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attnum
+"""
+
+# Only an immediate, unconditional index over plain columns can decide an ON CONFLICT.
+_KEYS = """
+SELECT array_agg(a.attname::text)
+FROM pg_catalog.pg_index i
+JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+WHERE i.indrelid = %(oid)s::oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+  AND i.indpred IS NULL AND i.indexprs IS NULL
+GROUP BY i.indexrelid
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of the target.
+
+    Attributes:
+        name: as in the catalogue.
+        type: name of the base type (``int4``, ``varchar``), of the elements for an array, ``enum`` for any enum.
+        modifier: type modifier; -1 for none.
+        array: whether it is an array.
+        required: not null.
+        filled: has a default or is an identity, so that it may be left out.
+        writable: not generated.
+        ddl: type as SQL.
+    """
+
+    name: str
+    type: str
+    modifier: int
+    array: bool
+    required: bool
+    filled: bool
+    writable: bool
+    ddl: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The target, as it is or as it will be made.
+
+    Attributes:
+        name: with its schema.
+        oid: 0 while it does not exist.
+        columns: in order.
+        keys: column sets of its unique indexes.
+        epoch_column: the column that takes the epoch's number, if any.
+    """
+
+    name: TableName
+    oid: int
+    columns: tuple[Column, ...]
+    keys: frozenset[frozenset[str]]
+    epoch_column: str | None
+
+    @property
+    def by_name(self) -> Mapping[str, Column]:
+        """Columns by name."""
+        return {column.name: column for column in self.columns}
+
+
+def inspect(
+    connection: Connection, name: TableName, sink: str, epoch_column: str | None, *, lock: bool = False
+) -> Table | None:
+    """Read the table from the catalogue; ``None`` if there is none.
+
+    Args:
+        connection: with or without an open transaction.
+        name: with its schema.
+        sink: sink id, for messages.
+        epoch_column: ``auto``, a column's name, or ``None``.
+        lock: hold off changes of the table until the transaction ends. The bytes of a binary COPY carry no types: a column that
+            changed its type after it was looked at would take them for something else.
+
+    Raises:
+        DestinationError: E506 no such epoch column; E508 rows cannot be kept in it safely.
+    """
+    found = connection.exec_driver_sql(_OIDS, {"schema": name.schema, "name": name.name}).one_or_none()
+    if found is None:
+        return None
+    oid, kind, persistence = found
+    _usable(sink, name, kind, persistence)
+    if lock:
+        connection.exec_driver_sql(f"LOCK TABLE {name.sql} IN ROW EXCLUSIVE MODE", {})
+    rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
+    columns = tuple(Column(*row) for row in rows)
+    keys = frozenset(frozenset(row[0]) for row in connection.exec_driver_sql(_KEYS, {"oid": oid}))
+    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column))
+
+
+def _usable(sink: str, name: TableName, kind: str, persistence: str) -> None:
+    if kind not in ("r", "p"):
+        raise refuse(
+            "E508",
+            sink=sink,
+            reason=f"{name.text} is not an ordinary table",
+            cause="a view or a foreign table: its rows and our marker would not be one transaction",
+            next="name the table behind it",
+        )
+    if persistence != "p":
+        raise refuse(
+            "E508",
+            sink=sink,
+            reason=f"{name.text} is unlogged or temporary",
+            cause="a crash of the server empties such a table, while the marker of its epochs stays",
+            next=f"ALTER TABLE {name.sql.replace('%%', '%')} SET LOGGED",
+        )
+
+
+def _epoch_column(sink: str, columns: Sequence[Column], wanted: str | None) -> str | None:
+    names = {column.name: column for column in columns}
+    if wanted == "auto":
+        return EPOCH_COLUMN if EPOCH_COLUMN in names and names[EPOCH_COLUMN].type == "int8" else None
+    if wanted is not None and (wanted not in names or names[wanted].type != "int8" or names[wanted].array):
+        raise refuse(
+            "E506",
+            sink=sink,
+            difference=f"epoch_column={wanted!r} is not a bigint column of the table",
+            next=f'ALTER TABLE ... ADD COLUMN "{wanted}" bigint, or leave epoch_column= out',
+        )
+    return wanted
+
+
+# ---- a table that does not exist yet
+
+
+def planned(name: TableName, schema: pa.Schema, key: Sequence[str], epoch_column: str | None, sink: str) -> Table:
+    """Plan the table that holds such a batch.
+
+    Raises:
+        DestinationError: E506, a column's type has no form in Postgres.
+    """
+    columns = [_column_for(sink, field, required=field.name in key) for field in schema]
+    extra = EPOCH_COLUMN if epoch_column == "auto" else epoch_column
+    if extra is not None:
+        columns.append(Column(extra, "int8", -1, False, False, False, True, "bigint"))
+    keys = frozenset([frozenset(key)]) if key else frozenset[frozenset[str]]()
+    return Table(name, 0, tuple(columns), keys, extra)
+
+
+def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
+    """Make a planned table in the open transaction."""
+    lines = [f"{quote(column.name)} {column.ddl}" for column in table.columns]
+    if key:
+        lines.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
+    connection.exec_driver_sql(f"CREATE TABLE {table.name.sql} ({', '.join(lines)})", {})
+    found = connection.exec_driver_sql(_OIDS, {"schema": table.name.schema, "name": table.name.name}).one()
+    return replace(table, oid=int(found[0]))
+
+
+def changed(sink: str) -> OnceOnlyError:
+    """The error for a table that is not what the rows were prepared for."""
+    difference = "the table was changed while the epoch was computed"
+    return refuse("E506", sink=sink, difference=difference, next="restart the query; it reads the table again")
+
+
+def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
+    ddl = ddl_of(field.type)
+    if ddl is None:
+        raise refuse(
+            "E506",
+            sink=sink,
+            difference=f"column {field.name} of type {spark_name(field.type)} has no form in Postgres",
+            next="cast it in the query, e.g. to string",
+        )
+    base, array = ddl.removesuffix("[]"), ddl.endswith("[]")
+    return Column(field.name, _BASE[base.split("(")[0]], modifier_of(field.type), array, required, False, True, ddl)
+
+
+_BASE: Mapping[str, str] = {
+    "smallint": "int2",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "double precision": "float8",
+    "numeric": "numeric",
+    "text": "text",
+    "bytea": "bytea",
+    "boolean": "bool",
+    "date": "date",
+    "timestamp with time zone": "timestamptz",
+    "timestamp": "timestamp",
+    "interval": "interval",
+    "time": "time",
+    "jsonb": "jsonb",
+}
+
+
+def ddl_of(type_: pa.DataType) -> str | None:
+    """Postgres type for a column of a batch, as SQL; ``None`` if it has no form."""
+    import pyarrow.types as t
+
+    if t.is_struct(type_) or t.is_map(type_):
+        return "jsonb"
+    if t.is_list(type_) or t.is_large_list(type_):
+        element = ddl_of(type_.value_type)
+        # The encoder writes no arrays of timestamptz, time or jsonb; nested arrays may be ragged, which Postgres refuses.
+        plain = (
+            element is not None
+            and element not in ("jsonb", "timestamp with time zone", "time")
+            and element[-2:] != "[]"
+        )
+        return f"{element}[]" if plain else "jsonb" if element else None
+    if t.is_decimal(type_):
+        return f"numeric({type_.precision},{type_.scale})"
+    if t.is_timestamp(type_):
+        return "timestamp with time zone" if type_.tz else "timestamp"
+    return _SCALAR.get(str(type_))
+
+
+_SCALAR: Mapping[str, str] = {
+    "int8": "smallint",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "large_string": "text",
+    "null": "text",
+    "binary": "bytea",
+    "large_binary": "bytea",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "duration[us]": "interval",
+    "time64[us]": "time",
+    "time64[ns]": "time",
+}
+
+
+def modifier_of(type_: pa.DataType) -> int:
+    """Type modifier of the planned type."""
+    import pyarrow.types as t
+
+    if t.is_list(type_) or t.is_large_list(type_):
+        return modifier_of(type_.value_type)
+    return (type_.precision << 16 | type_.scale) + 4 if t.is_decimal(type_) else -1
+
+
+_SPARK: Mapping[str, str] = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "large_string": "string",
+    "large_binary": "binary",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "null": "void",
+    "duration[us]": "interval day to second",
+}
+
+
+def spark_name(type_: pa.DataType) -> str:
+    """A type in the words of Spark."""
+    import pyarrow.types as t
+
+    if t.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if t.is_timestamp(type_):
+        return "timestamp" if type_.tz else "timestamp_ntz"
+    if t.is_map(type_):
+        return f"map<{spark_name(type_.key_type)},{spark_name(type_.item_type)}>"
+    if t.is_list(type_) or t.is_large_list(type_):
+        return f"array<{spark_name(type_.value_type)}>"
+    if t.is_struct(type_):
+        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in type_)}>"
+    return _SPARK.get(str(type_), str(type_))

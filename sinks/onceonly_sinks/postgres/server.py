@@ -1,0 +1,207 @@
+"""Where the database is and what a table is called: connection strings, addresses without secrets, engines, quoted names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote as escape
+from urllib.parse import unquote
+
+from onceonly.errors import refuse
+
+if TYPE_CHECKING:
+    import psycopg
+    from sqlalchemy import Engine
+
+SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret"})
+"""Connection parameters that never leave the process in words."""
+
+# A server that vanishes without a word must be noticed within a minute or two, not after the kernel's two hours.
+_DEFAULTS: Mapping[str, str] = {
+    "application_name": "onceonly",
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+
+_NAME = re.compile(r'(?:(?P<schema>"(?:[^"]|"")+"|[^".]+)\.)?(?P<name>"(?:[^"]|"")+"|[^".]+)')
+_NAME_BYTES = 63
+
+
+def quote(identifier: str) -> str:
+    """Quote an identifier for SQL; the percent sign is doubled because every statement goes through the driver's placeholders."""
+    return '"' + identifier.replace('"', '""').replace("%", "%%") + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class TableName:
+    """A table's name, exactly as it stands in the catalogue: case counts.
+
+    Attributes:
+        schema: ``None`` until the server's search path has been asked.
+        name: the table.
+    """
+
+    schema: str | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``table`` or ``schema.table``; a part that holds a dot is put in double quotes.
+
+        Raises:
+            ConfigurationError: E110, not a table name.
+        """
+        match = _NAME.fullmatch(text)
+        parts = [_unquote(part) for part in match.groups() if part] if match else []
+        if not parts or any(len(part.encode()) > _NAME_BYTES or "\0" in part for part in parts):
+            raise refuse(
+                "E110",
+                problem=f"{text!r} is not the name of a Postgres table.",
+                cause=f"table= wants table or schema.table, at most {_NAME_BYTES} bytes each",
+                next="put a part that holds a dot into double quotes: table='public.\"orders.v2\"'",
+            )
+        return cls(parts[0] if len(parts) == 2 else None, parts[-1])
+
+    @property
+    def text(self) -> str:
+        """As :meth:`parse` reads it."""
+        return ".".join(_plain(part) for part in (self.schema, self.name) if part)
+
+    @property
+    def sql(self) -> str:
+        """Quoted for a statement with placeholders; see :func:`quote`."""
+        return ".".join(quote(part) for part in (self.schema, self.name) if part)
+
+
+def _unquote(part: str) -> str:
+    return part[1:-1].replace('""', '"') if part.startswith('"') else part
+
+
+def _plain(part: str) -> str:
+    return '"' + part.replace('"', '""') + '"' if re.search(r'[".]', part) else part
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Server:
+    """Connection parameters; picklable, and silent about its secrets.
+
+    Attributes:
+        parameters: as libpq knows them.
+    """
+
+    parameters: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, dsn: str) -> Self:
+        """Read a libpq URL or key-value string.
+
+        Raises:
+            ConfigurationError: E108 the driver is not installed; E110 not a connection string.
+        """
+        require_driver()
+        import psycopg
+        from psycopg.conninfo import conninfo_to_dict
+
+        try:
+            found = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError:
+            # The driver's own text quotes the string, which may hold a password in a place that mask() does not know.
+            raise refuse(
+                "E110",
+                problem="The connection string of the Postgres sink cannot be read.",
+                cause="a misspelt parameter or URL",
+                next="PostgresSink('postgresql://user@host:5432/database', table=...), password in PGPASSWORD or ~/.pgpass",
+            ) from None
+        return cls({name: str(value) for name, value in found.items() if value is not None})
+
+    def __repr__(self) -> str:
+        return f"Server({self.public})"
+
+    @property
+    def public(self) -> str:
+        """Key-value string without secrets."""
+        from psycopg.conninfo import make_conninfo
+
+        kept = {name: value for name, value in self.parameters.items() if name not in SECRETS}
+        return make_conninfo("", **kept)
+
+    @property
+    def url(self) -> str:
+        """SQLAlchemy URL, with secrets."""
+        from sqlalchemy import URL
+
+        rest = dict(self.parameters)
+        user, password, database = rest.pop("user", None), rest.pop("password", None), rest.pop("dbname", None)
+        url = URL.create("postgresql+psycopg", user, password, database=database, query=rest)
+        return url.render_as_string(hide_password=False)
+
+    def connect(self, **more: Any) -> psycopg.Connection[Any]:
+        """Open a connection of our own, without a pool.
+
+        Raises:
+            psycopg.OperationalError: the server does not answer, or refuses the login.
+        """
+        import psycopg
+
+        # Prepared plans break on tables that are made again under one name, and under transaction pooling.
+        parameters: dict[str, Any] = {**_DEFAULTS, **self.parameters, **more, "client_encoding": "UTF8"}
+        return psycopg.connect(**parameters, prepare_threshold=None)
+
+    def engine(self) -> Engine:
+        """Make an SQLAlchemy engine, so that a ledger in the same database can join a transaction."""
+        from sqlalchemy import create_engine
+
+        return create_engine(
+            "postgresql+psycopg://",
+            creator=self.connect,
+            isolation_level="READ COMMITTED",
+            use_native_hstore=False,
+            pool_pre_ping=True,
+            pool_size=2,
+            hide_parameters=True,
+        )
+
+
+def require_driver() -> None:
+    """Check that what the sink needs is installed.
+
+    Raises:
+        ConfigurationError: E108.
+    """
+    from importlib.util import find_spec
+
+    for package in ("psycopg", "pgpq", "pyarrow"):
+        if find_spec(package) is None:
+            raise refuse("E108", what="PostgresSink", package=package, extra="postgres")
+
+
+def address_of(server: Server, table: TableName, options: Mapping[str, str]) -> str:
+    """``postgres:<connection string without secrets>#<table>[?option=value&...]``."""
+    query = "&".join(f"{name}={escape(value, safe=',')}" for name, value in options.items() if value)
+    target = escape(table.text, safe='."')
+    return f"postgres:{server.public}#{target}" + (f"?{query}" if query else "")
+
+
+def read_address(address: str) -> tuple[str, str, dict[str, str]]:
+    """Connection string, table and options of an address.
+
+    Raises:
+        ConfigurationError: E110, not an address of this kind.
+    """
+    kind, _, rest = address.partition(":")
+    dsn, mark, target = rest.rpartition("#")
+    if kind != "postgres" or not mark:
+        raise refuse(
+            "E110",
+            problem=f"{address!r} is not the address of a Postgres sink.",
+            cause="it was shortened or typed by hand",
+            next="copy it from: onceonly queries show NAME",
+        )
+    table, _, query = target.partition("?")
+    pairs = (pair.partition("=") for pair in query.split("&") if pair)
+    return dsn, unquote(table), {name: unquote(value) for name, _, value in pairs}

@@ -1,0 +1,167 @@
+"""Rows that executors bring: an unlogged table of one attempt, every row tagged with the task attempt that wrote it.
+
+Spark may run a task twice, and an attempt that lost may have written all its rows; only the pairs (partition, attempt) that Spark's answers name are
+taken over. A crash of the server empties an unlogged table: the rows are counted again before the commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.protocol import Attempt
+from onceonly_sinks.postgres import classify
+from onceonly_sinks.postgres.castplan import Plan
+from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
+from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import Server, quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+    from onceonly_sinks.postgres.upsert import Waiting
+
+# What a crash could take from an unflushed commit, it takes from an unlogged table anyhow.
+_SETTINGS = "SELECT set_config('synchronous_commit', 'off', true), set_config('statement_timeout', '0', true)"
+
+PARTITION, ATTEMPT = "_once_partition", "_once_attempt"
+
+
+def new_name(tag: str, generation: int, epoch: int) -> str:
+    """A name that no attempt before had, at most 63 bytes."""
+    return f"stage_{tag}_{generation}_{epoch}_{secrets.token_hex(3)}"
+
+
+def generation_of(name: str, tag: str) -> int | None:
+    """Generation in the name of one of our staging tables; ``None`` if it is none."""
+    parts = name.removeprefix(f"stage_{tag}_").split("_")
+    ours = name.startswith(f"stage_{tag}_") and len(parts) == 3 and parts[0].isdigit()
+    return int(parts[0]) if ours else None
+
+
+def create(connection: Connection, name: str, plan: Plan) -> None:
+    """Make a staging table with the columns of the plan."""
+    lines = [f"{quote(column)} {plan.table.by_name[column].ddl}" for column in plan.columns]
+    lines += [f"{PARTITION} integer NOT NULL", f"{ATTEMPT} bigint NOT NULL"]
+    connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({', '.join(lines)})", {})
+
+
+def create_temporary(connection: Connection, plan: Plan) -> str:
+    """Make a table of the open transaction with the columns of the plan; return its quoted name."""
+    lines = ", ".join(f"{quote(column)} {plan.table.by_name[column].ddl}" for column in plan.columns)
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE onceonly_batch ({lines}) ON COMMIT DROP", {})
+    return "pg_temp.onceonly_batch"
+
+
+def drop(connection: Connection, name: str) -> None:
+    """Remove a staging table."""
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS onceonly.{quote(name)}", {})
+
+
+def names(connection: Connection) -> list[str]:
+    """Every staging table of every sink."""
+    query = (
+        "SELECT c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = 'onceonly' AND c.relkind = 'r' AND starts_with(c.relname, 'stage_')"
+    )
+    return list(connection.exec_driver_sql(query, {}).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """What an executor runs over one partition. Answers ``partition``, ``attempt``, ``rows``, and ``refused`` if the table cannot hold a value.
+
+    Attributes:
+        sink: sink id, for messages.
+        server: where to write.
+        application: how the session calls itself, so that a newer driver can end it.
+        name: the staging table.
+        plan: how columns are converted.
+    """
+
+    sink: str
+    server: Server
+    application: str
+    name: str
+    plan: Plan
+
+    def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        """Write the partition in one transaction.
+
+        Raises:
+            DestinationError: E501, E502, E507 and the like: Spark may try the task again.
+        """
+        answer: dict[str, Any] = {"partition": attempt.partition, "attempt": attempt.attempt, "rows": 0}
+        filled = (batch for batch in batches if batch.num_rows)
+        first = next(filled, None)
+        if first is None:
+            return answer
+        try:
+            return {**answer, "rows": self._write(attempt, itertools.chain([first], filled))}
+        except ValueRefused as error:
+            for _ in filled:
+                pass  # the contract: a task consumes its partition
+            return {**answer, "refused": [error.column, error.spark, error.reason]}
+
+    def _write(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> int:
+        import psycopg
+        import pyarrow as pa
+
+        tags = {PARTITION: pa.scalar(attempt.partition, pa.int32()), ATTEMPT: pa.scalar(attempt.attempt, pa.int64())}
+        copy = statement(f"onceonly.{quote(self.name)}", [*self.plan.columns, *tags])
+        try:
+            with self.server.connect(application_name=self.application) as connection, connection.cursor() as cursor:
+                cursor.execute(_SETTINGS)
+                return copy_in(cursor, copy, Encoder(self.plan, tags).encode(batches))
+        except psycopg.Error as error:
+            failure = classify.read(error)
+            assert failure is not None
+            raise classify.refusal(failure, classify.Context(self.sink, types=self.plan.types)) from None
+
+
+def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:
+    """Rows of the attempts that won.
+
+    Raises:
+        DestinationError: E503, the table cannot hold a value.
+    """
+    for answer in answers:
+        if "refused" in answer:
+            column, spark, reason = answer["refused"]
+            raise refused(sink, ValueRefused(column, spark, reason))
+    return sum(int(answer["rows"]) for answer in answers)
+
+
+def refused(sink: str, error: ValueRefused) -> Exception:
+    """The error for a value that the table cannot hold."""
+    next_ = "change it in the query, e.g. with before=, or the column's type in the table"
+    return refuse("E503", sink=sink, column=f"{error.column} ({error.spark})", reason=error.reason, next=next_)
+
+
+def waiting(name: str, plan: Plan, answers: Sequence[Mapping[str, Any]]) -> Waiting:
+    """The rows of the attempts that won."""
+    from onceonly_sinks.postgres.upsert import Waiting
+
+    won = [answer for answer in answers if answer["rows"]]
+    pairs = "SELECT * FROM unnest(%(partitions)s::int[], %(attempts)s::bigint[])"
+    parameters = {"partitions": [a["partition"] for a in won], "attempts": [a["attempt"] for a in won]}
+    winners = f"(s.{PARTITION}, s.{ATTEMPT}) IN ({pairs})"
+    return Waiting(f"onceonly.{quote(name)}", winners, parameters, plan.columns)
+
+
+def temporary(relation: str, plan: Plan) -> Waiting:
+    """All rows of the transaction's own table."""
+    from onceonly_sinks.postgres.upsert import Waiting
+
+    return Waiting(relation, "true", {}, plan.columns)
+
+
+def same_shape(was: Table, now: Table) -> bool:
+    """Whether the table still is what the rows were prepared for."""
+    return (was.oid, was.columns, was.epoch_column) == (now.oid, now.columns, now.epoch_column)

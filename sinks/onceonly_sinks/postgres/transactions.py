@@ -1,0 +1,111 @@
+"""Opens the sink's transactions in one way, and sends their COMMIT: the one place where an outcome can become unknown."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from psycopg.pq import TransactionStatus
+from sqlalchemy.exc import DBAPIError
+
+from onceonly import faults
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.protocol import OutcomeUnknown
+from onceonly_sinks.postgres import classify, head
+from onceonly_sinks.postgres.server import Server
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+log = logging.getLogger(__name__)
+
+
+class Transactions:
+    """Transactions of one sink.
+
+    Args:
+        server: where.
+        context: for messages.
+    """
+
+    def __init__(self, server: Server, context: classify.Context) -> None:
+        self._engine = server.engine()
+        self._context = context
+
+    def begin(self, application: str, lock_seconds: float) -> Connection:
+        """Open a writing transaction; end it with :meth:`send` or :meth:`drop`.
+
+        Raises:
+            DBAPIError: the server does not answer.
+        """
+        connection = self._engine.connect()
+        try:
+            head.settings(connection, application, lock_seconds)
+        except BaseException:
+            self.drop(connection)
+            raise
+        return connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that only reads."""
+        connection = self._engine.connect()
+        try:
+            yield connection
+        finally:
+            self.drop(connection)
+
+    def send(self, connection: Connection, point: Point) -> None:
+        """Commit and give the connection back.
+
+        Raises:
+            OnceOnlyError: the server refused; nothing of the transaction is visible.
+            OutcomeUnknown: sent, and no answer came, or one that does not say.
+        """
+        # A COMMIT of a transaction that failed unnoticed is answered with a friendly ROLLBACK.
+        if raw(connection).info.transaction_status != TransactionStatus.INTRANS:
+            self.drop(connection)
+            cause = "a statement in it failed and the failure was not passed on"
+            raise refuse(
+                "E508",
+                sink=self._context.sink,
+                reason="the transaction was already over",
+                cause=cause,
+                next="restart the query",
+            )
+        try:
+            connection.commit()
+            faults.fire(point)
+        except Exception as error:
+            self.drop(connection, cut=True)
+            failure = classify.read(error)
+            if failure is not None and failure.transaction_is_over:
+                raise classify.refusal(failure, self._context) from error
+            reason = failure.reason if failure else type(error).__name__
+            raise OutcomeUnknown(self._context.sink, reason) from error
+        connection.close()
+
+    def drop(self, connection: Connection, *, cut: bool = False) -> None:
+        """Roll back and give the connection back; ``cut``, or where that fails, close its socket. Never raises; may repeat."""
+        if connection.closed:
+            return
+        try:
+            if cut:
+                connection.invalidate()
+            else:
+                connection.rollback()
+        except DBAPIError:
+            log.debug("%s: a connection was lost before its rollback", self._context.sink)
+        connection.close()
+
+    def close(self) -> None:
+        """Close every idle connection. May repeat."""
+        self._engine.dispose()
+
+
+def raw(connection: Connection) -> Any:
+    """The psycopg connection beneath."""
+    return connection.connection.driver_connection

@@ -1,0 +1,161 @@
+"""Rows that wait beside the target become rows of the target: insert, or upsert on a key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A relation whose rows wait.
+
+    Attributes:
+        relation: quoted name.
+        winners: condition that keeps the rows of the attempts that won; ``true`` where there was only one.
+        parameters: of the condition.
+        columns: the target's columns that it holds.
+    """
+
+    relation: str
+    winners: str
+    parameters: Mapping[str, Any]
+    columns: tuple[str, ...]
+
+    @property
+    def source(self) -> str:
+        """FROM and WHERE."""
+        return f"FROM {self.relation} s WHERE {self.winners}"
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How rows meet those already there.
+
+    Attributes:
+        key: columns that identify a row; empty for an append.
+        sequence: column that orders the changes of one key.
+    """
+
+    key: tuple[str, ...] = ()
+    sequence: str | None = None
+
+
+def check_index(sink: str, table: Table, merge: Merge) -> None:
+    """Refuse a table on which the key does not decide.
+
+    Raises:
+        DestinationError: E506, no unique index on exactly these columns, or no such column.
+    """
+    wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]
+    missing = [name for name in wanted if name not in table.by_name]
+    keys = ", ".join(f'"{name}"' for name in merge.key)
+    if missing:
+        difference, next_ = f"the table has no column {', '.join(missing)}", "correct key= or sequence="
+    elif merge.key and frozenset(merge.key) not in table.keys:
+        difference = f"no unique index of the table is on exactly ({', '.join(merge.key)})"
+        next_ = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.text} ({keys})"
+    else:
+        return
+    raise refuse("E506", sink=sink, difference=difference, next=next_)
+
+
+def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
+    """Refuse rows that have no place: a null in the key, a null in the sequence, two newest rows for one key.
+
+    Raises:
+        DestinationError: E503, E504, E505.
+    """
+    if not merge.key:
+        return
+    _no_null_key(connection, sink, waiting, merge)
+    if merge.sequence:
+        _no_null_sequence(connection, sink, waiting, merge.sequence)
+    found = connection.exec_driver_sql(_ambiguous(waiting, merge), dict(waiting.parameters)).first()
+    if found is not None:
+        raise refuse(
+            "E505",
+            sink=sink,
+            key=", ".join(merge.key),
+            example=", ".join(f"{name} = {value}" for name, value in zip(merge.key, found, strict=True)),
+            next="name the column that orders the changes of a row: PostgresSink(..., sequence=...)"
+            if merge.sequence is None
+            else f"make {merge.sequence} different for each change of a row",
+        )
+
+
+def _no_null_key(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
+    null = " OR ".join(f"s.{quote(name)} IS NULL" for name in merge.key)
+    query = f"SELECT count(*) {waiting.source} AND ({null})"
+    count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
+    if count:
+        raise refuse("E504", sink=sink, key=", ".join(merge.key), count=count)
+
+
+def _no_null_sequence(connection: Connection, sink: str, waiting: Waiting, sequence: str) -> None:
+    query = f"SELECT count(*) {waiting.source} AND s.{quote(sequence)} IS NULL"
+    count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
+    if count:
+        next_ = f"fill {sequence}, e.g. with before="
+        reason = f"{count} nulls, and sequence= orders the changes of a row by it"
+        raise refuse("E503", sink=sink, column=sequence, reason=reason, next=next_)
+
+
+def _ambiguous(waiting: Waiting, merge: Merge) -> str:
+    """Keys with more than one newest row. Rows that are equal in every column are one change told twice."""
+    keys = ", ".join(quote(name) for name in merge.key)
+    if merge.sequence is None:
+        return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
+    columns = ", ".join(f"s.{quote(name)}" for name in waiting.columns)
+    newest = f"rank() OVER (PARTITION BY {keys} ORDER BY s.{quote(merge.sequence)} DESC) AS place"
+    inner = f"SELECT {keys}, ROW({columns})::text AS line, {newest} {waiting.source}"
+    return f"SELECT {keys} FROM ({inner}) r WHERE place = 1 GROUP BY {keys} HAVING count(DISTINCT line) > 1 LIMIT 1"
+
+
+def count(connection: Connection, waiting: Waiting) -> int:
+    """How many rows wait."""
+    query = f"SELECT count(*) {waiting.source}"
+    return int(connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one())
+
+
+def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
+    """Bring the rows into the target in the open transaction; return how many rows were inserted or updated."""
+    query = _insert(table, waiting, merge)
+    return connection.exec_driver_sql(query, {**waiting.parameters, "epoch": epoch}).rowcount
+
+
+def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
+    columns = [quote(name) for name in waiting.columns]
+    values = [f"s.{name}" for name in columns]
+    if table.epoch_column is not None:
+        columns.append(quote(table.epoch_column))
+        values.append("%(epoch)s::bigint")
+    newest, order = "", ""
+    if merge.sequence:
+        keys = ", ".join(f"s.{quote(name)}" for name in merge.key)
+        newest, order = f"DISTINCT ON ({keys}) ", f" ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
+    into = f"INSERT INTO {table.name.sql} AS t ({', '.join(columns)})"
+    return f"{into} SELECT {newest}{', '.join(values)} {waiting.source}{order}{_on_conflict(columns, merge)}"
+
+
+def _on_conflict(columns: Sequence[str], merge: Merge) -> str:
+    if not merge.key:
+        return ""
+    keys = [quote(name) for name in merge.key]
+    changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
+    clause = f" ON CONFLICT ({', '.join(keys)}) DO "
+    if not changed:
+        return clause + "NOTHING"
+    guard = ""
+    if merge.sequence:
+        sequence = quote(merge.sequence)
+        guard = f" WHERE t.{sequence} IS NULL OR t.{sequence} < excluded.{sequence}"
+    return f"{clause}UPDATE SET {', '.join(changed)}{guard}"

@@ -1,0 +1,46 @@
+"""The command tree: nouns, then verbs. Bodies live in the module of their noun."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, ledger, queries, txn
+from onceonly.cli.calm import CalmGroup
+from onceonly.cli.output import say
+
+app = typer.Typer(
+    cls=CalmGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",
+    epilog="Exit codes: 0 clean, 1 findings, 2 could not answer.",
+)
+app.command("demo", context_settings=demo.SETTINGS)(demo.command)
+app.command("doctor")(doctor.command)
+app.command("audit")(audit.command)
+app.add_typer(epochs.app, name="epochs")
+app.add_typer(queries.app, name="queries")
+app.add_typer(checkpoint.app, name="checkpoint")
+app.add_typer(txn.app, name="txn")
+app.add_typer(ledger.app, name="ledger")
+app.command("explain")(explain.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"onceonly {version('onceonly')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Exactly-once sinks for PySpark Structured Streaming: proof, history and repair."""

@@ -1,0 +1,94 @@
+"""``onceonly audit``: the verdict over one pipeline or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from onceonly.audit import AuditResult, Finding, Severity, Verdict, audit
+from onceonly.audit.result import to_json
+from onceonly.audit.tables import epoch_table
+from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.output import Output, emit_json, emit_table, plural, say
+from onceonly.cli.places import open_ledger, place
+
+_STYLES = {
+    Verdict.EXACTLY_ONCE: "bold green",
+    Verdict.CANNOT_TELL: "bold yellow",
+    Verdict.IN_DOUBT: "bold yellow",
+}
+_SEVERITIES = {Severity.ERROR: "red", Severity.WARN: "yellow", Severity.INFO: "cyan"}
+
+FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on: warn or error.")]
+
+
+def command(
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+    limit: LimitOption = 10,
+    fail_on: FailOnOption = Severity.WARN,
+) -> None:
+    """Recount the sinks, check chain, slices, receipts.
+
+    Without --query all pipelines of the ledger are audited. Needs no Spark and writes nothing.
+    Exit code: 0 clean, 1 findings, 2 could not answer.
+    """
+    names = [query] if query or sink else _all(ledger)
+    results = [_one(ledger, name, sink) for name in names]
+    if output is Output.JSON:
+        emit_json(to_json(results))
+    else:
+        for result in results:
+            _show(result, limit)
+    raise typer.Exit(_exit_code(results, fail_on))
+
+
+def _all(ledger: str | None) -> Sequence[str | None]:
+    if ledger is None:
+        return [None]
+    opened = open_ledger(ledger)
+    try:
+        return [entry.name for entry in opened.pipelines()] or [None]
+    finally:
+        opened.close()
+
+
+def _one(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> AuditResult:
+    with place(ledger, query, sinks) as here:
+        return audit(here.ledger, here.pipeline, here.sinks)
+
+
+def _exit_code(results: Sequence[AuditResult], fail_on: Severity) -> int:
+    codes = {exit_code_of(result.findings, fail_on) for result in results}
+    return next(code for code in (FINDINGS, UNANSWERED, CLEAN) if code in codes)
+
+
+def _show(result: AuditResult, limit: int) -> None:
+    say(f"{result.verdict}  {result.pipeline}", style=_STYLES.get(result.verdict, "bold red"))
+    say(result.scope)
+    for finding in result.findings:
+        _show_finding(finding)
+    table = epoch_table(result, limit)
+    if table.rows:
+        say()
+        emit_table(table.columns, table.rows)
+    hidden = len(result.epochs) - len(table.rows)
+    if hidden > 0:
+        say(f"{plural(hidden, 'older epoch')} not shown; --limit shows more")
+    say()
+
+
+def _show_finding(finding: Finding) -> None:
+    where = "".join(
+        [f" epoch {finding.epoch}" if finding.epoch is not None else "", f" {finding.sink}" if finding.sink else ""]
+    )
+    say()
+    say(f"{finding.severity} {finding.code}{where}: {finding.title}", style=_SEVERITIES[finding.severity])
+    say(f"  {finding.evidence}")
+    say(f"  next: {finding.remedy}")

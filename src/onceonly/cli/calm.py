@@ -1,0 +1,73 @@
+"""Errors become words and exit code 2: no traceback reaches a user, and no failure looks like a finding (1)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from onceonly.audit.verdict import UNANSWERED
+from onceonly.cli.output import talk
+from onceonly.errors import OnceOnlyError, mask
+from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly_checkpoints.epoch import UnreadableMarker
+from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_checkpoints.sparklog import UnreadableCheckpoint
+from onceonly_checkpoints.storage import UnreachableStorage
+
+DEBUG = "ONCEONLY_DEBUG"
+"""Set to anything to get the traceback of an unexpected error."""
+
+_CHECKPOINT_CODES = {"unknown-version": "E601", "not-a-checkpoint": "E603"}
+
+
+class CalmGroup(TyperGroup):
+    """The root of the command tree."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command and put its errors into words."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as error:
+            if not _is_ours(error) and (os.environ.get(DEBUG) or type(error).__module__.startswith("typer")):
+                raise
+            give_up(words_for(error))
+
+
+def give_up(words: str) -> NoReturn:
+    """Say why there is no answer, and leave with code 2."""
+    talk(words)
+    raise typer.Exit(UNANSWERED)
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, _KNOWN)
+
+
+_KNOWN = (
+    OnceOnlyError,
+    LedgerUnavailable,
+    UnreadableMarker,
+    UnreadableCheckpoint,
+    UnreachableStorage,
+    OutcomeUnknown,
+    Superseded,
+)
+
+
+def words_for(error: Exception) -> str:
+    """The text of an error, without secrets: ours as it is, others with their class and how to see more."""
+    if isinstance(error, OnceOnlyError):
+        return str(error)
+    text = mask(str(error)) or type(error).__name__
+    if isinstance(error, LedgerUnavailable):
+        return f"The ledger cannot be used: {text}\n  Next: check --ledger, or the variable ONCEONLY_LEDGER"
+    if isinstance(error, Superseded):
+        return f"{text}: another driver took the pipeline over\n  Next: stop it, then try again"
+    if _is_ours(error):
+        return f"Cannot answer: {text}"
+    return f"Unexpected {type(error).__name__}: {text}\n  Next: the same command with {DEBUG}=1 shows where"

@@ -1,0 +1,124 @@
+"""``onceonly epochs``: what was committed, one epoch a line or one epoch in full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from onceonly.cli import records
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
+from onceonly.cli.places import place
+from onceonly.sources import describe
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import EpochRecord, Receipt
+
+app = typer.Typer(no_args_is_help=True, help="What was committed.")
+
+NumberArgument = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the epoch.")]
+
+
+@app.command("list")
+def list_(
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+    limit: LimitOption = 20,
+) -> None:
+    """List the newest epochs, oldest first, as sinks and ledger know them."""
+    with place(ledger, query, sink) as here:
+        found = records.newest(here, limit)
+        name = here.pipeline
+    if output is Output.JSON:
+        emit_json({"pipeline": name, "epochs": [to_json(record) for record in found]})
+        return
+    emit_table(("epoch", "rows", "up to", "generation", "batch", "time", "sinks"), map(_row, found))
+
+
+@app.command()
+def show(
+    number: NumberArgument,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show one epoch: slice, chain, digest, owner, lineage, receipts, phases, files."""
+    with place(ledger, query, sink) as here:
+        record = records.one(here, number)
+    if output is Output.JSON:
+        emit_json({"pipeline": record.pipeline, "epoch": to_json(record)})
+    else:
+        emit_pairs(_pairs(record))
+
+
+def to_json(record: EpochRecord) -> dict[str, Any]:
+    """The JSON form of an epoch: its own nested fields, with what is known about its commit."""
+    return {
+        **record.epoch.to_json(),
+        "rows": record.epoch.digest.rows,
+        "sound": chain.sound(record.epoch),
+        "fence": record.fence.to_json(),
+        "receipts": [receipt.to_json() for receipt in record.receipts],
+        "phases": dict(record.phases),
+        "files": len(record.files),
+        "recorded_ms": record.recorded_ms or None,
+    }
+
+
+def _row(record: EpochRecord) -> tuple[object, ...]:
+    epoch = record.epoch
+    return (
+        epoch.number,
+        "adopted" if epoch.adoption is not None else epoch.digest.rows,
+        describe(epoch.slice.end),
+        record.fence.generation,
+        epoch.lineage.batch_id if epoch.lineage else "-",
+        clock(record.recorded_ms or (epoch.lineage.batch_timestamp_ms if epoch.lineage else 0)),
+        ", ".join(receipt.sink for receipt in record.receipts),
+    )
+
+
+def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
+    epoch, lineage = record.epoch, record.epoch.lineage
+    yield "epoch", f"{epoch.number} of {record.pipeline}"
+    yield "adoption", epoch.adoption
+    yield "from", describe(epoch.slice.start)
+    yield "up to", describe(epoch.slice.end)
+    yield "rows", epoch.digest.rows
+    yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
+    yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
+    yield "previous chain", epoch.previous_chain or "none, this is the first"
+    yield "schema", epoch.schema or None
+    yield "generation", f"{record.fence.generation} (owner {record.fence.owner})"
+    if lineage is not None:
+        yield "batch", f"{lineage.batch_id} of query {lineage.query_id}, run {lineage.run_id}"
+        yield "planned", clock(lineage.batch_timestamp_ms)
+        yield "watermark", clock(lineage.watermark_ms) if lineage.watermark_ms else None
+        yield "checkpoint", lineage.checkpoint
+    for source in epoch.sources:
+        yield f"source {source.source}", source.identity or "without an identity"
+    for receipt in record.receipts:
+        yield f"receipt {receipt.sink}", _receipt(receipt)
+    yield "manifest", epoch.manifest
+    yield "phases", "  ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases) or None
+    yield "files", len(record.files) or None
+    yield "recorded", clock(record.recorded_ms) if record.recorded_ms else "not in the ledger"
+
+
+def _receipt(receipt: Receipt) -> str:
+    position = ", ".join(f"{name} {value}" for name, value in receipt.position)
+    return f"{receipt.rows} rows at {position or 'no position'} of {receipt.identity or 'no identity'}"
+
+
+def clock(milliseconds: int) -> str:
+    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
+    if not milliseconds:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

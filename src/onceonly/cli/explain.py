@@ -1,0 +1,70 @@
+"""``onceonly explain``: the page of a code, or the list of all."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from onceonly.audit.catalogue import RULES
+from onceonly.cli.options import OutputOption
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
+from onceonly.codes import CATALOGUE
+from onceonly.errors import refuse
+
+CodeArgument = Annotated[
+    str | None, typer.Argument(metavar="[CODE]", help="E203, ONCE-E203, A121 ...; without it all codes are listed.")
+]
+
+_DETAIL = re.compile(r"\{(\w+)\}")
+
+
+def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> None:
+    """Explain a code, or list them all."""
+    if code is None:
+        _list(output)
+        return
+    page = page_of(code)
+    if output is Output.JSON:
+        emit_json(page)
+    else:
+        emit_pairs(page.items())
+
+
+def page_of(code: str) -> dict[str, str]:
+    """The page of one code; details that only an occurrence knows stand in angle brackets.
+
+    Raises:
+        ConfigurationError: E110, no such code.
+    """
+    name = code.strip().upper().removeprefix("ONCE-")
+    if name in CATALOGUE:
+        entry = CATALOGUE[name]
+        texts = {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
+    elif name in RULES:
+        rule = RULES[name]
+        verdict = str(rule.verdict) if rule.verdict else "unchanged"
+        texts = {
+            "what": rule.title,
+            "severity": rule.severity,
+            "verdict": verdict,
+            "why it matters": rule.meaning,
+            "next": rule.remedy,
+        }
+    else:
+        raise refuse(
+            "E110",
+            problem=f"There is no code {code!r}.",
+            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit)",
+            next="onceonly explain lists all of them",
+        )
+    return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
+
+
+def _list(output: Output) -> None:
+    pages = [page_of(code) for code in (*CATALOGUE, *RULES)]
+    if output is Output.JSON:
+        emit_json({"codes": pages})
+        return
+    emit_table(("code", "what"), ((page["code"], page["what"]) for page in pages))

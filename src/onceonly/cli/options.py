@@ -1,0 +1,43 @@
+"""Options that several commands share, each with its environment variable."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from onceonly.cli.output import Output
+
+LedgerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        envvar="ONCEONLY_LEDGER",
+        metavar="URL_OR_PATH",
+        help="The ledger: a URL, or the path of a SQLite file. Default: the database of the first --sink that is one.",
+    ),
+]
+SinkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink",
+        envvar="ONCEONLY_SINK",
+        metavar="KIND:TARGET",
+        help="Address of a sink, may repeat. Default: those that the ledger knows.",
+    ),
+]
+QueryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--query",
+        "-q",
+        envvar="ONCEONLY_QUERY",
+        metavar="NAME",
+        help="Name of the pipeline. Default: the only one in the ledger.",
+    ),
+]
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", envvar="ONCEONLY_OUTPUT", help="A table for people, JSON for programs.")
+]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this only the plan is printed.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show the newest so many.")]

@@ -1,0 +1,211 @@
+"""The few jars that tests, benchmarks and the demo need, fetched once, and a Spark session that starts quickly with them.
+
+``spark.jars.packages`` resolves again at every start and brings 35 jars where two are used. Here the Ivy that PySpark ships
+fetches the named jars without their dependencies, and they go onto the class path of driver and executors.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.pins import DELTA_VERSION, SPARK_VERSION, delta_artifact
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FETCH_SECONDS = 300.0
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" useMavenMetadata="false"{root}/></resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A jar by its coordinate."""
+
+    group: str
+    name: str
+    version: str
+
+    @property
+    def file(self) -> str:
+        """File name."""
+        return f"{self.name}-{self.version}.jar"
+
+    @property
+    def dependency(self) -> str:
+        """Its line in an Ivy file: this jar and nothing that it depends on."""
+        return (
+            f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}"'
+            ' conf="jars->master" transitive="false"/>'
+        )
+
+
+_DELTA = (
+    Artifact("io.delta", delta_artifact(SPARK_VERSION.rpartition(".")[0]), DELTA_VERSION),
+    Artifact("io.delta", "delta-storage", DELTA_VERSION),
+)
+_JDBC = (Artifact("org.postgresql", "postgresql", "42.7.14"),)
+
+
+def delta_jars(cache: Path | None = None) -> list[Path]:
+    """The two jars that reading, writing, MERGE and streaming of Delta need, fetched on first use.
+
+    Args:
+        cache: where they are kept; default :func:`cache_directory`.
+
+    Raises:
+        ConfigurationError: E110, no Java, no PySpark or no answer from the registry.
+    """
+    return _fetched(_DELTA, cache)
+
+
+def postgres_jdbc_jar(cache: Path | None = None) -> Path:
+    """The Postgres JDBC driver, for Spark's own writer in benchmarks.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    return _fetched(_JDBC, cache)[0]
+
+
+def cache_directory() -> Path:
+    """``$ONCEONLY_CACHE``, else ``onceonly`` in the user's cache directory."""
+    if chosen := os.environ.get("ONCEONLY_CACHE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "onceonly"
+
+
+def _fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
+    folder = (cache or cache_directory()) / "jars"
+    wanted = [folder / artifact.file for artifact in artifacts]
+    missing = [artifact for artifact, path in zip(artifacts, wanted, strict=True) if not path.is_file()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        _fetch(missing, folder)
+    return wanted
+
+
+def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
+        _run_ivy(artifacts, Path(work))
+        for artifact in artifacts:
+            # A rename within one directory: a download that was cut short is never taken for a jar.
+            (Path(work) / "lib" / artifact.file).replace(folder / artifact.file)
+
+
+def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
+    lines = "".join(artifact.dependency for artifact in artifacts)
+    (work / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="onceonly" module="jars"/>'
+        f'<configurations><conf name="jars"/></configurations><dependencies>{lines}</dependencies></ivy-module>'
+    )
+    mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    (work / "settings.xml").write_text(_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
+    command = [_java(), "-jar", str(_ivy_jar()), "-settings", str(work / "settings.xml")]
+    command += ["-cache", str(work / "ivy"), "-ivy", str(work / "ivy.xml"), "-confs", "jars"]
+    command += ["-retrieve", str(work / "lib" / "[artifact]-[revision].[ext]")]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
+        said = answer.stdout[-2000:]
+    except subprocess.TimeoutExpired:
+        said = f"no answer within {_FETCH_SECONDS:g} s"
+    if absent := [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]:
+        raise refuse(
+            "E110",
+            problem=f"The jars {', '.join(absent)} could not be fetched from Maven Central.",
+            cause="no network, a proxy that Java does not know, or a registry without them; Ivy said:\n" + said,
+            next="open the network once, or name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into"
+            f" {cache_directory() / 'jars'}",
+        )
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if java is None:
+        raise refuse(
+            "E110",
+            problem="Java is not installed.",
+            cause=f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH",
+            next="Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17;"
+            " others: https://adoptium.net",
+        )
+    return java
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    for place in spec.submodule_search_locations or () if spec else ():
+        for jar in (Path(place) / "jars").glob("ivy-*.jar"):
+            return jar
+    raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
+
+
+def fast_options(*, delta: bool = True, quick_compile: bool = True, cache: Path | None = None) -> Mapping[str, str]:
+    """Settings of a session for small data on one machine.
+
+    Args:
+        delta: bring Delta's jars, extension and catalog.
+        quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
+        cache: see :func:`delta_jars`.
+    """
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    if quick_compile:
+        options["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
+    if delta:
+        path = os.pathsep.join(str(jar) for jar in delta_jars(cache))
+        options |= {
+            "spark.driver.extraClassPath": path,
+            "spark.executor.extraClassPath": path,
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+            # 50 by default: each snapshot of a small table would then be 50 tasks, seconds per epoch.
+            "spark.databricks.delta.snapshotPartitions": "2",
+        }
+    return options
+
+
+def fast_session(
+    builder: Any, delta: bool = True, *, quick_compile: bool = True, cache: Path | None = None
+) -> SparkSession:
+    """Start a session that is quick on small data; what ``builder`` already sets for the same keys is replaced.
+
+    Workers run this interpreter, not whatever ``python3`` is on the path.
+
+    Args:
+        builder: ``SparkSession.builder`` with a master and whatever else is wanted.
+        delta: bring Delta's jars, extension and catalog.
+        quick_compile: see :func:`fast_options`.
+        cache: see :func:`delta_jars`.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in fast_options(delta=delta, quick_compile=quick_compile, cache=cache).items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

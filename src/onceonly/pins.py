@@ -1,0 +1,20 @@
+"""Versions that fit each other: the one place where the Spark and Delta lines are written down."""
+
+from __future__ import annotations
+
+SPARK_VERSION = "4.2.0"
+"""The PySpark whose internals ``engine.py`` reads."""
+
+DELTA_VERSION = "4.4.0"
+"""Delta for the JVM and its Python package, always one version: another pair asks for a jar that was never built."""
+
+DELTA_SPARK_LINES = ("4.0", "4.1", "4.2")
+"""Minor versions of Spark that ``delta-spark`` of :data:`DELTA_VERSION` is built for."""
+
+SCALA_LINE = "2.13"
+"""Scala line of the jars."""
+
+
+def delta_artifact(spark_line: str) -> str:
+    """Name of the Delta jar for a minor version of Spark: ``delta-spark_4.2_2.13``."""
+    return f"delta-spark_{spark_line}_{SCALA_LINE}"

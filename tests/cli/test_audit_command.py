@@ -1,0 +1,143 @@
+"""``onceonly audit`` as a user runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.audit.histories import slice_
+from tests.audit.world import World
+from tests.cli.conftest import Run, assert_answerless, document
+
+
+def test_a_clean_pipeline_ends_with_zero_and_the_verdict_on_stdout(on: Run) -> None:
+    result = on("audit")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("EXACTLY ONCE  orders\n")
+    assert "29 rows counted there, 29 committed" in result.stdout
+
+
+def test_a_gap_ends_with_one_and_names_the_first_epoch(on: Run, world: World) -> None:
+    world.keep_rows(3, 5)
+    world.keep_rows(4, 5)
+    result = on("audit")
+    assert result.exit_code == 1
+    assert "First disagreement: epoch 3" in result.stdout
+    assert "next: " in result.stdout
+
+
+def test_the_json_has_the_promised_keys(on: Run, world: World) -> None:
+    world.keep_rows(3, 5)
+    result = on("audit", "--output", "json")
+    found = document(result)
+    assert result.exit_code == 1
+    assert found["verdict"] == "GAPS"
+    assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3, 4]
+    assert {"code", "severity", "epoch", "evidence", "remedy"} <= found["findings"][0].keys()
+    assert found["pipelines"][0]["first_disagreement"]["epoch"] == 3
+
+
+def test_all_pipelines_of_a_ledger_are_audited_and_the_worst_stands_on_top(
+    on: Run, world: World, tmp_path: Path
+) -> None:
+    other = World(tmp_path, "payments").write_all((1, 2))
+    other.keep_rows(2, 4)
+    found = document(on("audit", "-o", "json"))
+    assert found["verdict"] == "DUPLICATES"
+    assert [(one["pipeline"], one["verdict"]) for one in found["pipelines"]] == [
+        ("orders", "EXACTLY ONCE"),
+        ("payments", "DUPLICATES"),
+    ]
+
+
+def test_one_pipeline_can_be_chosen(on: Run, tmp_path: Path) -> None:
+    other = World(tmp_path, "payments").write_all((1, 2))
+    other.keep_rows(2, 4)
+    assert on("audit", "--query", "orders").exit_code == 0
+
+
+def test_it_works_without_a_ledger_when_the_sinks_are_named(run: Run, world: World) -> None:
+    world.delete_ledger()
+    result = run("audit", "--query", "orders", "--sink", world.sink.address)
+    assert result.exit_code == 0
+    assert "A131" in result.stdout
+
+
+def test_a_deleted_ledger_file_is_told_and_not_created(run: Run, world: World) -> None:
+    world.delete_ledger()
+    result = run("audit", "-q", "orders", "--sink", world.sink.address, "--ledger", str(world.path))
+    assert result.exit_code == 0
+    assert "There is no ledger at" in result.stderr
+    assert not world.path.exists()
+
+
+def test_a_damaged_ledger_is_a_finding_beside_the_sinks(run: Run, world: World) -> None:
+    world.delete_ledger()
+    world.path.write_text("this is not a database, whatever its name may say")
+    result = run("audit", "-q", "orders", "--sink", world.sink.address, "--ledger", str(world.path))
+    assert result.exit_code == 1
+    assert "A106" in result.stdout
+
+
+def test_an_open_epoch_is_a_warning_that_can_be_let_pass(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    assert on("audit").exit_code == 1
+    assert on("audit", "--fail-on", "error").exit_code == 0
+
+
+def test_an_upsert_is_told_and_exits_clean(run: Run, tmp_path: Path) -> None:
+    world = World(tmp_path, key=("id",)).write_all()
+    result = run("audit", "-q", "orders", "--sink", world.sink.address, "--ledger", str(world.path))
+    found = document(run("audit", "--ledger", str(world.path), "-o", "json"))
+    assert result.exit_code == 0
+    assert found["verdict"] == "CANNOT TELL"
+
+
+def test_there_is_no_colour_on_a_pipe(on: Run) -> None:
+    assert "\x1b" not in on("audit", FORCE_COLOR="").stdout
+
+
+def test_a_sink_that_is_gone_ends_with_two(on: Run, world: World) -> None:
+    world.store._all.clear()
+    result = on("audit")
+    assert result.exit_code == 2
+    assert "E508" in result.stderr
+
+
+def test_older_epochs_are_counted_when_they_are_not_shown(on: Run) -> None:
+    result = on("audit", "--limit", "1")
+    assert "3 older epochs not shown" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--query", "nosuch"], ["does not know a pipeline", "orders"]),
+        (["--query", "orders", "--sink", "kafka9:x"], ["is not the address of a sink", "memory"]),
+        (["--query", "orders", "--sink", "memory:gone@99"], ["no such store"]),
+    ],
+)
+def test_bad_input_is_answered_in_words(on: Run, arguments: list[str], words: list[str]) -> None:
+    assert_answerless(on("audit", *arguments), *words)
+
+
+def test_no_ledger_and_no_sink_is_answered_in_words(run: Run, tmp_path: Path) -> None:
+    assert_answerless(run("audit"), "No ledger was named", "ONCEONLY_LEDGER")
+    assert_answerless(run("audit", "--ledger", str(tmp_path / "no.db")), "There is no ledger at")
+    assert_answerless(run("audit", "--ledger", "mysql://u:geheim@h/db"), "is not the place of a ledger")
+
+
+def test_a_password_in_a_location_is_never_printed(run: Run) -> None:
+    result = run("audit", "--ledger", "mysql://u:geheim@h/db")
+    assert "geheim" not in result.output
+    assert "***" in result.stderr
+
+
+def test_a_sink_without_a_query_name_is_asked_for_it(run: Run, world: World) -> None:
+    assert_answerless(run("audit", "--sink", world.sink.address), "Which pipeline?", "--query NAME")
+
+
+def test_unknown_options_end_with_two(run: Run) -> None:
+    assert run("audit", "--nonsense").exit_code == 2
+    assert run("audit", "--output", "yaml").exit_code == 2
+    assert run("audit", "--limit", "0").exit_code == 2

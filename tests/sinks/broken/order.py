@@ -1,0 +1,96 @@
+"""Broken sinks that take epochs out of order."""
+
+from dataclasses import replace
+
+from tests.sinks.broken.registry import caught_by, marker_of
+
+from onceonly.protocol import Prepared, Superseded
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly_sinks.memory import MemorySink
+
+
+@caught_by("another_epoch_under_a_committed_number_is_refused", "an_older_epoch_is_refused")
+class SkipsByNumber(MemorySink):
+    """An epoch whose number is not higher than the newest is taken for written already."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        newest = marker_of(self._standing(marker.fence))
+        if newest and newest.epoch.number >= marker.epoch.number:
+            return self._receipt(self.store.epochs(self._writer)[-1], marker)
+        return super().commit(prepared, marker)
+
+
+@caught_by("an_older_epoch_is_refused")
+class SkipsOlderNumbers(MemorySink):
+    """An epoch whose number is lower than the newest is taken for written already."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        newest = marker_of(self._standing(marker.fence))
+        if newest and newest.epoch.number > marker.epoch.number:
+            return self._receipt(self.store.epochs(self._writer)[-1], marker)
+        return super().commit(prepared, marker)
+
+
+@caught_by("a_wrong_previous_chain_is_refused")
+class OrdersByNumberAlone(MemorySink):
+    """The next number will do, whatever chain it continues."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        if newest and newest.epoch.number + 1 == epoch.number:
+            return
+        super()._follows(newest, epoch)
+
+
+@caught_by("a_gap_is_refused")
+class AcceptsGaps(MemorySink):
+    """Any higher number will do."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        if newest and newest.epoch.number + 1 < epoch.number:
+            return
+        super()._follows(newest, epoch)
+
+
+@caught_by("a_first_epoch_with_another_number_is_refused")
+class AcceptsAnyFirstEpoch(MemorySink):
+    """Without a marker any epoch will do."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        if newest:
+            super()._follows(newest, epoch)
+
+
+@caught_by("a_sink_can_join_a_running_pipeline")
+class BeginsWithOneOnly(MemorySink):
+    """Without a marker only epoch 1 will do, also for a sink that joins later."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        super()._follows(newest, replace(epoch, sinks=()))
+
+
+@caught_by("a_replayed_epoch_writes_nothing", "the_marker_survives_maintenance", "one_of_racing_commits_lands")
+class WritesReplaysAgain(MemorySink):
+    """The epoch that stands already is written once more."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        if newest is None or newest.epoch != epoch:
+            super()._follows(newest, epoch)
+
+
+@caught_by(
+    "a_replayed_epoch_writes_nothing",
+    "another_epoch_under_a_committed_number_is_refused",
+    "an_older_epoch_is_refused",
+    "a_wrong_previous_chain_is_refused",
+    "a_gap_is_refused",
+    "a_first_epoch_with_another_number_is_refused",
+    "the_marker_survives_maintenance",
+)
+class CallsAWrongEpochSuperseded(MemorySink):
+    """Refuses a wrong epoch as though another driver had fenced."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        try:
+            super()._follows(newest, epoch)
+        except Exception as error:
+            raise Superseded(self.id, self.fence() or Fence(0, "")) from error

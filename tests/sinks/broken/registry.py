@@ -1,0 +1,35 @@
+"""How a broken sink is registered with the claims that must catch it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from onceonly_checkpoints.epoch import Marker
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.memory_store import Entry
+
+WINDOW = 0.02
+"""Seconds between the two halves of what should be one step; long enough for whoever watches or races."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The claims that must catch a broken sink; with ``others``, more may, because its fault shows everywhere."""
+
+    claims: frozenset[str]
+    others: bool
+
+
+VERDICTS: dict[type[MemorySink], Verdict] = {}
+
+
+def caught_by(*claims: str, and_others: bool = False) -> Callable[[type[MemorySink]], type[MemorySink]]:
+    def register(broken: type[MemorySink]) -> type[MemorySink]:
+        VERDICTS[broken] = Verdict(frozenset(claims), and_others)
+        return broken
+
+    return register
+
+
+def marker_of(entry: Entry) -> Marker | None:
+    return Marker.from_json(json.loads(entry.marker)) if entry.marker else None

@@ -1,0 +1,138 @@
+"""Broken sinks that tear rows and marker apart, or count wrongly."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from tests.sinks.broken.registry import WINDOW, caught_by, marker_of
+
+from onceonly.faults import Point
+from onceonly.protocol import Attempt, Batch, Prepared
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.memory import MemoryPrepared, MemorySink
+from onceonly_sinks.memory_store import Entry
+
+
+@caught_by("one_of_racing_commits_lands", "rows_and_marker_appear_together")
+class RowsThenMarker(MemorySink):
+    """Rows in one step, the marker in a second."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        assert prepared is None or isinstance(prepared, MemoryPrepared)
+        self._follows(marker_of(self._standing(marker.fence)), marker.epoch)
+        rows = prepared.table if prepared else None
+        if rows is not None:
+            self.store.append_foreign(rows)
+        time.sleep(WINDOW)
+        entry = self.store.add(
+            Entry(self._writer, marker.fence, marker.text, marker.epoch.number, None, len(rows or ()))
+        )
+        self._answer(Point.COMMIT_SENT)
+        return self._receipt(entry, marker)
+
+    def recount(self) -> Mapping[int, int]:
+        return {entry.epoch: entry.count for entry in self.store.epochs(self._writer)}
+
+
+@caught_by(
+    "a_receipt_says_what_was_committed",
+    "a_commit_whose_answer_was_lost_is_unknown_and_there_once",
+    "looking_up_finds_a_commit_whose_answer_was_lost",
+    "the_next_driver_finds_a_commit_whose_answer_was_lost",
+    "recount_equals_the_committed_rows",
+    "rows_and_marker_appear_together",
+)
+class MarkerThenRows(MemorySink):
+    """The marker in one step, rows in a second."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        receipt = super().commit(None, marker)
+        time.sleep(WINDOW)
+        if isinstance(prepared, MemoryPrepared):
+            self.store.append_foreign(prepared.table)
+        return replace(receipt, rows=prepared.rows if prepared else 0)
+
+
+@caught_by(
+    "an_empty_epoch_leaves_a_marker",
+    "a_receipt_says_what_was_committed",
+    "recount_equals_the_committed_rows",
+    "a_position_names_identity_and_rows",
+)
+class NoMarkerForEmptyEpoch(MemorySink):
+    """Nothing to write, so nothing is committed."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        if prepared is not None and not prepared.rows:
+            return self._receipt(Entry(serial=0), marker)
+        return super().commit(prepared, marker)
+
+
+@caught_by(
+    "a_marker_alone_can_be_committed",
+    "a_zombie_with_a_marker_alone_writes_nothing",
+    "looking_up_a_marker_alone_finds_it",
+)
+class NoMarkerAlone(MemorySink):
+    """Without a preparation nothing is committed."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        if prepared is None:
+            return self._receipt(Entry(serial=0), marker)
+        return super().commit(prepared, marker)
+
+
+@caught_by(
+    "nothing_is_visible_before_the_commit",
+    "an_abandoned_preparation_leaves_nothing",
+    "a_zombie_fenced_between_prepare_and_commit_writes_nothing",
+    and_others=True,
+)
+class WritesWhenPreparing(MemorySink):
+    """Rows are in the table from the moment they are prepared."""
+
+    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+        prepared = super().prepare(batch, epoch)
+        self.store.append_foreign(prepared.table)
+        return MemoryPrepared(prepared.table.slice(0, 0))
+
+
+@caught_by("a_batch_that_breaks_off_leaves_nothing")
+class WritesWhilePreparing(MemorySink):
+    """Rows are in the table as they arrive, and are taken out again before the commit, unless the batch breaks off."""
+
+    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+        before = list(self.store._log)
+        for rows in batch.arrow():
+            self.store.append_foreign(pa.Table.from_batches([rows]))
+        self.store._log = before
+        return super().prepare(batch, epoch)
+
+
+@caught_by("duplicate_attempts_are_counted_once", "a_zombie_cannot_sweep_its_successor_away")
+class CountsDuplicateAttempts(MemorySink):
+    """Takes the rows of every attempt, not of those that won."""
+
+    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+        received: list[pa.RecordBatch] = []
+
+        def receive(attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+            received.extend(rows)
+            return {}
+
+        batch.on_executors(receive)
+        return MemoryPrepared(pa.Table.from_batches(received, batch.schema))
+
+
+@caught_by("a_marker_comes_back_exactly")
+class LossyMarkerText(MemorySink):
+    """Stores markers in an encoding that cannot hold them."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
+        receipt = super().commit(prepared, marker)
+        entry = self.store._log[-1]
+        text = marker.text.encode("ascii", "replace").decode()
+        self.store._log[-1] = replace(entry, marker=text)
+        return receipt
