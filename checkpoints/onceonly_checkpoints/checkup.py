@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from onceonly_checkpoints import filelog, sparklog
 from onceonly_checkpoints.logtext import UnreadableCheckpoint
@@ -128,10 +129,10 @@ def _entries(storage: Storage, offsets: tuple[int, ...], commits: tuple[int, ...
         if number not in commits:
             remedy += "; if the ledger knows no batch of that number, delete the file: Spark plans it anew"
         read = number >= offsets[-1] - 1
-        yield from _damage(lambda n=number: sparklog.offset_entry(storage, n), read, remedy)
+        yield from _damage(partial(sparklog.offset_entry, storage, number), read, remedy)
     for number in commits:
         remedy = "delete the file: the batch is replayed, recognised and skipped"
-        yield from _damage(lambda n=number: sparklog.commit_entry(storage, n), number == commits[-1], remedy)
+        yield from _damage(partial(sparklog.commit_entry, storage, number), number == commits[-1], remedy)
 
 
 def _damage(read: Callable[[], object], read_by_spark: bool, remedy: str) -> Iterator[Problem]:
@@ -170,7 +171,7 @@ def _source_log(storage: Storage, source: str, last: int) -> Iterator[Problem]:
         if name not in names:
             yield Problem(path, "the file is missing", Effect.REFUSES, _WILL_NOT_START, REBUILD)
         else:
-            yield from _damage(lambda p=path: filelog.read_files(storage, source, p), True, REBUILD)
+            yield from _damage(partial(filelog.read_files, storage, source, path), True, REBUILD)
 
 
 def _needed(names: tuple[str, ...], last: int) -> list[str]:

@@ -373,7 +373,8 @@ class Receipt:
         sink: sink id.
         epoch: epoch number.
         chain: the epoch's chain.
-        identity: what the sink *is* (Delta table id; Postgres system identifier and table oid): a restored or re-created target changes it.
+        identity: what the sink *is* (Delta table id; Postgres system identifier and table oid): a restored or re-
+            created target changes it.
         position: where the epoch lies in the sink, e.g. ``{"version": 12}`` or ``{"timeline": 1}``.
         rows: rows that the sink says it wrote; for an upsert, rows offered.
     """

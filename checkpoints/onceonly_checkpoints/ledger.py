@@ -1,4 +1,4 @@
-"""The ledger: the pipeline's index, history and event log. Never an authority: it can be lost and rebuilt from the sinks."""
+"""The ledger: a pipeline's index, history and event log. Never an authority: it is rebuilt from the sinks."""
 
 from __future__ import annotations
 
@@ -25,9 +25,7 @@ class LedgerConflict(LedgerUnavailable):
     """
 
     def __init__(self, pipeline: str, epoch: int, recorded: str, offered: str) -> None:
-        super().__init__(
-            f'epoch {epoch} of "{pipeline}" is recorded with chain {recorded[:12]}, not {offered[:12]}'
-        )
+        super().__init__(f'epoch {epoch} of "{pipeline}" is recorded with chain {recorded[:12]}, not {offered[:12]}')
         self.pipeline = pipeline
         self.epoch = epoch
         self.recorded = recorded
@@ -105,7 +103,8 @@ class Pipeline:
 class Ledger(Protocol):
     """What the core needs of a ledger. All methods raise :class:`LedgerUnavailable`.
 
-    ``connection`` (an SQLAlchemy ``Connection``), where taken, joins the caller's transaction instead of opening one: the caller commits.
+    ``connection`` (an SQLAlchemy ``Connection``), where taken, joins the caller's transaction instead of opening one:
+    the caller commits.
     """
 
     @property
@@ -134,7 +133,7 @@ class Ledger(Protocol):
         ...
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
-        """Record an epoch with receipts and files. Recording the same epoch and chain again updates it; another chain raises."""
+        """Record an epoch with receipts and files; the same epoch and chain again updates it, another chain raises."""
         ...
 
     def head(self, pipeline: str) -> EpochRecord | None:

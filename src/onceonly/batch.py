@@ -1,4 +1,4 @@
-"""A batch that is already in memory: for adoptions, the conformance suite and notebooks. Spark's own is in ``engine.py``."""
+"""A batch that is already in memory, for the conformance suite and notebooks."""
 
 from __future__ import annotations
 

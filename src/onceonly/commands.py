@@ -1,10 +1,10 @@
-"""Commands and outcomes: what the coordinator asks for and what the runner found. Data only, so the machine is tested without I/O."""
+"""What the coordinator asks for and what the runner found: data only, so the machine is tested without I/O."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceonly.recovery import Happening, Reading, Refusal
+from onceonly.facts import Happening, Reading, Refusal
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 
 
@@ -129,7 +129,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit rows and ``marker`` in one transaction. Answer: :class:`Committed`, :class:`Overtaken` or :class:`Unknown`."""
+    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken`` or ``Unknown``."""
 
     marker: Marker
 
@@ -143,7 +143,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out whether ``marker`` landed. Answer: :class:`Committed`, :class:`Absent`, :class:`Overtaken` or :class:`Unknown`."""
+    """Find out whether ``marker`` landed. Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``."""
 
     marker: Marker
 

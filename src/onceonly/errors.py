@@ -9,7 +9,8 @@
     └── CheckpointError      E6xx  the engine's checkpoint files cannot be read
     OnceOnlyWarning          W7xx  it works, but a promise is weaker than it looks
 
-Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands alone.
+Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands
+alone.
 The texts live in :mod:`onceonly.codes`; :func:`refuse` makes the error of a code.
 """
 
@@ -100,7 +101,7 @@ _FAMILIES: dict[str, type[OnceOnlyError]] = {
 
 
 def refuse(code: str, **details: object) -> OnceOnlyError:
-    """Make the error of a code: ``raise refuse("E101")``.
+    """Make the error of a code, to be raised.
 
     Raises:
         KeyError: no such code, or a detail that its text needs is missing.

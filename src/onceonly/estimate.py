@@ -10,7 +10,7 @@ from onceonly.protocol import Estimate
 from onceonly_checkpoints.epoch import Slice
 
 ARROW_PER_FILE_BYTE = 4
-"""A compressed columnar file grows about this much in Arrow form; text files do not. An upper bound chooses the safe path."""
+"""A compressed columnar file grows about this much in Arrow form, text files less: an upper bound is safe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Past:
 
 
 def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
-    """What a slice covers: bytes of its files, else the sum of the differences of its numeric offsets; ``None``: cannot tell."""
+    """What a slice covers: bytes of its files, else the difference of its offsets; ``None``: cannot tell."""
     if file_sizes:
         return sum(file_sizes)
     total = 0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from onceonly.facts import Adopt
 from onceonly.protocol import Sink
-from onceonly.recovery import Adopt
 from onceonly.sources import FILES
 
 if TYPE_CHECKING:

@@ -9,20 +9,28 @@ Opening (once per start of a query, and again after an unresolved answer):
 1. ``open(pipeline)``: connect and check that the destination answers. Creates nothing. May repeat.
 2. ``fence()``: the newest installed fence, whoever owns it. An unlocked read: a hint for the next generation.
 3. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
-   Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the last marker
-   is still readable. :class:`Superseded` if the generation found is greater or equal and not ours; :class:`OutcomeUnknown` if the answer was lost.
+   Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the
+   last marker
+   is still readable. :class:`Superseded` if the generation found is greater or equal and not ours;
+   :class:`OutcomeUnknown` if the answer was lost.
    Installing a fence that already stands with *our* owner token succeeds: this is how a lost answer is looked up.
-4. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did to the target since the
+4. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did
+   to the target since the
    receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
 
 Writing (once per epoch):
 
-5. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without anybody seeing them. Returns what was counted in the bytes.
+5. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without
+   anybody seeing them. Returns what was counted in the bytes.
    May be called again with the same epoch after ``abandon``.
-6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our fence *and* on the previous
-   chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was yes. :class:`Superseded` if a higher generation or another
-   owner was *read*; :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was certainly not sent or certainly refused.
-7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain, fence) is there, ``None`` if it certainly is not and a late commit
+6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
+   fence *and* on the previous
+   chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was yes.
+   :class:`Superseded` if a higher generation or another
+   owner was *read*; :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only
+   when the commit was certainly not sent or certainly refused.
+7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,
+   fence) is there, ``None`` if it certainly is not and a late commit
    cannot land any more. :class:`OutcomeUnknown` if it cannot be said.
 8. ``sweep()``: remove staging that older generations left. Never touches what a marker names.
 
@@ -30,10 +38,13 @@ A sink never retries a commit by itself, never compares by number alone, never s
 
 Reading (no fence, no Spark; for audit, resolve and rebuild):
 
-9. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the destination remembers.
-10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no epoch column).
+9. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
+   destination remembers.
+10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
+   epoch column).
 
-Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding exactly one row);
+Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
+exactly one row);
 MillWheel's strong productions; Kafka's producer epochs (KIP-98).
 """
 
@@ -75,7 +86,8 @@ class Capabilities:
     Attributes:
         append_only: rows of an epoch are only ever added (not upserts, not merges).
         recountable: ``recount`` can tell rows per epoch.
-        carries_ledger: ``commit`` can write the ledger's record in its own transaction when the ledger lies in the same database.
+        carries_ledger: ``commit`` can write the ledger's record in its own transaction when the ledger lies in the
+            same database.
         committer: name of the way epochs are committed, for ``explain()``.
         readers: what a reader must do to see only whole epochs, for ``explain()``.
     """
@@ -92,7 +104,8 @@ class Disturbance:
     """Something that somebody else did to the target since our last receipt.
 
     Attributes:
-        kind: ``restored``, ``recreated``, ``overwritten``, ``deleted`` (rows), ``unreadable`` (the log range was cleaned away) or ``failed_over``.
+        kind: ``restored``, ``recreated``, ``overwritten``, ``deleted`` (rows), ``unreadable`` (the log range was
+            cleaned away) or ``failed_over``.
         detail: evidence in words: version, operation, time.
         fatal: whether the pipeline must stop (R6) or only note it.
     """
@@ -109,7 +122,8 @@ class Position:
     Attributes:
         fence: the fence that stands.
         marker: newest marker of ours; ``None`` if there is none.
-        epoch: number of the newest epoch; differs from ``marker`` only where the marker's text has been cleaned away (0: none).
+        epoch: number of the newest epoch; differs from ``marker`` only where the marker's text has been cleaned away
+            (0: none).
         identity: what the target *is*; see ``Receipt.identity``. Empty while the target does not exist.
         has_rows: whether the target holds any row at all.
         disturbances: what others did since the receipt.
@@ -137,7 +151,7 @@ class Attempt:
 
 
 Task = Callable[["Attempt", Iterator["pa.RecordBatch"]], Mapping[str, Any]]
-"""Runs on an executor over one partition; returns a small mapping of JSON types. Must be picklable and must consume all batches."""
+"""Runs on an executor over one partition, consumes it all, returns a small mapping of JSON types. Picklable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +168,7 @@ class Estimate:
 
 
 class Batch(Protocol):
-    """The rows of one epoch. Exactly one of ``arrow``, ``on_executors`` or an action on ``dataframe`` is run per attempt."""
+    """The rows of one epoch; an attempt runs exactly one of ``arrow``, ``on_executors``, ``dataframe``."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -226,7 +240,7 @@ class Sink(Protocol):
 
     @property
     def ledger_url(self) -> str | None:
-        """SQLAlchemy URL of a database that can hold the ledger, with its secrets; ``None`` if the sink is no database."""
+        """SQLAlchemy URL, with secrets, of a database that can hold the ledger; ``None`` if there is none."""
         ...
 
     @classmethod
@@ -255,7 +269,7 @@ class Sink(Protocol):
         ...
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """Rows and marker in one transaction. ``ledger``: record the epoch there in the same transaction (``carries_ledger`` only)."""
+        """Rows and marker in one transaction; with ``ledger``, its record too (``carries_ledger`` only)."""
         ...
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -267,7 +281,7 @@ class Sink(Protocol):
         ...
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first, as far back as the destination remembers. Fences repeat a marker: each epoch once."""
+        """Markers with receipts, oldest first, as far back as the destination remembers; each epoch once."""
         ...
 
     def recount(self) -> Mapping[int, int] | None:

@@ -1,7 +1,9 @@
 """Heals and moves a pipeline without Spark: what ``txn resolve`` and ``queries adopt`` do.
 
-An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's reason, committed into the sink like
-any other. So it is fenced, chained, audited and never half-done, and nothing pending has to be remembered anywhere else.
+An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
+reason, committed into the sink like
+any other. So it is fenced, chained, audited and never half-done, and nothing pending has to be remembered anywhere
+else.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from onceonly import coordinator
 from onceonly.errors import refuse
 from onceonly.protocol import Sink
 from onceonly.runner import REFUSED_OFFER, Runner
+from onceonly.state import State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Marker, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -73,7 +76,8 @@ def adopt(
         ledger: its ledger.
         pipeline: its name.
         kind: one of :data:`KINDS`.
-        start: where the next batch starts; default: where the batch started that was refused last, else where the pipeline stands.
+        start: where the next batch starts; default: where the batch started that was refused last, else where the
+            pipeline stands.
         reason: for the record.
 
     Returns:
@@ -102,7 +106,7 @@ def adopt(
     return epoch
 
 
-def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: bool) -> coordinator.State:
+def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: bool) -> State:
     state = coordinator.start(
         pipeline,
         tuple(sink.id for sink in sinks),

@@ -1,6 +1,7 @@
 """Carries the coordinator's commands out; the only loop with I/O.
 
-Each command has one short method. What a sink raises becomes an outcome where the contract says so; everything else leaves the loop as it is,
+Each command has one short method. What a sink raises becomes an outcome where the contract says so; everything else
+leaves the loop as it is,
 after the preparation was abandoned: Spark must see it, or it would write its commit log.
 """
 
@@ -12,14 +13,15 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
 from onceonly import coordinator, faults
 from onceonly.errors import refuse
+from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
-from onceonly.recovery import Offer, Reading
+from onceonly.state import State
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 
@@ -56,8 +58,25 @@ class Runner:
         self._batch: Batch | None = None
         self._prepared: dict[str, Prepared] = {}
         self.phases: dict[str, float] = {}
+        self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
+            c.Probe: self._probe,
+            c.Recall: self._recall,
+            c.Install: self._install,
+            c.Read: self._read,
+            c.Index: self._index,
+            c.Recollect: self._recollect,
+            c.Execute: self._execute,
+            c.Intend: self._intend,
+            c.Prepare: self._prepare,
+            c.Commit: self._commit,
+            c.LookUp: self._look_up,
+            c.Record: self._record,
+            c.Note: self._note,
+            c.Wait: self._wait,
+            c.Refuse: self._refuse,
+        }
 
-    def run(self, state: coordinator.State, batch: Batch | None = None) -> coordinator.State:
+    def run(self, state: State, batch: Batch | None = None) -> State:
         """Drive the machine until it returns.
 
         Raises:
@@ -83,46 +102,13 @@ class Runner:
         finally:
             self.phases[phase] = self.phases.get(phase, 0.0) + time.perf_counter() - began
 
-    def _carry_out(self, state: coordinator.State, command: c.Command) -> c.Outcome:
-        match command:
-            case c.Probe():
-                return self._probe(state)
-            case c.Recall():
-                return self._recall(state)
-            case c.Install():
-                return self._install(command)
-            case c.Read():
-                return self._read(command)
-            case c.Index():
-                return self._index(state, command)
-            case c.Recollect():
-                return self._recollect(state, command)
-            case c.Execute():
-                return self._execute()
-            case c.Intend():
-                return self._intend(state, command)
-            case c.Prepare():
-                return self._prepare(command)
-            case c.Commit():
-                return self._commit(state, command)
-            case c.LookUp():
-                return self._look_up(command)
-            case c.Record():
-                return self._record(state, command)
-            case c.Note():
-                return self._note(state, command)
-            case c.Wait():
-                time.sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
-                return c.Done()
-            case c.Refuse():
-                self._remember_offer(state)
-                raise refuse(command.refusal.code, **dict(command.refusal.details))
-            case c.Return():
-                raise AssertionError("the loop ends on Return")
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        carry_out: Callable[[State, Any], c.Outcome] = self._handlers[type(command)]
+        return carry_out(state, command)
 
     # ---- opening
 
-    def _probe(self, state: coordinator.State) -> c.Outcome:
+    def _probe(self, state: State, _: c.Probe) -> c.Outcome:
         with self._timed("open"):
             for sink in self._sinks.values():
                 sink.open(state.pipeline)
@@ -130,7 +116,7 @@ class Runner:
         faults.fire(Point.PROBE_AFTER)
         return c.Probed(fences)
 
-    def _recall(self, state: coordinator.State) -> c.Outcome:
+    def _recall(self, state: State, _: c.Recall) -> c.Outcome:
         with self._timed("open"):
             self._ledger.open()
             head = self._ledger.head(state.pipeline)
@@ -145,14 +131,14 @@ class Runner:
         known = [record.epoch.lineage for record in self._ledger.epochs(pipeline, first) if record.epoch.lineage]
         return known[-1] if known else None
 
-    def _install(self, command: c.Install) -> c.Outcome:
+    def _install(self, _: State, command: c.Install) -> c.Outcome:
         faults.fire(Point.INSTALL_BEFORE)
         with self._timed("fence"):
             answer = _answer(lambda: self._sinks[command.sink].install(command.fence))
         faults.fire(Point.INSTALL_AFTER)
         return answer or c.Installed()
 
-    def _read(self, command: c.Read) -> c.Outcome:
+    def _read(self, _: State, command: c.Read) -> c.Outcome:
         sink = self._sinks[command.sink]
         with self._timed("fence"):
             try:
@@ -164,7 +150,7 @@ class Runner:
         faults.fire(Point.READ_AFTER)
         return Reading(command.sink, position, command.since, ahead)
 
-    def _index(self, state: coordinator.State, command: c.Index) -> c.Outcome:
+    def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipt in command.epochs:
             self._ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, (receipt,)))
         lineage = state.offer.lineage if state.offer else state.lineage
@@ -185,14 +171,14 @@ class Runner:
 
     # ---- one epoch
 
-    def _recollect(self, state: coordinator.State, command: c.Recollect) -> c.Outcome:
+    def _recollect(self, state: State, command: c.Recollect) -> c.Outcome:
         found = self._ledger.find(state.pipeline, command.query_id, command.batch_id)
         if found is None or state.last is None:
             return c.Recollected(())
         records = self._ledger.epochs(state.pipeline, found.epoch.number, state.last.number)
         return c.Recollected(tuple(record.epoch for record in records))
 
-    def _execute(self) -> c.Outcome:
+    def _execute(self, _: State, __: c.Execute) -> c.Outcome:
         with self._timed("execute"):
             digest = self._stateful_batch().execute()
         faults.fire(Point.EXECUTE_AFTER)
@@ -204,7 +190,7 @@ class Runner:
         assert hasattr(batch, "execute")
         return batch  # type: ignore[return-value]
 
-    def _intend(self, state: coordinator.State, command: c.Intend) -> c.Outcome:
+    def _intend(self, state: State, command: c.Intend) -> c.Outcome:
         assert state.fence is not None
         assert state.offer is not None
         with self._timed("intend"):
@@ -212,7 +198,7 @@ class Runner:
         faults.fire(Point.INTEND_AFTER)
         return c.Done()
 
-    def _prepare(self, command: c.Prepare) -> c.Outcome:
+    def _prepare(self, _: State, command: c.Prepare) -> c.Outcome:
         batch = self._batch
         assert batch is not None
         faults.fire(Point.PREPARE_BEFORE)
@@ -225,7 +211,7 @@ class Runner:
         faults.fire(Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted)
 
-    def _commit(self, state: coordinator.State, command: c.Commit) -> c.Outcome:
+    def _commit(self, state: State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
         prepared = self._prepared.get(sink.id)
         recorder = _Carried(self._ledger, state.offer, tuple(self.phases.items())) if self._carried else None
@@ -241,7 +227,7 @@ class Runner:
         faults.fire(Point.COMMIT_AFTER)
         return c.Committed(receipt)
 
-    def _look_up(self, command: c.LookUp) -> c.Outcome:
+    def _look_up(self, _: State, command: c.LookUp) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
         with self._timed("look up"):
             try:
@@ -253,7 +239,7 @@ class Runner:
         faults.fire(Point.LOOK_UP_AFTER)
         return c.Committed(receipt) if receipt else c.Absent()
 
-    def _record(self, state: coordinator.State, command: c.Record) -> c.Outcome:
+    def _record(self, state: State, command: c.Record) -> c.Outcome:
         assert state.fence is not None
         faults.fire(Point.RECORD_BEFORE)
         with self._timed("record"):
@@ -262,7 +248,7 @@ class Runner:
         faults.fire(Point.RECORD_AFTER)
         return c.Done()
 
-    def _record_of(self, state: coordinator.State, epoch: Epoch) -> EpochRecord:
+    def _record_of(self, state: State, epoch: Epoch) -> EpochRecord:
         assert state.fence is not None
         files = state.offer.files if state.offer else ()
         phases = tuple(self.phases.items())
@@ -270,7 +256,7 @@ class Runner:
 
     # ---- events
 
-    def _note(self, state: coordinator.State, command: c.Note) -> c.Outcome:
+    def _note(self, state: State, command: c.Note) -> c.Outcome:
         generation = state.fence.generation if state.fence else 0
         for happening in command.happenings:
             log.info("pipeline %s: %s: %s", state.pipeline, happening.kind.value, happening.reason)
@@ -278,7 +264,15 @@ class Runner:
             self._ledger.note(event)
         return c.Done()
 
-    def _remember_offer(self, state: coordinator.State) -> None:
+    def _wait(self, _: State, command: c.Wait) -> c.Outcome:
+        time.sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
+        return c.Done()
+
+    def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
+        self._remember_offer(state)
+        raise refuse(command.refusal.code, **dict(command.refusal.details))
+
+    def _remember_offer(self, state: State) -> None:
         offer: Offer | None = state.offer
         if offer and state.fence and state.refusal and state.refusal.code.startswith("E2"):
             self._ledger.intend(Intent(state.pipeline, REFUSED_OFFER, state.fence, offer.slice))

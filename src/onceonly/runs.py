@@ -1,4 +1,4 @@
-"""Which run of each pipeline is the newest in this process, so that a callback left over from an older run is told to stop."""
+"""Which run of each pipeline is the newest in this process, so that a callback of an older one is stopped."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from enum import Enum
 from onceonly_checkpoints.epoch import SourceIdentity, SourceOffsets
 
 FILES = "files:"
-"""Prefix of the identity of a file source. Its offsets count entries of a log that lies inside the checkpoint, so they say nothing outside of it."""
+"""Prefix of a file source's identity. Its offsets count entries of a log in the checkpoint: elsewhere they say nothing."""
 
 
 class Order(Enum):
@@ -65,7 +65,7 @@ def _order_of_one(one: str | None, other: str | None) -> Order:
 
 
 def order(one: SourceOffsets, other: SourceOffsets) -> Order:
-    """How ``one`` lies to ``other``, by the numbers inside their offsets; only for wording a refusal, never for skipping."""
+    """How ``one`` lies to ``other``, by the numbers inside; for wording a refusal only, never for skipping."""
     if one == other:
         return Order.SAME
     if one.sources != other.sources:
@@ -84,7 +84,7 @@ def describe(offsets: SourceOffsets) -> str:
 
 
 def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
-    """Whether every source of ``one`` is in ``other``, in the same order and with the same identity; ``other`` may have more, by name."""
+    """Whether ``other`` has every source of ``one``, in order and with its identity; it may have more, by name."""
     known = [(source.source, source.identity) for source in one]
     offered = [(source.source, source.identity) for source in other]
     if known == offered:

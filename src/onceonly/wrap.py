@@ -1,6 +1,7 @@
 """``exactly_once(sink)``: an ordinary ``foreachBatch`` function around a runner.
 
-The wrapper keeps no generation: each run of the query has an opening of its own, found by the run id of the calling thread, so
+The wrapper keeps no generation: each run of the query has an opening of its own, found by the run id of the calling
+thread, so
 a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
 """
 
@@ -19,12 +20,13 @@ from urllib.parse import urlparse
 from onceonly import coordinator, engine, faults, guarantee
 from onceonly.errors import refuse
 from onceonly.estimate import Past, estimate, units
+from onceonly.facts import Adopt, Offer
 from onceonly.faults import Point
 from onceonly.protocol import Sink
-from onceonly.recovery import Adopt, Offer
 from onceonly.runner import Runner
 from onceonly.runs import Runs
 from onceonly.sparkbatch import SparkBatch
+from onceonly.state import State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Receipt, SourceOffsets, canonical
 from onceonly_checkpoints.ledger import Ledger
@@ -44,7 +46,7 @@ class _Opening:
     run: engine.Run
     pipeline: str
     runner: Runner
-    state: coordinator.State | None = None
+    state: State | None = None
     past: Past | None = None
 
 
@@ -56,7 +58,7 @@ class CallbackInterrupted(RuntimeError):
 
 
 class ExactlyOnce:
-    """The callable that :func:`exactly_once` returns. Pass it to ``foreachBatch`` or call it from a function of your own."""
+    """What :func:`exactly_once` returns. Pass it to ``foreachBatch`` or call it from a function of your own."""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class ExactlyOnce:
         opening.state = opening.runner.run(state, batch)
         self._report(opening, opening.state)
 
-    def _report(self, opening: _Opening, state: coordinator.State) -> None:
+    def _report(self, opening: _Opening, state: State) -> None:
         epoch = state.epoch
         if epoch is None:
             return
@@ -226,10 +228,12 @@ def exactly_once(
     Args:
         sink: where the rows go.
         name: the pipeline's stable name; default is the query's ``queryName``.
-        ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a ``Ledger``. Default: the sink's own
+        ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
+            ``Ledger``. Default: the sink's own
             database if it is one, else a SQLite file beside a local checkpoint.
         before: a pure function applied to each batch before it is written.
-        adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after them; a mapping
+        adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
+            them; a mapping
             ``{source id: offset text}`` says which offsets they contain, and the query must go on exactly there.
 
     Returns:

@@ -85,14 +85,6 @@ def test_an_open_epoch_is_a_warning_that_can_be_let_pass(on: Run, world: World) 
     assert on("audit", "--fail-on", "error").exit_code == 0
 
 
-def test_an_upsert_is_told_and_exits_clean(run: Run, tmp_path: Path) -> None:
-    world = World(tmp_path, key=("id",)).write_all()
-    result = run("audit", "-q", "orders", "--sink", world.sink.address, "--ledger", str(world.path))
-    found = document(run("audit", "--ledger", str(world.path), "-o", "json"))
-    assert result.exit_code == 0
-    assert found["verdict"] == "CANNOT TELL"
-
-
 def test_there_is_no_colour_on_a_pipe(on: Run) -> None:
     assert "\x1b" not in on("audit", FORCE_COLOR="").stdout
 

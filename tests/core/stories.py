@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from onceonly.facts import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly.protocol import Disturbance, Position
-from onceonly.recovery import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import (
     Digest,

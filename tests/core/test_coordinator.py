@@ -7,8 +7,8 @@ from tests.core.stories import SINK, cut, epochs, offer, reading, receipt, recor
 
 from onceonly import commands as c
 from onceonly import coordinator
-from onceonly.coordinator import MAX_OPENINGS, MAX_UNKNOWN
-from onceonly.recovery import Offer
+from onceonly.facts import Offer
+from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, State
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 
@@ -19,7 +19,7 @@ NEXT = offer(cut(20, 30), 2)
 class Machine:
     """A state with the commands it has asked for; notes and waits are carried out in passing."""
 
-    def __init__(self, offered: Offer | None, state: coordinator.State | None = None) -> None:
+    def __init__(self, offered: Offer | None, state: State | None = None) -> None:
         self.state = state or coordinator.start("orders", (SINK,), "us", offered)
         self.events: list[EventKind] = []
         self.waits = 0

@@ -21,8 +21,9 @@ from tests.core.stories import (
 )
 
 from onceonly.errors import refuse
+from onceonly.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.protocol import Disturbance
-from onceonly.recovery import Heal, NewEpoch, Proceed, Refusal, Skip, decide_batch, decide_opening
+from onceonly.recovery import decide_batch, decide_opening
 from onceonly_checkpoints.epoch import SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)

@@ -33,8 +33,14 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from onceonly.lab.driver import Driver
-child = "import time; from onceonly.lab.driver import end_with_parent as e; e(); print('up', flush=True); time.sleep(60)"
-driver = Driver([sys.executable, "-c", child], Path(sys.argv[1]))
+child = [
+    "import time",
+    "from onceonly.lab.driver import end_with_parent",
+    "end_with_parent()",
+    "print('up', flush=True)",
+    "time.sleep(60)",
+]
+driver = Driver([sys.executable, "-c", "; ".join(child)], Path(sys.argv[1]))
 driver.wait_for(lambda line: line == "up", 30)
 print(driver.pid, flush=True)
 time.sleep(60)

@@ -29,7 +29,7 @@ class Encoder:
         constants: further columns, the same in every row, with their Arrow values.
     """
 
-    def __init__(self, plan: Plan, constants: Mapping[str, pa.Scalar[Any]]) -> None:
+    def __init__(self, plan: Plan, constants: Mapping[str, Any]) -> None:
         import pgpq
         import pyarrow as pa
 
@@ -78,7 +78,8 @@ def copy_in(cursor: psycopg.Cursor[Any], copy: str, chunks: Iterable[bytes]) -> 
     Raises:
         psycopg.Error: the server refused.
     """
-    with cursor.copy(copy, ()) as sending:
+    # Names are quoted for statements with placeholders; a COPY has none, and the driver leaves its percent signs alone.
+    with cursor.copy(copy.replace("%%", "%").encode()) as sending:
         for chunk in chunks:
             sending.write(chunk)
     return cursor.rowcount

@@ -12,6 +12,9 @@ from onceonly_sinks.postgres.jsontext import render
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Array = Any
+"""An Arrow array: the type stubs do not know the compute functions well enough to be of help."""
+
 
 class ValueRefused(ValueError):
     """A value that the table cannot hold.
@@ -60,7 +63,7 @@ class Lane:
         return ValueRefused(self.target, self.spark, reason)
 
 
-def convert(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def convert(lane: Lane, array: Array) -> Array:
     """Convert one array.
 
     Raises:
@@ -74,11 +77,17 @@ def convert(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
     return converted
 
 
-def _as_it_is(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _compute() -> Any:
+    import pyarrow.compute
+
+    return pyarrow.compute
+
+
+def _as_it_is(lane: Lane, array: Array) -> Array:
     return array
 
 
-def _cast(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _cast(lane: Lane, array: Array) -> Array:
     import pyarrow as pa
 
     try:
@@ -87,7 +96,7 @@ def _cast(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
         raise lane.refuse(f"does not fit {lane.ddl}: {error}") from None
 
 
-def _decimal(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _decimal(lane: Lane, array: Array) -> Array:
     import pyarrow as pa
 
     # Arrow wants room for every 64-bit integer before it looks at the values; only a decimal is checked value by value.
@@ -95,8 +104,8 @@ def _decimal(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
     return _cast(lane, whole)
 
 
-def _text(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
-    import pyarrow.compute as pc
+def _text(lane: Lane, array: Array) -> Array:
+    pc = _compute()
 
     text = array if array.type == lane.arrow else array.cast(lane.arrow)
     _check_nul(lane, text)
@@ -107,16 +116,16 @@ def _text(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
     return text
 
 
-def _texts(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _texts(lane: Lane, array: Array) -> Array:
     converted = array if array.type == lane.arrow else array.cast(lane.arrow)
     _check_nul(lane, converted.flatten())
     return converted
 
 
-def _uuid(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _uuid(lane: Lane, array: Array) -> Array:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    pc = _compute()
     digits = pc.replace_substring(array, "-", "")
     good = pc.match_substring_regex(digits, "^[0-9a-fA-F]{32}$")
     if not pc.all(good, min_count=0).as_py():
@@ -125,7 +134,7 @@ def _uuid(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
     return pa.array([None if value is None else bytes.fromhex(value) for value in values], lane.arrow)
 
 
-def _json(lane: Lane, array: pa.Array[Any]) -> pa.Array[Any]:
+def _json(lane: Lane, array: Array) -> Array:
     import pyarrow as pa
 
     texts = render(array.to_pylist(maps_as_pydicts="lossy"))
@@ -150,8 +159,8 @@ _JSON_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _NUL = re.compile(b"\0")
 
 
-def _check_nul(lane: Lane, text: pa.Array[Any]) -> None:
-    import pyarrow.compute as pc
+def _check_nul(lane: Lane, text: Array) -> None:
+    pc = _compute()
 
     if not _may_hold_nul(text):
         return
@@ -161,7 +170,7 @@ def _check_nul(lane: Lane, text: pa.Array[Any]) -> None:
         raise lane.refuse(f"{count} texts hold the character NUL, which Postgres cannot hold")
 
 
-def _may_hold_nul(text: pa.Array[Any]) -> bool:
+def _may_hold_nul(text: Array) -> bool:
     """Search the bytes of the array's own slice at the speed of memchr."""
     _, offsets, data = text.buffers()
     if offsets is None or data is None or not len(text):
@@ -171,10 +180,10 @@ def _may_hold_nul(text: pa.Array[Any]) -> bool:
     return _NUL.search(memoryview(data)[first:last]) is not None
 
 
-def _check_unit(lane: Lane, array: pa.Array[Any]) -> None:
+def _check_unit(lane: Lane, array: Array) -> None:
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    pc = _compute()
     ticks = array.cast(pa.int64())
     rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, lane.unit), lane.unit))
     if pc.any(pc.not_equal(rest, 0), min_count=0).as_py():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOCK_SECONDS = 30.0
+_HOUSEKEEPING_SECONDS = 2.0
 
 
 class TooLarge(Exception):
@@ -87,10 +88,13 @@ class Loader:
         target: where.
         fence: ours.
         transactions: to write in.
+
+    Attributes:
+        target: where.
     """
 
     def __init__(self, target: Target, fence: Fence, transactions: Transactions) -> None:
-        self._target = target
+        self.target = target
         self._fence = fence
         self._transactions = transactions
         self._session = target.writer.session(fence)
@@ -125,17 +129,17 @@ class Loader:
         """The plan of the epoch before serves until the transaction has looked at the table itself."""
         if self._last is None or self._last[0] != batch:
             with self._transactions.reading() as connection:
-                self._last = (batch, self._target.plan(connection, batch))
+                self._last = (batch, self.target.plan(connection, batch))
         return self._last[1]
 
     def _stream(
         self, connection: Connection, batch: pa.Schema, epoch: int, rows: Iterable[pa.RecordBatch]
     ) -> PostgresPrepared:
-        plan = self._target.plan(connection, batch, lock=True)
+        plan = self.target.plan(connection, batch, lock=True)
         if plan.table.oid == 0:
-            plan = replace(plan, table=schema.create(connection, plan.table, self._target.merge.key))
+            plan = replace(plan, table=schema.create(connection, plan.table, self.target.merge.key))
         self._last = (batch, plan)
-        merge = self._target.merge
+        merge = self.target.merge
         relation = staging.create_temporary(connection, plan) if merge.key else plan.table.name.sql
         constants = {} if merge.key else _constants(plan, epoch)
         copy = statement(relation, [*plan.columns, *constants])
@@ -143,23 +147,23 @@ class Loader:
             count = copy_in(cursor, copy, Encoder(plan, constants).encode(rows))
         waiting = staging.temporary(relation, plan) if merge.key else None
         if waiting:
-            upsert.check_rows(connection, self._target.writer.sink, waiting, merge)
+            upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
         return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)
 
     def stage(self, batch: Batch, epoch: int) -> PostgresPrepared:
         """Let executors write the rows into a staging table."""
-        writer = self._target.writer
+        writer = self.target.writer
         name = staging.new_name(writer.tag, self._fence.generation, epoch)
         with self._transactions.reading() as connection:
-            plan = self._target.plan(connection, batch.schema)
+            plan = self.target.plan(connection, batch.schema)
         self._short(lambda connection: staging.create(connection, name, plan))
         try:
-            task = staging.StageTask(writer.sink, self._target.server, self._session, name, plan)
+            task = staging.StageTask(writer.sink, self.target.server, self._session, name, plan)
             answers = batch.on_executors(task)
             rows = staging.take(writer.sink, answers)
             waiting = staging.waiting(name, plan, answers)
             with self._transactions.reading() as connection:
-                upsert.check_rows(connection, writer.sink, waiting, self._target.merge)
+                upsert.check_rows(connection, writer.sink, waiting, self.target.merge)
         except BaseException:
             self._forget(name)
             raise
@@ -167,7 +171,7 @@ class Loader:
 
     def _short(self, act: Callable[[Connection], None]) -> None:
         """A transaction of housekeeping: whether it landed matters to nobody but the next sweep."""
-        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        connection = self._transactions.begin(self._session, _HOUSEKEEPING_SECONDS)
         try:
             act(connection)
             connection.commit()
@@ -178,11 +182,11 @@ class Loader:
         try:
             self._short(lambda connection: staging.drop(connection, name))
         except DBAPIError:
-            log.info("%s: staging table %s is left to the next sweep", self._target.writer.sink, name)
+            log.info("%s: staging table %s is left to the next sweep", self.target.writer.sink, name)
 
     def sweep(self) -> None:
         """Drop staging tables of lower generations; one that is still locked is left to the next sweep."""
-        tag = self._target.writer.tag
+        tag = self.target.writer.tag
         with self._transactions.reading() as connection:
             found = [(name, staging.generation_of(name, tag)) for name in staging.names(connection)]
         for name, generation in found:

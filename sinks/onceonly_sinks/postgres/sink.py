@@ -3,24 +3,373 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from onceonly import faults
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import DestinationError, refuse
 from onceonly.faults import Point
-from onceonly.protocol import (
-    Batch,
-    Capabilities,
-    Disturbance,
-    Estimate,
-    OutcomeUnknown,
-    Position,
-    Prepared,
-    Superseded,
-)
+from onceonly.protocol import Batch, Capabilities, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
-from onceonly_sinks.postgres import options, server
-from onceonly_sinks.postgres.options import Options
+from onceonly_sinks.postgres import classify, fencing, head, schema, staging, survey, upsert
+from onceonly_sinks.postgres.head import Place, Writer
+from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
+from onceonly_sinks.postgres.options import DRIVER_LIMIT, Mode, Options, Via, from_described
+from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
+from onceonly_sinks.postgres.transactions import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_LOCK_SECONDS = 30.0
+_PAGE = 500
+_READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one transaction"
+
+
+class PostgresSink:
+    """Writes each epoch to a Postgres table in one transaction with its marker; appends, or upserts with ``key=``.
+
+    Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table. What another
+    program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink cannot see; ``onceonly audit`` recounts them.
+
+    Args:
+        dsn: libpq URL or key-value string. A password is better left to PGPASSWORD or ``~/.pgpass``.
+        table: ``table`` or ``schema.table``, exactly as in the catalogue; made with the first epoch if there is none.
+        mode: ``append`` or ``upsert``; follows from ``key``.
+        key: columns that identify a row. The table needs a unique index on exactly these.
+        sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
+        id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
+        epoch_column: bigint column that takes the epoch's number; ``auto``: ``_epoch`` where the table has it; ``None``: none.
+        driver_limit: bytes in Arrow form that may go through the driver.
+        via: ``driver`` or ``executors``, to decide it for good.
+
+    Raises:
+        ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        table: str,
+        *,
+        mode: Mode | None = None,
+        key: str | Sequence[str] | None = None,
+        sequence: str | None = None,
+        id: str | None = None,
+        epoch_column: str | None = "auto",
+        driver_limit: int = DRIVER_LIMIT,
+        via: Via = "auto",
+    ) -> None:
+        self._server = Server.parse(dsn)
+        self._name = TableName.parse(table)
+        self._options = Options.check(mode, key, sequence, epoch_column, via, driver_limit)
+        self._id = id or f"postgres:{self._name.text}"
+        self._pipeline = ""
+        self._open: Transactions | None = None
+        self._resolved = self._name
+        self._fence: Fence | None = None
+        self._loader: Loader | None = None
+
+    def __repr__(self) -> str:
+        return f"PostgresSink({self.address!r})"
+
+    @property
+    def id(self) -> str:
+        """One logical write, unique in the pipeline."""
+        return self._id
+
+    @property
+    def address(self) -> str:
+        """Connection string without secrets, table, and what differs from the defaults."""
+        said = self._options.described(self._id, f"postgres:{self._name.text}")
+        return address_of(self._server, self._name, said)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """An append can be recounted if an epoch column is wanted; the ledger can ride in the transaction."""
+        append = not self._options.merge.key
+        recountable = append and self._options.epoch_column is not None
+        return Capabilities(append, recountable, carries_ledger=True, committer="transaction", readers=_READERS)
+
+    @property
+    def ledger_url(self) -> str | None:
+        """SQLAlchemy URL of the target's database, with its secrets."""
+        return self._server.url
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a sink again for reading; the password comes from PGPASSWORD or ``~/.pgpass``.
+
+        Raises:
+            ConfigurationError: E110, not an address of a Postgres sink.
+        """
+        dsn, table, said = read_address(address)
+        arguments: dict[str, Any] = from_described(said)
+        return cls(dsn, table, **arguments)
+
+    # ---- opening
+
+    def open(self, pipeline: str) -> None:
+        """Connect and check that rows can be written there; creates nothing.
+
+        Raises:
+            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no such schema or not such a table.
+        """
+        self.close()
+        self._pipeline = pipeline
+        self._open = Transactions(self._server, self._context())
+        with self._refusals(), self._open.reading() as connection:
+            self._resolved = survey.check(connection, self._id, self._name)
+            schema.inspect(connection, self._resolved, self._id, self._options.epoch_column)
+
+    def fence(self) -> Fence | None:
+        """The newest installed fence, read without a lock."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.newest_fence(connection, self._writer) if head.exists(connection) else None
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or find it standing; makes our tables if they are missing.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: certainly not installed.
+        """
+        with self._refusals():
+            fencing.install(self._transactions, self._writer, fence)
+        self._fence = fence
+        merge, epoch_column = self._options.merge, self._options.epoch_column
+        target = Target(self._server, self._resolved, merge, epoch_column, self._writer)
+        self._loader = Loader(target, fence, self._transactions)
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, ours does not.
+        """
+        fence = self._standing
+        with self._refusals(), self._transactions.reading() as connection:
+            found = head.read(connection, self._writer)
+            refused = head.fenced(found, fence, self._id)
+            if refused is not None or found is None:
+                raise refused or AssertionError("a fence stands without a head")
+            newest = head.epoch_at(connection, self._writer, found.epoch) if found.epoch else None
+            now = head.place(connection, survey.oid(connection, self._resolved))
+            rows = bool(now.oid) and survey.has_rows(connection, self._resolved)
+        known = since or (newest[1] if newest else None)
+        disturbances = survey.disturbances(known, now)
+        return Position(fence, newest[0] if newest else None, found.epoch, now.identity, rows, disturbances)
+
+    # ---- writing
+
+    def prepare(self, batch: Batch, epoch: int) -> PostgresPrepared:
+        """Bring the rows into an open transaction or a staging table.
+
+        Raises:
+            DestinationError: E501 to E507: the table cannot take the rows; nothing of them is left.
+            FencedOut: E401, a newer driver ended our session.
+        """
+        try:
+            with self._refusals():
+                prepared = self._load(batch, epoch)
+        except DestinationError as refused:
+            fence = self._standing
+            if found := self._overtaken(fence):
+                theirs, ours = found.generation, fence.generation
+                raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from refused
+            raise
+        try:
+            faults.fire(Point.PREPARE_SENT)
+        except BaseException:
+            prepared.abandon()
+            raise
+        return prepared
+
+    def _load(self, batch: Batch, epoch: int) -> PostgresPrepared:
+        loader = self._loader
+        if loader is None:
+            raise RuntimeError("install a fence before an epoch is prepared")
+        if self._options.through_driver(batch.estimate):
+            try:
+                return loader.load(batch, epoch, self._options.limit)
+            except TooLarge:
+                pass  # rolled back: the estimate was too low, executors do it
+        return loader.stage(batch, epoch)
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+        """Rows and marker in one transaction, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: the answer was lost.
+            IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
+            DestinationError: E501 to E511: nothing was written.
+        """
+        rows = _ours(prepared)
+        try:
+            with self._refusals(rows):
+                connection = self._with_everything(rows, marker, ledger)
+        except DestinationError as refused:
+            if found := self._overtaken(marker.fence):
+                raise Superseded(self._id, found) from refused
+            raise
+        transaction, receipt = connection
+        self._transactions.send(transaction, Point.COMMIT_SENT)
+        if rows is not None:
+            rows.abandon()
+        return receipt
+
+    def _with_everything(
+        self, rows: PostgresPrepared | None, marker: Marker, ledger: Ledger | None
+    ) -> tuple[Connection, Receipt]:
+        """The transaction with all of the epoch in it, one COMMIT before its end."""
+        session = Writer(marker.pipeline, marker.sink).session(marker.fence)
+        ready = rows.connection if rows else None
+        connection = self._transactions.begin(session, _LOCK_SECONDS) if ready is None else ready
+        try:
+            where = head.place(connection, self._bring(connection, rows, marker.epoch.number))
+            self._advance(connection, marker, where, rows.rows if rows else 0)
+            epoch = marker.epoch
+            receipt = head.receipt(self._id, epoch.number, epoch.chain, where, rows.rows if rows else 0)
+            if ledger is not None:
+                _record(ledger, connection, marker, receipt)
+        except BaseException:
+            self._transactions.drop(connection)
+            raise
+        return connection, receipt
+
+    def _bring(self, connection: Connection, rows: PostgresPrepared | None, epoch: int) -> int:
+        """Bring rows that wait into the target; return the table's oid."""
+        if rows is None:
+            return survey.oid(connection, self._resolved)
+        if rows.connection is None:
+            assert self._loader is not None
+            table = self._loader.target.stands(connection, rows.plan)
+        else:
+            table = rows.plan.table
+        if rows.waiting is None or not rows.rows:
+            return table.oid
+        merge = self._options.merge
+        written = upsert.count(connection, rows.waiting) if merge.key and not rows.proven else rows.rows
+        changed = upsert.apply(connection, table, rows.waiting, merge, epoch)
+        written = written if merge.key else changed
+        if written != rows.rows:
+            raise refuse("E510", sink=self._id, written=written, epoch=epoch, counted=rows.rows)
+        return table.oid
+
+    def _advance(self, connection: Connection, marker: Marker, where: Place, rows: int) -> None:
+        found = head.read(connection, self._writer, lock=True)
+        refused = head.judge(found, marker) or survey.replaced(found, where, marker)
+        if refused is not None:
+            raise refused
+        if not head.advance(connection, marker, where, rows):
+            raise refuse("E210", epoch=marker.epoch.number, sink=self._id, pipeline=marker.pipeline)
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """Whether an epoch landed after all; afterwards it cannot land any more.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: it cannot be said.
+        """
+        self._transactions.close()
+        return fencing.look_up(self._transactions, marker)
+
+    def sweep(self) -> None:
+        """Drop staging tables of lower generations."""
+        if self._loader is not None:
+            with self._refusals():
+                self._loader.sweep()
+
+    # ---- reading
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first."""
+        while True:
+            with self._refusals(), self._transactions.reading() as connection:
+                known = head.exists(connection)
+                page = head.epochs_after(connection, self._writer, after, _PAGE) if known else []
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0].epoch.number
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, counted in the table; ``None`` for an upsert, without an epoch column, or where another sink numbers rows there, too."""
+        if self._options.merge.key:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = schema.inspect(connection, self._resolved, self._id, self._options.epoch_column)
+            if table is None:
+                return {}
+            if table.epoch_column is None or head.shared(connection, self._writer, table.oid):
+                return None
+            return survey.recount(connection, table, table.epoch_column)
+
+    def close(self) -> None:
+        """Release connections. May repeat."""
+        if self._open is not None:
+            self._open.close()
+
+    # ---- helpers
+
+    @property
+    def _transactions(self) -> Transactions:
+        if self._open is None:
+            raise RuntimeError("open the sink first")
+        return self._open
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self._pipeline, self._id)
+
+    @property
+    def _standing(self) -> Fence:
+        if self._fence is None:
+            raise RuntimeError("install a fence first")
+        return self._fence
+
+    def _context(self, rows: PostgresPrepared | None = None) -> classify.Context:
+        return classify.Context(self._id, self.address, rows.plan.types if rows else {})
+
+    @contextmanager
+    def _refusals(self, rows: PostgresPrepared | None = None) -> Generator[None]:
+        """Say a failure of the database in our words; only around what certainly did not commit."""
+        try:
+            yield
+        except ValueRefused as error:
+            raise staging.refused(self._id, error) from None
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None:
+                raise
+            raise classify.refusal(failure, self._context(rows)) from error
+
+    def _overtaken(self, fence: Fence) -> Fence | None:
+        """The fence that stands instead of ours, if it can be read at all: a newer driver ends our sessions and drops our staging."""
+        try:
+            found = self.fence()
+        except DestinationError:
+            return None
+        return found if found and found != fence and found.generation >= fence.generation else None
+
+
+def _ours(prepared: Prepared | None) -> PostgresPrepared | None:
+    if prepared is not None and not isinstance(prepared, PostgresPrepared):
+        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
+    return prepared
+
+
+def _record(ledger: Ledger, connection: Connection, marker: Marker, receipt: Receipt) -> None:
+    now = time.time_ns() // 1_000_000
+    record = EpochRecord(marker.pipeline, marker.fence, marker.epoch, (receipt,), recorded_ms=now)
+    try:
+        ledger.record(record, connection=connection)
+    except LedgerUnavailable as error:
+        raise refuse("E511", ledger=ledger.address, reason=str(error)) from error

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from psycopg.pq import TransactionStatus
 from sqlalchemy.exc import DBAPIError
 
 from onceonly import faults
@@ -50,7 +49,7 @@ class Transactions:
         return connection
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Generator[Connection]:
         """A transaction that only reads."""
         connection = self._engine.connect()
         try:
@@ -58,15 +57,15 @@ class Transactions:
         finally:
             self.drop(connection)
 
-    def send(self, connection: Connection, point: Point) -> None:
-        """Commit and give the connection back.
+    def send(self, connection: Connection, point: Point | None = None) -> None:
+        """Commit, pass the fault point if there is one, and give the connection back.
 
         Raises:
             OnceOnlyError: the server refused; nothing of the transaction is visible.
             OutcomeUnknown: sent, and no answer came, or one that does not say.
         """
         # A COMMIT of a transaction that failed unnoticed is answered with a friendly ROLLBACK.
-        if raw(connection).info.transaction_status != TransactionStatus.INTRANS:
+        if raw(connection).info.transaction_status.name != "INTRANS":
             self.drop(connection)
             cause = "a statement in it failed and the failure was not passed on"
             raise refuse(
@@ -78,7 +77,8 @@ class Transactions:
             )
         try:
             connection.commit()
-            faults.fire(point)
+            if point is not None:
+                faults.fire(point)
         except Exception as error:
             self.drop(connection, cut=True)
             failure = classify.read(error)

@@ -20,8 +20,6 @@ from onceonly_checkpoints.storage import UnreachableStorage
 DEBUG = "ONCEONLY_DEBUG"
 """Set to anything to get the traceback of an unexpected error."""
 
-_CHECKPOINT_CODES = {"unknown-version": "E601", "not-a-checkpoint": "E603"}
-
 
 class CalmGroup(TyperGroup):
     """The root of the command tree."""
@@ -30,7 +28,7 @@ class CalmGroup(TyperGroup):
         """Run a command and put its errors into words."""
         try:
             return super().invoke(ctx)
-        except (typer.Exit, typer.Abort):
+        except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
             if not _is_ours(error) and (os.environ.get(DEBUG) or type(error).__module__.startswith("typer")):
@@ -56,6 +54,7 @@ _KNOWN = (
     UnreachableStorage,
     OutcomeUnknown,
     Superseded,
+    OSError,
 )
 
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import records
+from onceonly.audit.verdict import CLEAN, FINDINGS
+from onceonly.cli import records, restore
+from onceonly.cli.confirm import confirmed
 from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say, talk
 from onceonly.cli.places import place
 from onceonly.errors import refuse
 from onceonly.sources import describe
-from onceonly_checkpoints import sparklog
+from onceonly_checkpoints import sparklog, surgery
 from onceonly_checkpoints.epoch import EpochRecord, SourceOffsets
 from onceonly_checkpoints.sparklog import OffsetEntry, UnreadableCheckpoint
 from onceonly_checkpoints.storage import Storage, open_storage
+from onceonly_checkpoints.surgery import FileToWrite, Problem
 
 app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files.")
 
@@ -145,3 +148,92 @@ def _hint(offset: object) -> str:
     if offset and all(isinstance(partitions, dict) for partitions in offset.values()):
         return "paste it as .option('startingOffsets', '...') of the Kafka source"
     return ""
+
+
+@app.command()
+def verify(
+    path: PathArgument,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Look for damage that Spark would not mention, or only at the next start.
+
+    With --query also: whether Spark will go on where the sinks stand. Exit code: 0 sound, 1 problems.
+    """
+    with opened(path) as storage:
+        problems = list(surgery.verify(storage))
+        if query is not None and not problems:
+            with place(ledger, query, sink) as here:
+                problems = list(restore.compare(storage, query, records.one(here, None)))
+    if output is Output.JSON:
+        emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
+    else:
+        _show_problems(problems)
+    raise typer.Exit(FINDINGS if problems else CLEAN)
+
+
+def _problem_json(problem: Problem) -> dict[str, str]:
+    return {
+        "path": problem.path,
+        "found": problem.found,
+        "effect": str(problem.effect),
+        "consequence": problem.consequence,
+        "remedy": problem.remedy,
+    }
+
+
+def _show_problems(problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        say(f"{problem.path}: {problem.found}", style="red")
+        say(f"  Spark: {problem.consequence}")
+        say(f"  next: {problem.remedy}")
+    say(plural(len(problems), "problem") if problems else "no problem found")
+
+
+@app.command()
+def rebuild(
+    path: PathArgument,
+    *,
+    query: QueryOption = None,
+    at: Annotated[
+        int | None,
+        typer.Option("--at", min=1, metavar="N", help="The last epoch that counts as done; default: the newest."),
+    ] = None,
+    entry: Annotated[
+        int | None, typer.Option("--entry", min=0, metavar="BATCH", help="Write back this batch's entry alone.")
+    ] = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Write a checkpoint with which Spark goes on exactly where the sinks stand. Stop the query first."""
+    if at is not None and entry is not None:
+        raise refuse(
+            "E110",
+            problem="checkpoint rebuild takes --at or --entry, not both.",
+            cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
+            next="leave one of them out",
+        )
+    with opened(path) as storage, place(ledger, query, sink) as here:
+        plan = restore.plan(here, storage, at, entry)
+        obstacles = surgery.in_the_way(plan, storage)
+        _show_plan(storage, plan, obstacles)
+        if confirmed(yes):
+            written = surgery.apply(plan, storage, replacing=True)
+            say(f"{plural(len(written), 'file')} written to {storage.url}; now start the query")
+
+
+def _show_plan(storage: Storage, plan: Sequence[FileToWrite], obstacles: Sequence[str]) -> None:
+    planned = {file.path for file in plan}
+    rows = [(_verb(file.path, storage, obstacles), file.path) for file in plan]
+    rows += [("delete", path) for path in obstacles if path not in planned]
+    emit_table(("does", "file"), rows, title=f"in {storage.url}")
+
+
+def _verb(path: str, storage: Storage, obstacles: Sequence[str]) -> str:
+    if path in obstacles:
+        return "replace"
+    return "keep" if storage.exists(path) else "write"

@@ -16,6 +16,7 @@ from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
 _KILLED = -9
 _SILENCE_SECONDS = 180.0
 _POLL_SECONDS = 0.02
+_LINES_OF_AN_ERROR = 10
 
 
 class KillNeverFired(RuntimeError):
@@ -100,9 +101,15 @@ def _one_driver(job: Job, kill: Kill | None, log: Path, run: Run, watcher: Watch
     with Driver.module("onceonly.lab.demo.job", task, log=log) as driver:
         code = _watch(driver, kill, run, watcher)
     if code not in (0, _KILLED) or (code == _KILLED and kill is None):
-        raise DriverEnded(f"{log.name} ended with exit code {code}\n{driver.last_words()}")
+        raise DriverEnded(f"{log.name} ended with exit code {code}\n{_reason(driver)}")
     if code == 0 and kill is not None:
         raise KillNeverFired(f"the input was used up before the kill {kill.moment}")
+
+
+def _reason(driver: Driver) -> str:
+    """An error of ours, which Spark buries in the middle of its own; else the tail of stderr."""
+    _, ours, text = driver.err.read_text(errors="replace").partition("[ONCE-")
+    return "\n".join(f"{ours}{text}".splitlines()[:_LINES_OF_AN_ERROR]) if ours else driver.last_words()
 
 
 def _watch(driver: Driver, kill: Kill | None, run: Run, watcher: Watcher) -> int:

@@ -61,7 +61,8 @@ def play(options: Options, folder: Path, screen: Screen) -> Report:
 
 def _play(options: Options, folder: Path, screen: Screen) -> Report:
     started = time.monotonic()
-    screen.say(f"{options.rows:,} flights of 2013, {options.kills} SIGKILLs for each job, seed {options.seed}")
+    kills = f"{options.kills} SIGKILL{'s' if options.kills > 1 else ''}"
+    screen.say(f"{options.rows:,} flights of 2013, {kills} for each job, seed {options.seed}")
     flights.write(folder / "input", options.rows, epochs_for(options.kills))
     (folder / "logs").mkdir()
     if "delta" in options.sinks:

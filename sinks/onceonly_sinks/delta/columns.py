@@ -1,0 +1,214 @@
+"""Whether a batch fits a table, and the one row per key that a merge needs: rules over Arrow data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import Schema
+
+_PLACEHOLDER = "_no_epoch_yet"
+_PLACEHOLDER_MARK = {"onceonly": "placeholder"}
+
+GENERATED = "delta.generationExpression"
+"""Column metadata of a column that Delta computes where it is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How rows find the row they replace.
+
+    Attributes:
+        key: columns that identify a row; empty for an append.
+        sequence: column that orders the changes of a key; ``None``: a later epoch wins.
+    """
+
+    key: tuple[str, ...] = ()
+    sequence: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table as its log describes it.
+
+    Attributes:
+        name: its name.
+        type: its Delta type as canonical JSON, without nullability.
+        nullable: whether it may be null.
+        metadata: the rest.
+    """
+
+    name: str
+    type: str
+    nullable: bool
+    metadata: dict[str, Any]
+
+
+def placeholder() -> Schema:
+    """Schema of a table that was created for its fence, before any batch said what its columns are."""
+    from deltalake import Field, Schema
+    from deltalake.schema import PrimitiveType
+
+    return Schema([Field(_PLACEHOLDER, PrimitiveType("long"), metadata=dict(_PLACEHOLDER_MARK))])
+
+
+def is_placeholder(columns: Sequence[Column]) -> bool:
+    """Whether the table still waits for its first batch."""
+    return len(columns) == 1 and columns[0].metadata == _PLACEHOLDER_MARK
+
+
+def columns_of(schema: Schema) -> tuple[Column, ...]:
+    """Columns of a Delta schema, in order."""
+    fields = json.loads(schema.to_json())["fields"]
+    return tuple(Column(f["name"], _type(f["type"]), f["nullable"], f.get("metadata") or {}) for f in fields)
+
+
+def _type(value: Any) -> str:
+    return json.dumps(_without_nullability(value), sort_keys=True)
+
+
+def _without_nullability(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    kept = {name: inner for name, inner in value.items() if name not in ("containsNull", "valueContainsNull", "nullable", "metadata")}
+    if "fields" in kept:
+        kept["fields"] = [_without_nullability(field) for field in kept["fields"]]
+    return {name: _without_nullability(inner) for name, inner in kept.items()}
+
+
+def delta_schema(sink: str, schema: pa.Schema) -> Schema:
+    """The Delta schema of a batch, every column nullable: a later batch may have nulls where this one has none.
+
+    Raises:
+        DestinationError: E506, Delta has no such type.
+    """
+    import pyarrow as pa
+    from deltalake import Schema
+
+    nullable = pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+    try:
+        return Schema.from_arrow(nullable)
+    except Exception as error:
+        raise refuse(
+            "E506", sink=sink, difference=f"Delta cannot hold a column of the batch: {error}", next="cast it before the sink"
+        ) from error
+
+
+def check_columns(sink: str, table: Sequence[Column], batch: Sequence[Column]) -> None:
+    """Refuse a batch that has other columns than the table.
+
+    Raises:
+        DestinationError: E506, naming them.
+    """
+    there, here = {column.name: column for column in table}, {column.name: column for column in batch}
+    told = [f"{name} is new" for name in here if name not in there]
+    told += [f"{column.name} is missing" for column in table if column.name not in here and GENERATED not in column.metadata]
+    told += [
+        f"{name} is {json.loads(there[name].type)} in the table and {json.loads(column.type)} in the batch"
+        for name, column in here.items()
+        if name in there and there[name].type != column.type
+    ]
+    if told:
+        raise refuse(
+            "E506",
+            sink=sink,
+            difference="; ".join(told),
+            next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
+        )
+
+
+def check_nulls(sink: str, table: Sequence[Column], rows: pa.Table) -> None:
+    """Refuse nulls in columns that the table declares NOT NULL.
+
+    Raises:
+        DestinationError: E503, naming the column.
+    """
+    for column in table:
+        if not column.nullable and column.name in rows.column_names and rows.column(column.name).null_count:
+            raise not_null(sink, column.name)
+
+
+def not_null(sink: str, column: str) -> Exception:
+    """The refusal of a null in a column that cannot hold one."""
+    return refuse(
+        "E503", sink=sink, column=column, reason="null in a NOT NULL column", next="filter or fill it before the sink"
+    )
+
+
+def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
+    """Add the column that says which epoch brought a row."""
+    import pyarrow as pa
+
+    if column is None:
+        return rows
+    return rows.append_column(pa.field(column, pa.int64()), pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
+
+
+def one_per_key(sink: str, rows: pa.Table, merge: Merge) -> pa.Table:
+    """Keep the newest row of each key.
+
+    Raises:
+        DestinationError: E504, a key is null; E505, which row of a key is newest cannot be known.
+    """
+    check_keys(sink, merge, sum(_null_keys(rows, merge)), None)
+    count = rows.group_by(list(merge.key)).aggregate([([], "count_all")])
+    if count.num_rows == rows.num_rows:
+        return rows
+    if merge.sequence is None:
+        check_keys(sink, merge, 0, _example(count, merge, "count_all"))
+        return rows
+    return _newest(sink, rows, merge, merge.sequence)
+
+
+def _null_keys(rows: pa.Table, merge: Merge) -> list[int]:
+    return [rows.column(name).null_count for name in merge.key]
+
+
+def _newest(sink: str, rows: pa.Table, merge: Merge, sequence: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    key = list(merge.key)
+    numbered = rows.select(dict.fromkeys([*key, sequence])).append_column("#", pa.array(range(rows.num_rows), pa.int64()))
+    best = numbered.group_by(key).aggregate([(sequence, "max")])
+    joined = numbered.join(best, key, join_type="inner")
+    # A null orders before everything: where the greatest is null too, all of that key's rows are null.
+    top = pc.equal(joined.column(sequence), joined.column(f"{sequence}_max"))
+    only_nulls = pc.is_null(joined.column(f"{sequence}_max"))
+    joined = joined.filter(pc.or_kleene(top, only_nulls))
+    count = joined.group_by(key).aggregate([([], "count_all")])
+    check_keys(sink, merge, 0, _example(count, merge, "count_all"))
+    return rows.take(joined.column("#"))
+
+
+def _example(counts: pa.Table, merge: Merge, column: str) -> tuple[Any, ...] | None:
+    import pyarrow.compute as pc
+
+    several = counts.filter(pc.greater(counts.column(column), 1)).slice(0, 1).to_pylist()
+    return tuple(several[0][name] for name in merge.key) if several else None
+
+
+def check_keys(sink: str, merge: Merge, nulls: int, example: tuple[Any, ...] | None) -> None:
+    """Refuse keys that a merge cannot use.
+
+    Args:
+        sink: sink id.
+        merge: the key.
+        nulls: how many null key values there are.
+        example: a key that several rows have, none of them the newest.
+
+    Raises:
+        DestinationError: E504 or E505.
+    """
+    names = ", ".join(merge.key)
+    if nulls:
+        raise refuse("E504", sink=sink, key=names, count=nulls)
+    if example is not None:
+        again = f"{merge.sequence} is equal in them" if merge.sequence else "name the column that orders them: sequence=..."
+        raise refuse("E505", sink=sink, key=names, example=example, next=f"{again}; or keep one row per key with before=")

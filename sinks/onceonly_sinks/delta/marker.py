@@ -1,0 +1,144 @@
+"""The durable form of a marker in a Delta log: application id, packed version, and the note in a commit's metadata.
+
+Both committers write the note into ``userMetadata`` of ``commitInfo``: the one key that Spark's writer option, deltalake's
+commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives the note: checkpoints keep it for ever.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
+
+from onceonly.errors import refuse
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt, canonical
+
+GENERATION_BITS = 23
+EPOCH_BITS = 40
+
+FORMAT = 1
+"""Version of the note's format."""
+
+METADATA_KEY = "userMetadata"
+"""Field of ``commitInfo`` that holds the note."""
+
+_ROOT = "onceonly"
+
+
+def application_id(pipeline: str, sink: str) -> str:
+    """One application id per pipeline and sink: two sinks of one table, or two pipelines, never fence each other."""
+    return "/".join((_ROOT, quote(pipeline, safe=""), quote(sink, safe="")))
+
+
+def pack(sink: str, generation: int, epoch: int) -> int:
+    """Put generation over epoch in one number, so that a later opening is greater than every epoch of an earlier one.
+
+    Raises:
+        DestinationError: E512, one of them has too many bits.
+    """
+    for name, number, bits in (("generation", generation, GENERATION_BITS), ("epoch", epoch, EPOCH_BITS)):
+        if not 0 <= number < 1 << bits:
+            raise refuse("E512", sink=sink, number=f"{name} {number}")
+    return generation << EPOCH_BITS | epoch
+
+
+def unpack(version: int) -> tuple[int, int]:
+    """``(generation, epoch)`` of a packed version."""
+    return version >> EPOCH_BITS, version & ((1 << EPOCH_BITS) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What each commit of ours says about itself.
+
+    Attributes:
+        app: application id.
+        fence: the fence that stands after this commit.
+        epoch: number of the newest epoch after this commit; 0 for none.
+        marker: the newest marker after this commit, in full; ``None`` before the first, or where its text had aged out.
+        at: version of the commit that brought the rows of ``marker``; ``None``: this very commit.
+        read: version up to which the doings of others had been judged before those rows were committed; -1 for none.
+        rows: rows of that epoch.
+        mode: ``append`` or ``merge``.
+        token: unique to this commit, so that it is recognised wherever it landed.
+    """
+
+    app: str
+    fence: Fence
+    epoch: int
+    marker: Marker | None
+    at: int | None
+    read: int
+    rows: int
+    mode: str
+    token: str
+
+    @property
+    def brings_epoch(self) -> bool:
+        """Whether this commit is an epoch's, and not a fence that repeats one."""
+        return self.marker is not None and self.at is None
+
+    @property
+    def text(self) -> str:
+        """The note as stored."""
+        marker = None if self.marker is None else self.marker.to_json()
+        fields: dict[str, Any] = {
+            _ROOT: FORMAT,
+            "app": self.app,
+            "fence": self.fence.to_json(),
+            "epoch": self.epoch,
+            "marker": marker,
+            "at": self.at,
+            "read": self.read,
+            "rows": self.rows,
+            "mode": self.mode,
+            "token": self.token,
+        }
+        return canonical(fields)
+
+    @classmethod
+    def parse(cls, text: object, app: str) -> Self | None:
+        """Read the note of an application; ``None`` for another application's, or what is no note.
+
+        Raises:
+            DestinationError: E508, a newer version wrote it.
+            UnreadableMarker: its marker is damaged, or of a newer format.
+        """
+        # The application id stands in the text as it is, so most commits of others are told apart without parsing.
+        if not isinstance(text, str) or app not in text:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(value, dict) or value.get("app") != app or _ROOT not in value:
+            return None
+        if value[_ROOT] != FORMAT:
+            raise refuse(
+                "E508",
+                sink=app,
+                reason=f"its log holds notes of format {value[_ROOT]!r}; this version reads {FORMAT}",
+                cause="a newer onceonly wrote to the table",
+                next="upgrade onceonly here",
+            )
+        marker = value["marker"]
+        return cls(
+            app,
+            Fence.from_json(value["fence"]),
+            value["epoch"],
+            None if marker is None else Marker.from_json(marker),
+            value["at"],
+            value["read"],
+            value["rows"],
+            value["mode"],
+            value["token"],
+        )
+
+    def receipt(self, sink: str, identity: str, version: int) -> Receipt | None:
+        """Receipt of the epoch whose marker this note carries; ``version`` is where the note itself stands."""
+        if self.marker is None:
+            return None
+        epoch = self.marker.epoch
+        place = (("read", self.read), ("version", version if self.at is None else self.at))
+        return Receipt(sink, epoch.number, epoch.chain, identity, place, self.rows)

@@ -1,0 +1,115 @@
+"""Takes the head row from whoever of ours still holds it: a driver that is silent may keep it locked for ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from sqlalchemy.exc import DBAPIError
+
+from onceonly.faults import Point
+from onceonly.protocol import OutcomeUnknown
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.postgres import classify, head
+from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.transactions import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+log = logging.getLogger(__name__)
+
+_LOCK_SECONDS = 2.0
+_ATTEMPTS = 5
+
+Victim = Callable[[str], bool]
+"""Says by its name whether a session may be ended."""
+
+
+def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
+    """Make ``fence`` the newest; afterwards end what older drivers left open.
+
+    Raises:
+        Superseded: a fence stands that is neither lower nor this one.
+        OutcomeUnknown: the answer was lost.
+        DBAPIError: certainly not installed.
+    """
+
+    def act(connection: Connection) -> None:
+        head.create(connection)
+        head.install(connection, writer, fence)
+
+    def victim(session: str) -> bool:
+        return head.of_lower_generation(session, fence)
+
+    transactions.send(_patiently(transactions, writer, fence, victim, act), Point.INSTALL_SENT)
+    # What an older driver left open can commit nothing any more, but its locks would stand in our way.
+    _end_sessions(transactions, writer, victim)
+
+
+def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
+    """Whether an epoch landed, once every transaction that could still bring it has ended.
+
+    Raises:
+        Superseded: another fence stands.
+        OutcomeUnknown: it cannot be said.
+    """
+    writer = Writer(marker.pipeline, marker.sink)
+    found: list[Receipt | None] = []
+
+    def act(connection: Connection) -> None:
+        refused = head.fenced(head.read(connection, writer, lock=True), marker.fence, marker.sink)
+        if refused is not None:
+            raise refused
+        landed = head.epoch_at(connection, writer, marker.epoch.number)
+        found.append(landed[1] if landed and _same(landed[0], marker) else None)
+        head.touch(connection, writer)
+
+    def victim(session: str) -> bool:
+        return session == writer.session(marker.fence) or head.of_lower_generation(session, marker.fence)
+
+    try:
+        transactions.send(_patiently(transactions, writer, marker.fence, victim, act))
+    except DBAPIError as error:
+        failure = classify.read(error)
+        raise OutcomeUnknown(marker.sink, failure.reason if failure else type(error).__name__) from error
+    return found[-1]
+
+
+def _same(landed: Marker, marker: Marker) -> bool:
+    return (landed.fence, landed.epoch.chain) == (marker.fence, marker.epoch.chain)
+
+
+def _patiently(
+    transactions: Transactions, writer: Writer, fence: Fence, victim: Victim, act: Callable[[Connection], None]
+) -> Connection:
+    """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended, and try again."""
+    for left in reversed(range(_ATTEMPTS)):
+        connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
+        try:
+            act(connection)
+        except BaseException as error:
+            transactions.drop(connection)
+            failure = classify.read(error)
+            if failure is None or failure.state != classify.LOCK_NOT_AVAILABLE or not left:
+                raise
+            _end_sessions(transactions, writer, victim)
+        else:
+            return connection
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _end_sessions(transactions: Transactions, writer: Writer, victim: Victim) -> None:
+    with transactions.reading() as connection:
+        victims = [session for session in head.sessions(connection, writer) if victim(session[1])]
+        for pid, name in victims:
+            log.warning("%s: ending session %s (%s) of an older driver", writer.sink, pid, name)
+        try:
+            head.terminate(connection, victims)
+        except DBAPIError as error:
+            failure = classify.read(error)
+            if failure is None or failure.state != classify.INSUFFICIENT_PRIVILEGE:
+                raise
+            # Another role's session: the fence holds without this; only a lock it keeps has to be waited for.
+            log.warning("%s: no right to end a session of another role", writer.sink)

@@ -1,0 +1,98 @@
+"""Looks at the database and the table without changing them: can it be written, what is it, what happened to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Disturbance
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.postgres.head import Head, Place
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import TableName, quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+_OLDEST = 130000
+"""Postgres 13: the oldest version whose functions are used here."""
+
+_STATE = """
+SELECT current_setting('server_version_num')::int, pg_catalog.pg_is_in_recovery(),
+       current_setting('transaction_read_only')::bool, current_schema(),
+       (SELECT n.nspname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+        WHERE c.relname = %(name)s AND pg_catalog.pg_table_is_visible(c.oid)),
+       %(schema)s::text IS NULL OR EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s)
+"""
+
+_OID = """
+SELECT c.oid::bigint FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %(schema)s AND c.relname = %(name)s
+"""
+
+
+def check(connection: Connection, sink: str, name: TableName) -> TableName:
+    """The table's name with its schema, where the server can be written at all.
+
+    Raises:
+        DestinationError: E507 read-only; E508 too old, or no such schema.
+    """
+    parameters = {"schema": name.schema, "name": name.name}
+    row = connection.exec_driver_sql(_STATE, parameters).one()
+    version, standby, read_only, current, visible, known = row
+    if standby or read_only:
+        reason = "it is a standby" if standby else "transactions are read-only by default"
+        raise refuse("E507", sink=sink, reason=reason)
+    found = name.schema or visible or current
+    if version < _OLDEST or not known or found is None:
+        old = f"Postgres {version // 10000} is too old" if version < _OLDEST else ""
+        raise refuse(
+            "E508",
+            sink=sink,
+            reason=old or f"there is no schema {name.schema or 'on the search path'}",
+            cause="another database than was meant, or it was not set up",
+            next="use Postgres 13 or newer"
+            if old
+            else f"CREATE SCHEMA {quote(name.schema or 'name')}, or name another",
+        )
+    return replace(name, schema=found)
+
+
+def oid(connection: Connection, name: TableName) -> int:
+    """The table's oid; 0 if there is none."""
+    found = connection.exec_driver_sql(_OID, {"schema": name.schema, "name": name.name}).scalar_one_or_none()
+    return int(found or 0)
+
+
+def has_rows(connection: Connection, name: TableName) -> bool:
+    """Whether the table holds any row."""
+    return bool(connection.exec_driver_sql(f"SELECT EXISTS (SELECT FROM {name.sql})", {}).scalar_one())
+
+
+def recount(connection: Connection, table: Table, column: str) -> dict[int, int]:
+    """Rows by the value of the epoch column."""
+    name = quote(column)
+    query = f"SELECT {name}, count(*) FROM {table.name.sql} WHERE {name} IS NOT NULL GROUP BY 1 ORDER BY 1"
+    return {int(epoch): int(rows) for epoch, rows in connection.exec_driver_sql(query, {})}
+
+
+def disturbances(known: Receipt | None, now: Place) -> tuple[Disturbance, ...]:
+    """What others did since a receipt. A TRUNCATE or DELETE leaves no trace in the catalogue: only a recount tells."""
+    if known is None or not known.identity:
+        return ()
+    if known.identity != now.identity:
+        return (Disturbance("recreated", now.identity or "dropped", fatal=True),)
+    was = known.at("timeline")
+    if was == now.timeline:
+        return ()
+    detail = f"the server's timeline went from {was} to {now.timeline}: a standby was promoted or a backup recovered"
+    return (Disturbance("failed_over", detail, fatal=False),)
+
+
+def replaced(found: Head | None, now: Place, marker: Marker) -> OnceOnlyError | None:
+    """The error for a table that is not the one the last epoch went to; an adoption accepts what it finds."""
+    was = found.place.identity if found else ""
+    if not was or was == now.identity or marker.epoch.adoption is not None:
+        return None
+    return refuse("E208", sink=marker.sink, was=was, now=now.identity or "nothing there", pipeline=marker.pipeline)

@@ -1,0 +1,93 @@
+"""The state of the coordinator: frozen, hashable, everything the machine knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from onceonly.facts import Adopt, Happening, Offer, Reading, Refusal
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+
+MAX_OPENINGS = 5
+"""How often an opening that met an equal generation, or a commit that was found absent, starts again higher."""
+
+MAX_UNKNOWN = 5
+"""How often a lost answer is looked up before the query stops."""
+
+
+class Phase(Enum):
+    """Where the machine stands; see the module's text."""
+
+    PROBE = "probe"
+    RECALL = "recall"
+    INSTALL = "install"
+    READ = "read"
+    INDEX = "index"
+    COMPARE = "compare"
+    RECOLLECT = "recollect"
+    EXECUTE = "execute"
+    INTEND = "intend"
+    PREPARE = "prepare"
+    COMMIT = "commit"
+    LOOK_UP = "look up"
+    RECORD = "record"
+    DONE = "done"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything the machine knows. Built by ``coordinator.start`` and ``coordinator.resume``.
+
+    Attributes:
+        pipeline: its name.
+        sinks: sink ids in commit order.
+        owner: this opening's random token.
+        offer: the engine's batch; ``None`` when a pipeline is only opened (``txn resolve``, ``queries adopt``).
+        adopt: where a target stands that we have never written.
+        accepted: R6 is known and taken (``queries adopt``).
+        floor: the next generation must be greater than this.
+        last: the newest epoch that every sink holds.
+        lineage: the newest lineage on record.
+        fence: our fence; ``None`` until proposed.
+        index: which sink is next in a phase that goes through all of them.
+        readings: what the sinks said under our fence.
+        head: the ledger's newest record.
+        unindexed: epochs that the ledger has to learn.
+        descent: recorded epochs from the offered batch id on; ``None``: not looked up.
+        epoch: the epoch being written, or the one that was proven to be written.
+        number: number of the epoch being written; 0 for none.
+        receipts: answers so far.
+        openings: how often a generation was proposed.
+        unknowns: lost answers in a row.
+        waiting: whether to wait before the next command.
+        happenings: events not yet noted.
+        skipped: whether the batch was proven to be written already.
+        refusal: why the machine stopped.
+    """
+
+    phase: Phase
+    pipeline: str
+    sinks: tuple[str, ...]
+    owner: str
+    offer: Offer | None = None
+    adopt: Adopt = None
+    accepted: bool = False
+    floor: int = 0
+    last: Epoch | None = None
+    lineage: Lineage | None = None
+    fence: Fence | None = None
+    index: int = 0
+    readings: tuple[Reading, ...] = ()
+    head: EpochRecord | None = None
+    unindexed: tuple[tuple[Marker, Receipt], ...] = ()
+    descent: tuple[Epoch, ...] | None = None
+    epoch: Epoch | None = None
+    number: int = 0
+    receipts: tuple[Receipt, ...] = ()
+    openings: int = 0
+    unknowns: int = 0
+    waiting: bool = False
+    happenings: tuple[Happening, ...] = ()
+    skipped: bool = False
+    refusal: Refusal | None = None

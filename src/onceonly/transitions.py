@@ -1,0 +1,303 @@
+"""What an outcome makes of the state: one small function per phase and outcome, listed in ``APPLY`` at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onceonly import recovery
+from onceonly.commands import (
+    Absent,
+    Committed,
+    Done,
+    Executed,
+    Installed,
+    Overtaken,
+    Prepared,
+    Probed,
+    Recalled,
+    Recollected,
+    Unknown,
+)
+from onceonly.facts import BatchFacts, Happening, NewEpoch, Offer, OpeningFacts, Proceed, Reading, Refusal, Skip
+from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage
+from onceonly_checkpoints.ledger import EventKind
+
+
+def _sink(state: State) -> str:
+    return state.sinks[state.index]
+
+
+def _stop(state: State, code: str, **details: object) -> State:
+    return replace(state, phase=Phase.REFUSED, refusal=Refusal.of(code, **details))
+
+
+def _probed(state: State, outcome: Probed) -> State:
+    highest = max((fence.generation for fence in outcome.fences if fence), default=0)
+    fence = Fence(1 + max(highest, state.floor), state.owner)
+    return replace(state, phase=Phase.RECALL, fence=fence, openings=state.openings + 1, index=0, readings=())
+
+
+def _recalled(state: State, outcome: Recalled) -> State:
+    return replace(state, phase=Phase.INSTALL, head=outcome.head, lineage=outcome.lineage, index=0, unknowns=0)
+
+
+def _installed(state: State, _: Installed) -> State:
+    state = replace(state, unknowns=0)
+    if state.index + 1 < len(state.sinks):
+        return replace(state, index=state.index + 1)
+    return replace(state, phase=Phase.READ, index=0)
+
+
+def _install_unknown(state: State, _: Unknown) -> State:
+    if state.unknowns + 1 >= MAX_UNKNOWN:
+        return _stop(state, "E302", sink=_sink(state), times=MAX_UNKNOWN)
+    return replace(state, unknowns=state.unknowns + 1, waiting=True)
+
+
+def _overtaken(state: State, outcome: Overtaken) -> State:
+    """A higher generation owns the pipeline; an equal one of another owner is a tie, and ties are run again higher."""
+    assert state.fence is not None
+    ours, theirs = state.fence.generation, outcome.found.generation
+    if theirs > ours:
+        reason = f"{_sink(state)} is owned by generation {theirs} (owner {outcome.found.owner}), ours was {ours}"
+        fenced = Happening(EventKind.FENCED, reason, state.number)
+        stopped = _stop(state, "E401", sink=_sink(state), theirs=theirs, ours=ours)
+        return replace(stopped, happenings=(*state.happenings, fenced))
+    return _open_again(state, "E403", pipeline=state.pipeline, times=MAX_OPENINGS)
+
+
+def _open_again(state: State, code: str, **details: object) -> State:
+    assert state.fence is not None
+    if state.openings >= MAX_OPENINGS:
+        return _stop(state, code, **details)
+    return replace(
+        state,
+        phase=Phase.PROBE,
+        floor=state.fence.generation,
+        index=0,
+        waiting=True,
+        unknowns=0,
+        receipts=(),
+        epoch=None,
+        number=0,
+        descent=None,
+    )
+
+
+def _read_one(state: State, reading: Reading) -> State:
+    state = replace(state, readings=(*state.readings, reading))
+    if len(state.readings) < len(state.sinks):
+        return replace(state, index=state.index + 1)
+    return _decide_opening(replace(state, index=0))
+
+
+def _decide_opening(state: State) -> State:
+    head = state.head.epoch if state.head else None
+    facts = OpeningFacts(state.pipeline, state.readings, head, state.adopt is not None, state.accepted)
+    match recovery.decide_opening(facts):
+        case Refusal() as refusal:
+            return _refused(state, refusal, refusal.code)
+        case Proceed() as found:
+            number = found.last.number if found.last else 0
+            opened = Happening(EventKind.OPENED, f"{', '.join(state.sinks)} stand at epoch {number}", number)
+            return replace(
+                state,
+                phase=Phase.INDEX,
+                last=found.last,
+                lineage=_newest_lineage(found, state.lineage),
+                unindexed=found.index,
+                happenings=(*state.happenings, opened, *found.happenings),
+            )
+        case heal:
+            # Every epoch of this version goes to one sink directly, so there are no staged bytes to heal from.
+            return _stop(
+                state,
+                "E219",
+                sinks=", ".join(heal.sinks),
+                pipeline=state.pipeline,
+                epoch=heal.marker.epoch.number,
+            )
+
+
+def _refused(state: State, refusal: Refusal, what: str) -> State:
+    diverged = Happening(EventKind.DIVERGED, what)
+    return replace(state, phase=Phase.REFUSED, refusal=refusal, happenings=(*state.happenings, diverged))
+
+
+def _newest_lineage(found: Proceed, recalled: Lineage | None) -> Lineage | None:
+    epochs = [marker.epoch for marker, _ in found.index]
+    if found.last:
+        epochs.append(found.last)
+    known = [epoch.lineage for epoch in epochs if epoch.lineage]
+    return known[-1] if known else recalled
+
+
+def _indexed(state: State, _: Done) -> State:
+    return compare(replace(state, phase=Phase.COMPARE, unindexed=()))
+
+
+def compare(state: State) -> State:
+    """Leave COMPARE: a decision without I/O, taken as soon as the phase is reached."""
+    offer = state.offer
+    if offer is None:
+        return replace(state, phase=Phase.DONE, epoch=state.last)
+    if state.descent is None and not _plainly_next(state, offer):
+        return replace(state, phase=Phase.RECOLLECT)
+    descent = state.descent or ()
+    facts = BatchFacts(
+        state.pipeline,
+        state.sinks[0],
+        state.last,
+        state.lineage,
+        offer,
+        descent[0] if descent else None,
+        descent,
+        state.adopt,
+    )
+    match recovery.decide_batch(facts):
+        case Refusal() as refusal:
+            return _refused(state, refusal, f"{refusal.code}: batch {offer.lineage.batch_id}")
+        case Skip() as skip:
+            what = f"batch {offer.lineage.batch_id}: same query, batch id, slice and clock"
+            skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
+            phase = Phase.EXECUTE if skip.execute else Phase.DONE
+            return replace(state, phase=phase, epoch=skip.epoch, skipped=True, happenings=(*state.happenings, skipped))
+        case NewEpoch() as new:
+            happenings = (*state.happenings, *new.happenings)
+            return replace(state, phase=Phase.INTEND, number=new.number, index=0, happenings=happenings)
+
+
+def _plainly_next(state: State, offer: Offer) -> bool:
+    """Whether the batch id cannot have been an epoch before, so that the ledger need not be asked."""
+    newest = state.last.lineage if state.last else None
+    return newest is not None and newest.query_id == offer.lineage.query_id and newest.batch_id < offer.lineage.batch_id
+
+
+def _recollected(state: State, outcome: Recollected) -> State:
+    return compare(replace(state, phase=Phase.COMPARE, descent=outcome.descent))
+
+
+def _executed(state: State, outcome: Executed) -> State:
+    assert state.epoch is not None
+    if outcome.digest == state.epoch.digest:
+        return replace(state, phase=Phase.DONE)
+    batch = state.epoch.lineage.batch_id if state.epoch.lineage else 0
+    return _stop(
+        state,
+        "E215",
+        batch=batch,
+        pipeline=state.pipeline,
+        epoch=state.epoch.number,
+        was=f"{state.epoch.digest.rows} rows, {state.epoch.digest.text}",
+        now=f"{outcome.digest.rows} rows, {outcome.digest.text}",
+    )
+
+
+def _intended(state: State, _: Done) -> State:
+    return replace(state, phase=Phase.PREPARE)
+
+
+def _prepared(state: State, outcome: Prepared) -> State:
+    if outcome.rows != outcome.digest.rows:
+        return _stop(
+            state,
+            "E510",
+            sink=_sink(state),
+            written=outcome.rows,
+            epoch=state.number,
+            counted=outcome.digest.rows,
+        )
+    return replace(state, phase=Phase.COMMIT, epoch=_epoch(state, outcome.digest))
+
+
+def _epoch(state: State, digest: Digest) -> Epoch:
+    offer = state.offer
+    assert offer is not None
+    previous = state.last.chain if state.last else chain.GENESIS
+    first = dict(state.last.sinks) if state.last else {}
+    return Epoch(
+        number=state.number,
+        slice=offer.slice,
+        chain=chain.link(previous, offer.slice, digest, offer.schema),
+        previous_chain=previous,
+        digest=digest,
+        schema=offer.schema,
+        sinks=tuple((sink, first.get(sink, state.number)) for sink in state.sinks),
+        lineage=offer.lineage,
+        sources=offer.sources,
+    )
+
+
+def _committed(state: State, outcome: Committed) -> State:
+    state = replace(state, receipts=(*state.receipts, outcome.receipt), unknowns=0)
+    if state.index + 1 < len(state.sinks):
+        return replace(state, phase=Phase.COMMIT, index=state.index + 1)
+    return replace(state, phase=Phase.RECORD)
+
+
+def _commit_unknown(state: State, outcome: Unknown) -> State:
+    if state.unknowns + 1 >= MAX_UNKNOWN:
+        return _stop(
+            state,
+            "E301",
+            epoch=state.number,
+            sink=_sink(state),
+            reason=outcome.reason,
+            pipeline=state.pipeline,
+        )
+    # The first look-up follows at once; only one that was itself left without an answer waits.
+    waiting = state.phase is Phase.LOOK_UP
+    return replace(state, phase=Phase.LOOK_UP, unknowns=state.unknowns + 1, waiting=waiting)
+
+
+def _found(state: State, outcome: Committed) -> State:
+    happening = Happening(
+        EventKind.RESOLVED, f"the answer of {_sink(state)} was lost; it holds the epoch", state.number
+    )
+    return replace(_committed(state, outcome), happenings=(happening,))
+
+
+def _absent(state: State, _: Absent) -> State:
+    what = f"the answer of {_sink(state)} was lost; it does not hold the epoch"
+    happening = Happening(EventKind.RESOLVED, what, state.number)
+    opened = _open_again(
+        state,
+        "E301",
+        epoch=state.number,
+        sink=_sink(state),
+        reason="lost again and again",
+        pipeline=state.pipeline,
+    )
+    return replace(opened, happenings=(happening,))
+
+
+def _recorded(state: State, _: Done) -> State:
+    lineage = state.offer.lineage if state.offer else state.lineage
+    return replace(state, phase=Phase.DONE, last=state.epoch, lineage=lineage)
+
+
+APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
+    (Phase.PROBE, Probed): _probed,
+    (Phase.RECALL, Recalled): _recalled,
+    (Phase.INSTALL, Installed): _installed,
+    (Phase.INSTALL, Unknown): _install_unknown,
+    (Phase.INSTALL, Overtaken): _overtaken,
+    (Phase.READ, Reading): _read_one,
+    (Phase.READ, Overtaken): _overtaken,
+    (Phase.INDEX, Done): _indexed,
+    (Phase.RECOLLECT, Recollected): _recollected,
+    (Phase.EXECUTE, Executed): _executed,
+    (Phase.INTEND, Done): _intended,
+    (Phase.PREPARE, Prepared): _prepared,
+    (Phase.COMMIT, Committed): _committed,
+    (Phase.COMMIT, Unknown): _commit_unknown,
+    (Phase.COMMIT, Overtaken): _overtaken,
+    (Phase.LOOK_UP, Committed): _found,
+    (Phase.LOOK_UP, Absent): _absent,
+    (Phase.LOOK_UP, Unknown): _commit_unknown,
+    (Phase.LOOK_UP, Overtaken): _overtaken,
+    (Phase.RECORD, Done): _recorded,
+}

@@ -1,0 +1,240 @@
+"""``queries adopt``, ``ledger rebuild``, ``txn resolve``: a plan first, and only ``--yes`` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.audit.histories import epoch_after, slice_
+from tests.audit.world import World
+from tests.cli.conftest import Run, assert_answerless, document
+
+from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.sqlledger import SqlLedger
+
+
+def head(world: World):
+    marker, _ = list(world.sink.history())[-1]
+    return marker.epoch
+
+
+# ---- queries adopt
+
+
+def test_an_adoption_is_only_planned_without_yes(on: Run, world: World) -> None:
+    result = on("queries", "adopt", "orders", "--accept-loss", "--reason", "files are gone")
+    assert result.exit_code == 2
+    assert "accept-loss: files are gone" in result.stdout
+    assert "epoch 4" in result.stdout
+    assert "Nothing was changed" in result.stderr
+    assert head(world).number == 4
+    assert world.sink.fence() == Fence(1, "a" * 32)
+
+
+def test_an_adoption_moves_the_position_by_an_epoch_of_its_own(on: Run, world: World) -> None:
+    result = on("queries", "adopt", "orders", "--start", '{"events":{"0":900}}', "--reason", "skip", "--yes")
+    assert result.exit_code == 0, result.output
+    adopted = head(world)
+    assert (adopted.number, adopted.digest.rows, adopted.lineage) == (5, 0, None)
+    assert adopted.slice == slice_(400, 900)
+    assert adopted.adoption == "start: skip"
+    recorded = world.ledger.head("orders")
+    assert recorded is not None
+    assert recorded.epoch == adopted
+
+
+def test_an_adopted_pipeline_audits_clean_and_tells_the_adoption(on: Run) -> None:
+    on("queries", "adopt", "orders", "--start", '{"events":{"0":900}}', "--yes")
+    result = on("audit")
+    assert result.exit_code == 0
+    assert "A116" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        (["--accept-loss"], "accept-loss"),
+        (["--overlap", "accept-duplicates"], "accept-duplicates"),
+        (["--accept-state-loss"], "accept-state-loss"),
+        (["--continue"], "continue"),
+        (["--accept-change"], "accept-change"),
+    ],
+)
+def test_every_kind_of_adoption_reaches_the_marker(on: Run, world: World, option: list[str], kind: str) -> None:
+    result = on("queries", "adopt", "orders", *option, "--yes")
+    assert result.exit_code == 0, result.output
+    assert (head(world).adoption or "").startswith(kind)
+
+
+def test_offsets_as_printed_can_be_given_back(on: Run, world: World) -> None:
+    printed = on("checkpoint", "offsets", "--epoch", "2").stdout.strip()
+    assert on("queries", "adopt", "orders", "--start", printed, "--yes").exit_code == 0
+    assert head(world).slice.end == world.line[1].slice.end
+
+
+def test_offsets_may_be_named_by_source(on: Run, world: World) -> None:
+    assert on("queries", "adopt", "orders", "--start", '{"0": {"events": {"0": 7}}}', "--yes").exit_code == 0
+    assert head(world).slice.end == slice_(0, 7).end
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["orders"], ["exactly one thing to accept"]),
+        (["orders", "--accept-loss", "--continue"], ["not 2: accept-loss, continue"]),
+        (["orders", "--start", "not json"], ["is not the offsets of this pipeline"]),
+        (["orders", "--start", '"text"'], ["is not the offsets of this pipeline", "0"]),
+        (["nosuch", "--accept-loss"], ["does not know a pipeline"]),
+        (["orders", "--accept-loss", "--sink", "x:y"], ["is not the address of a sink"]),
+    ],
+)
+def test_bad_input_to_adopt_changes_nothing(on: Run, world: World, arguments: list[str], words: list[str]) -> None:
+    assert_answerless(on("queries", "adopt", *arguments, "--yes"), *words)
+    assert head(world).number == 4
+
+
+def test_an_overlap_can_only_be_accepted_in_one_way(on: Run) -> None:
+    assert on("queries", "adopt", "orders", "--overlap", "ignore").exit_code == 2
+
+
+def test_a_pipeline_without_an_epoch_cannot_be_adopted(run: Run, tmp_path: Path) -> None:
+    fresh = World(tmp_path, "fresh", ledger="fresh.db")
+    result = run("queries", "adopt", "fresh", "--accept-loss", "--yes", ONCEONLY_LEDGER=str(fresh.path))
+    assert_answerless(result, "has no epoch yet")
+
+
+def test_adopting_needs_a_ledger(run: Run, world: World) -> None:
+    result = run("queries", "adopt", "orders", "--accept-loss", "--yes", "--sink", world.sink.address)
+    assert_answerless(result, "No ledger was named")
+
+
+# ---- ledger rebuild
+
+
+def rebuild(run: Run, world: World, *more: str):
+    where = ("--sink", world.sink.address, "--ledger", str(world.path))
+    return run("ledger", "rebuild", "--query", "orders", *where, *more)
+
+
+def test_a_deleted_ledger_is_rebuilt_from_markers(run: Run, world: World) -> None:
+    world.delete_ledger()
+    result = rebuild(run, world, "--yes")
+    assert result.exit_code == 0, result.output
+    fresh = SqlLedger(str(world.path))
+    assert [record.epoch for record in fresh.epochs("orders")] == world.line
+    assert [event.kind for event in fresh.events("orders")] == [EventKind.REBUILT]
+    assert fresh.pipelines()[0].sinks == ((world.sink.id, world.sink.address),)
+    assert run("audit", "--ledger", str(world.path)).exit_code == 0
+    fresh.close()
+
+
+def test_without_yes_no_record_is_touched(run: Run, world: World) -> None:
+    world.ledger.discard("orders", 3)
+    result = rebuild(run, world)
+    assert result.exit_code == 2
+    assert "epochs 3 to 4" in result.stdout
+    assert len(world.ledger.epochs("orders")) == 2
+
+
+def test_records_that_agree_keep_files_and_phases(run: Run, world: World) -> None:
+    world.commit(world.next_epoch(3))
+    assert rebuild(run, world, "--yes").exit_code == 0
+    records = world.ledger.epochs("orders")
+    assert [len(record.files) for record in records] == [1, 1, 1, 1, 0]
+    assert records[0].phases == (("prepare", 0.2), ("commit", 0.01))
+
+
+def test_a_record_of_another_history_is_replaced(run: Run, world: World) -> None:
+    world.ledger.discard("orders", 4)
+    stranger = epoch_after(world.line[2], 99, sinks=(world.sink.id,))
+    world.ledger.record(EpochRecord("orders", world.fence, stranger, ()))
+    result = rebuild(run, world, "--yes")
+    assert "forgotten" in result.stdout
+    assert [record.epoch for record in world.ledger.epochs("orders")] == world.line
+
+
+def test_epochs_that_the_sink_forgot_stay_in_the_ledger(run: Run, world: World) -> None:
+    world.store.clean_up()
+    assert rebuild(run, world, "--yes").exit_code == 0
+    assert [record.epoch for record in world.ledger.epochs("orders")] == world.line
+
+
+def test_records_that_a_restored_sink_no_longer_confirms_are_forgotten(run: Run, world: World) -> None:
+    world.store.restore(2)
+    assert rebuild(run, world, "--yes").exit_code == 0
+    assert len(world.ledger.epochs("orders")) == 2
+
+
+def test_markers_that_are_not_sound_are_never_recorded(run: Run, world: World) -> None:
+    from dataclasses import replace
+
+    forged = replace(world.next_epoch(3), digest=Digest(4))
+    world.commit(forged)
+    assert_answerless(rebuild(run, world, "--yes"), "E210", "epoch 5")
+    assert len(world.ledger.epochs("orders")) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--query", "nosuch", "--sink", "{sink}"], ['No sink holds a marker of "nosuch"']),
+        (["--query", "nosuch"], ["does not know a pipeline"]),
+        (["--query", "orders", "--sink", "memory:gone@0"], ["no such store"]),
+    ],
+)
+def test_bad_input_to_rebuild_is_answered_in_words(
+    on: Run, world: World, arguments: list[str], words: list[str]
+) -> None:
+    filled = [argument.format(sink=world.sink.address) for argument in arguments]
+    assert_answerless(on("ledger", "rebuild", *filled, "--yes"), *words)
+    assert len(world.ledger.epochs("orders")) == 4
+
+
+def test_rebuild_wants_a_name(on: Run) -> None:
+    assert on("ledger", "rebuild").exit_code == 2
+
+
+# ---- txn resolve
+
+
+def test_resolve_fences_out_older_drivers_and_says_where_it_stands(on: Run, world: World) -> None:
+    found = document(on("txn", "resolve", "--query", "orders", "-o", "json"))
+    assert (found["epoch"], found["generation"]) == (4, 2)
+    fence = world.sink.fence()
+    assert fence is not None
+    assert fence.generation == 2
+
+
+def test_resolve_settles_an_open_epoch(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    assert on("audit").exit_code == 1
+    result = on("txn", "resolve")
+    assert result.exit_code == 0
+    assert "epoch 5 was begun" in result.stdout
+    assert on("audit").exit_code == 0
+
+
+def test_resolve_records_what_a_dead_driver_did_not(on: Run, world: World) -> None:
+    world.commit(world.next_epoch(3))
+    assert on("txn", "resolve").exit_code == 0
+    assert len(world.ledger.epochs("orders")) == 5
+
+
+def test_resolve_refuses_a_sink_that_was_set_back(on: Run, world: World) -> None:
+    world.store.restore(2)
+    result = on("txn", "resolve")
+    assert result.exit_code == 2
+    assert "ONCE-E20" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--query", "nosuch"], ["does not know a pipeline"]),
+        (["--sink", "x:y"], ["is not the address of a sink"]),
+        (["--ledger", "/no/such.db"], ["There is no ledger at"]),
+    ],
+)
+def test_bad_input_to_resolve_is_answered_in_words(on: Run, arguments: list[str], words: list[str]) -> None:
+    assert_answerless(on("txn", "resolve", *arguments), *words)
