@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -359,7 +360,7 @@ def test_spark_does_to_a_damaged_checkpoint_what_verify_says(
 def attempt(pipeline: Pipeline) -> tuple[list[tuple[int, list[int]]], bool]:
     try:
         pipeline.run(recording=False)
-    except PySparkException:
+    except (PySparkException, Py4JJavaError):
         return pipeline.seen, True
     return pipeline.seen, False
 

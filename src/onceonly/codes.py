@@ -135,7 +135,8 @@ _IDENTITY = {
         'Batch {batch} of query "{pipeline}" was epoch {epoch} with {recorded}; now it comes with {offered}.',
         "One batch id stands for two different ranges. Nothing was written.",
         "the checkpoint was rolled back, edited or copied, and Spark cut the batch anew",
-        "onceonly checkpoint rebuild {checkpoint} --query {pipeline} --entry {batch}",
+        "put that batch's entry back:  onceonly checkpoint rebuild {checkpoint} --query {pipeline} --entry {batch}\n"
+        "or, if more than one is wrong, rebuild all of it in a new place: onceonly checkpoint rebuild NEW_PATH --query {pipeline}",
     ),
     "E206": Entry(
         'Query "{pipeline}" keeps state and comes with another checkpoint (query id {offered}, before {recorded}).',

@@ -66,6 +66,7 @@ def adopt(
     ledger: Ledger,
     pipeline: str,
     kind: str,
+    *,
     start: SourceOffsets | None = None,
     reason: str = "",
 ) -> Epoch:

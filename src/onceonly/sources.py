@@ -9,7 +9,7 @@ from enum import Enum
 from onceonly_checkpoints.epoch import SourceIdentity, SourceOffsets
 
 FILES = "files:"
-"""Prefix of a file source's identity. Its offsets count entries of a log in the checkpoint: elsewhere they say nothing."""
+"""Prefix of a file source's identity. Its offsets count entries of a log in the checkpoint; elsewhere they are void."""
 
 
 class Order(Enum):

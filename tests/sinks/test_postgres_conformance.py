@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import psycopg

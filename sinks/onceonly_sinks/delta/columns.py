@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _PLACEHOLDER = "_no_epoch_yet"
 _PLACEHOLDER_MARK = {"onceonly": "placeholder"}
 
+_UNREADABLE = ("timestamp_nanos", "timestamp_nanos_ntz", "void")
+"""Types that deltalake writes and Spark's Delta does not read."""
+
 GENERATED = "delta.generationExpression"
 """Column metadata of a column that Delta computes where it is not given."""
 
@@ -88,16 +91,28 @@ def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     Raises:
         DestinationError: E506, Delta has no such type.
     """
-    import pyarrow as pa
     from deltalake import Schema
 
-    nullable = pa.schema([field.with_nullable(True).remove_metadata() for field in schema])
+    nullable = [field.with_nullable(True).remove_metadata() for field in schema]
+    for field in nullable:
+        _check_type(sink, field)
+    import pyarrow as pa
+
+    return Schema.from_arrow(pa.schema(nullable))
+
+
+def _check_type(sink: str, field: pa.Field[Any]) -> None:
+    import pyarrow as pa
+    from deltalake import Schema
+    from deltalake.exceptions import DeltaError
+
     try:
-        return Schema.from_arrow(nullable)
-    except Exception as error:
-        raise refuse(
-            "E506", sink=sink, difference=f"Delta cannot hold a column of the batch: {error}", next="cast it before the sink"
-        ) from error
+        held = columns_of(Schema.from_arrow(pa.schema([field])))[0].type
+    except DeltaError:
+        held = "nothing"
+    if held == "nothing" or any(json.dumps(name) in held for name in _UNREADABLE):
+        difference = f"column {field.name} is {field.type}, which a Delta table cannot hold"
+        raise refuse("E506", sink=sink, difference=difference, next=f"cast {field.name} with before=")
 
 
 def check_columns(sink: str, table: Sequence[Column], batch: Sequence[Column]) -> None:

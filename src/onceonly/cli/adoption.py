@@ -126,6 +126,6 @@ def carry_out(place: Place, plan: Plan) -> None:
     """
     from onceonly.resolve import adopt
 
-    epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.kind, plan.start, plan.reason)
+    epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.kind, start=plan.start, reason=plan.reason)
     say(f"epoch {epoch.number} adopted: {describe(epoch.slice.start)} to {describe(epoch.slice.end)}")
     talk("Now restart the query.")

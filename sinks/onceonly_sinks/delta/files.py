@@ -1,0 +1,245 @@
+"""Data files written where the rows are: a task for executors that needs pyarrow alone, and exact statistics for the log.
+
+A file that no log entry names is invisible, so a file is a finished preparation: committing it is one entry, giving it up
+is deleting it. Task attempts write under names of their own; only those of the attempts that won are committed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol import Attempt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+_INDEXED_COLUMNS = 32
+"""Statistics cover the first columns, as Delta's own writers do."""
+
+_LONGEST_TEXT = 128
+_ROW_GROUP = 256 * 1024
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFiles:
+    """The task: one Parquet file per partition that has rows. Picklable.
+
+    Attributes:
+        root: the table's directory or URI, as executors reach it.
+        schema: columns of the table, in its order; serialised Arrow.
+        epoch_column: column that gets the epoch's number; ``None`` for none.
+        epoch: that number.
+        required: columns that may not be null.
+        options: storage options of deltalake, for URIs.
+    """
+
+    root: str
+    schema: bytes
+    epoch_column: str | None
+    epoch: int
+    required: tuple[str, ...]
+    options: tuple[tuple[str, str], ...]
+
+    def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        """Write the partition; answer path, size, rows and statistics, or what was wrong with a column."""
+        name = f"part-{attempt.partition:05d}-{uuid.uuid4()}-c000.snappy.parquet"
+        rows, wrong = 0, ""
+        sink: _FileSink | None = None
+        gathered = Statistics()
+        for batch in batches:
+            if not batch.num_rows or wrong:
+                continue
+            table = self._shaped(batch)
+            if wrong := next((name for name in self.required if table.column(name).null_count), ""):
+                continue
+            sink = sink or _FileSink(self.root, name, table.schema, dict(self.options))
+            sink.writer.write_table(table, row_group_size=_ROW_GROUP)
+            gathered.add(table)
+            rows += table.num_rows
+        size = sink.close() if sink else 0
+        if wrong and sink:
+            sink.remove()
+        return {"path": name if sink else None, "size": size, "rows": rows, "stats": gathered.text(rows), "null": wrong}
+
+    def _shaped(self, batch: pa.RecordBatch) -> pa.Table:
+        import pyarrow as pa
+
+        from onceonly_sinks.delta.columns import with_epoch
+
+        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
+        return with_epoch(pa.table(batch), self.epoch_column, self.epoch).select(schema.names).cast(schema)
+
+
+class _FileSink:
+    """One Parquet file, on a local path or behind a URI."""
+
+    def __init__(self, root: str, name: str, schema: pa.Schema, options: dict[str, str]) -> None:
+        import pyarrow.parquet as pq
+
+        self._place = place(root, options)
+        self._name = name
+        self._out = self._place.create(name)
+        self.writer: pq.ParquetWriter = pq.ParquetWriter(self._out, schema, compression="snappy", store_schema=False)
+
+    def close(self) -> int:
+        self.writer.close()
+        size = int(self._out.tell())
+        self._place.finish(self._out)
+        return size
+
+    def remove(self) -> None:
+        self._place.remove(self._name)
+
+
+class LocalPlace:
+    """A table's directory on a disk that driver and executors share."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def create(self, name: str) -> Any:
+        """Open a new file for writing."""
+        return (self._root / name).open("xb")
+
+    def finish(self, out: Any) -> None:
+        """Bring a written file to the disk: the log entry that will name it must never outlive it in a crash."""
+        import os
+
+        out.flush()
+        os.fsync(out.fileno())
+        out.close()
+
+    def size(self, name: str) -> int | None:
+        """Size of a file as this process sees it; ``None`` if it is not there."""
+        path = self._root / name
+        return path.stat().st_size if path.is_file() else None
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        (self._root / name).unlink(missing_ok=True)
+
+
+class RemotePlace:
+    """A table's directory in an object store, through deltalake."""
+
+    def __init__(self, root: str, options: dict[str, str]) -> None:
+        import pyarrow.fs as pa_fs
+        from deltalake.fs import DeltaStorageHandler
+
+        self._store: Any = pa_fs.PyFileSystem(DeltaStorageHandler(root, options or None))
+
+    def create(self, name: str) -> Any:
+        """Open a new file for writing."""
+        return self._store.open_output_stream(name)
+
+    def finish(self, out: Any) -> None:
+        """Complete the upload."""
+        out.close()
+
+    def size(self, name: str) -> int | None:
+        """Size of a file; ``None`` if it is not there."""
+        info = self._store.get_file_info(name)
+        return int(info.size) if info.is_file else None
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        if self._store.get_file_info(name).is_file:
+            self._store.delete_file(name)
+
+
+def place(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
+    """Where a table's data files lie."""
+    return RemotePlace(root, dict(options)) if "://" in root else LocalPlace(root)
+
+
+class Statistics:
+    """Smallest, greatest and null count per column, exact or left out: a wrong one makes readers skip rows."""
+
+    def __init__(self) -> None:
+        self._nulls: dict[str, int] = {}
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._without_range: set[str] = set()
+
+    def add(self, table: pa.Table) -> None:
+        """Take in rows."""
+        import pyarrow.compute as pc
+        import pyarrow.types as types
+
+        for field in list(table.schema)[:_INDEXED_COLUMNS]:
+            if types.is_nested(field.type):
+                continue
+            values = table.column(field.name)
+            self._nulls[field.name] = self._nulls.get(field.name, 0) + values.null_count
+            if not _orderable(field.type):
+                continue
+            if types.is_floating(field.type) and pc.any(pc.is_nan(values)).as_py():
+                self._without_range.add(field.name)
+            bounds = pc.min_max(values).as_py()
+            self._widen(field.name, bounds["min"], bounds["max"])
+
+    def _widen(self, name: str, least: Any, greatest: Any) -> None:
+        if least is None:
+            return
+        self._least[name] = min(self._least.get(name, least), least)
+        self._greatest[name] = max(self._greatest.get(name, greatest), greatest)
+
+    def text(self, rows: int) -> str:
+        """The ``stats`` of an add action."""
+        least = {name: _json(value, math.floor) for name, value in self._least.items()}
+        greatest = {name: _json(value, math.ceil) for name, value in self._greatest.items()}
+        ranged = {
+            name
+            for name in least
+            if name not in self._without_range and least[name] is not None and greatest[name] is not None
+        }
+        return json.dumps(
+            {
+                "numRecords": rows,
+                "minValues": {name: least[name] for name in least if name in ranged},
+                "maxValues": {name: greatest[name] for name in greatest if name in ranged},
+                "nullCount": self._nulls,
+            }
+        )
+
+
+def _orderable(kind: pa.DataType) -> bool:
+    """Types whose range Delta's readers use and JSON holds exactly."""
+    import pyarrow.types as types
+
+    return bool(
+        types.is_signed_integer(kind)
+        or types.is_floating(kind)
+        or types.is_string(kind)
+        or types.is_date32(kind)
+        or types.is_timestamp(kind)
+    )
+
+
+def _json(value: Any, towards: Callable[[float], int]) -> Any:
+    """A bound in JSON; rounded outwards where Delta keeps milliseconds; ``None`` where it must be left out."""
+    if isinstance(value, datetime):
+        return _milliseconds(value, towards)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    return value
+
+
+def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str:
+    whole = value.replace(microsecond=0)
+    rounded = whole + towards(value.microsecond / 1000) * _MILLISECOND
+    text = rounded.replace(tzinfo=None).isoformat(sep="T", timespec="milliseconds")
+    return f"{text}Z" if value.tzinfo is not None else text

@@ -1,0 +1,181 @@
+"""``onceonly doctor``: every check with one case that passes and one that does not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tests.audit.world import World
+from tests.cli.conftest import Run, document
+
+from onceonly.cli import checks, checks_sink, checks_spark
+from onceonly.cli.checks import Requirement, State
+from onceonly.cli.doctor import ledger_check
+
+
+@pytest.mark.parametrize(
+    ("found", "pins", "expected"),
+    [
+        ("4.2.0", "==4.2.0", True),
+        ("4.2", "==4.2.0", True),
+        ("4.1.2", "==4.2.0", False),
+        ("3.3.9", ">=3.3,<3.4", True),
+        ("3.4.0", "<3.4,>=3.3", False),
+        ("3.3.0rc1", ">=3.3", True),
+        ("18", ">=18", True),
+        ("1.0", "", True),
+    ],
+)
+def test_versions_are_compared_by_their_numbers(found: str, pins: str, expected: bool) -> None:
+    assert checks.fits(found, pins) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("sqlalchemy<2.2,>=2.1", Requirement("sqlalchemy", "<2.2,>=2.1", "")),
+        ("pyspark==4.2.0; extra == 'spark'", Requirement("pyspark", "==4.2.0", "spark")),
+        ('psycopg[binary]<3.4,>=3.3; extra == "postgres"', Requirement("psycopg", "<3.4,>=3.3", "postgres")),
+    ],
+)
+def test_requirements_are_read_from_the_packages_own_metadata(line: str, expected: Requirement) -> None:
+    assert checks.requirement_of(line) == expected
+
+
+def test_the_pins_of_the_installed_package_are_the_ones_compared() -> None:
+    pins = {one.package: one.pins for one in checks.wanted()}
+    assert pins["pyspark"] == "==4.2.0"
+    assert {"sqlalchemy", "deltalake", "psycopg", "delta-spark"} <= pins.keys()
+
+
+def test_a_version_that_does_not_fit_is_a_problem_with_the_command_that_helps() -> None:
+    check = checks.package(Requirement("sqlalchemy", "==1.4.0", ""))
+    assert check.state is State.PROBLEM
+    assert check.remedy == "pip install 'sqlalchemy==1.4.0'"
+
+
+def test_a_missing_package_of_an_extra_is_a_hint_and_of_the_base_a_problem() -> None:
+    missing = "package-that-nobody-publishes"
+    assert checks.package(Requirement(missing, "", "delta")).state is State.HINT
+    assert checks.package(Requirement(missing, "", "")).state is State.PROBLEM
+
+
+@pytest.mark.parametrize(
+    ("release", "vector", "state"),
+    [
+        ("17.0.15", True, State.OK),
+        ("21.0.2", True, State.OK),
+        ("17.0.15", False, State.PROBLEM),
+        ("11.0.2", True, State.PROBLEM),
+        ("", False, State.PROBLEM),
+        ("25.0.1", True, State.HINT),
+    ],
+)
+def test_java_is_judged_by_release_and_module(release: str, vector: bool, state: State) -> None:
+    check = checks_spark.judge_java("/usr/bin/java", release, vector)
+    assert check.state is state
+    assert bool(check.remedy) is (state is not State.OK)
+
+
+def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check = checks_spark.java()
+    assert check.state is State.PROBLEM
+    assert str(tmp_path) in check.said
+
+
+def test_workers_need_the_same_python_with_pandas_and_pyarrow() -> None:
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert checks_spark.judge_workers("p", "/p", here).state is State.OK
+    assert checks_spark.judge_workers(None, "/p", "3.9").state is State.PROBLEM
+    assert "cannot import" in checks_spark.judge_workers(None, "/p", "").said
+
+
+def test_pyspark_python_set_to_this_interpreter_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert checks_spark.workers().state is State.OK
+    monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
+    assert checks_spark.workers().state is State.PROBLEM
+
+
+def test_another_spark_home_is_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert checks_spark.spark_home().state is State.HINT
+    monkeypatch.delenv("SPARK_HOME")
+    assert checks_spark.spark_home().state is State.OK
+
+
+def test_spark_local_ip_is_taken_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    assert checks_spark.local_address().state is State.OK
+
+
+SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
+
+
+@pytest.mark.parametrize("setting", ["fsync", "synchronous_commit", "full_page_writes"])
+def test_a_server_that_can_lose_a_commit_is_a_problem(setting: str) -> None:
+    assert list(checks_sink.judge_settings("db", SAFE)) == []
+    found = list(checks_sink.judge_settings("db", {**SAFE, setting: "off"}))
+    assert [check.state for check in found] == [State.PROBLEM]
+    assert f"set {setting} = on" in found[0].remedy
+
+
+def test_a_read_only_database_is_a_problem() -> None:
+    found = list(checks_sink.judge_settings("db", {**SAFE, "transaction_read_only": "on"}))
+    assert [check.state for check in found] == [State.PROBLEM]
+
+
+def test_a_table_that_forgets_markers_is_a_problem() -> None:
+    assert list(checks_sink.judge_properties("t", {"delta.logRetentionDuration": "interval 1 day"})) == []
+    found = list(checks_sink.judge_properties("t", {checks_sink.RETENTION: "interval 1 day"}))
+    assert [check.state for check in found] == [State.PROBLEM]
+    assert "UNSET TBLPROPERTIES" in found[0].remedy
+
+
+def test_a_server_that_does_not_answer_is_a_problem_without_the_password() -> None:
+    dsn = "postgresql://me:geheim@127.0.0.1:9/db?connect_timeout=2"
+    found = list(checks_sink.destination(dsn))
+    assert [check.state for check in found] == [State.PROBLEM]
+    assert "geheim" not in repr(found)
+
+
+def test_a_sink_that_answers_is_said(world: World) -> None:
+    found = list(checks_sink.destination(world.sink.address))
+    assert [check.state for check in found] == [State.OK]
+
+
+def test_a_sink_that_does_not_is_a_problem() -> None:
+    found = list(checks_sink.destination("memory:gone@0"))
+    assert [check.state for check in found] == [State.PROBLEM]
+
+
+def test_a_ledger_is_checked_and_never_created(world: World, tmp_path: Path) -> None:
+    assert ledger_check(str(world.path)).state is State.OK
+    (tmp_path / "x.db").write_text("this is not a database, whatever its name may say")
+    assert ledger_check(str(tmp_path / "x.db")).state is State.PROBLEM
+
+
+def test_the_command_counts_problems_and_ends_with_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    fit = run("doctor", "-o", "json")
+    assert document(fit)["problems"] == 0
+    assert fit.exit_code == 0
+    broken = run("doctor", "--sink", "memory:gone@0", "-o", "json")
+    assert document(broken)["problems"] == 1
+    assert broken.exit_code == 1
+    assert {"name", "state", "said", "remedy"} == document(broken)["checks"][0].keys()
+
+
+@pytest.mark.parametrize("address", ["", "nonsense", "kafka9:x"])
+def test_an_address_that_means_nothing_is_a_problem(run: Run, address: str) -> None:
+    result = run("doctor", "--sink", address)
+    assert result.exit_code == 1
+    assert "is not the address of a sink" in result.stdout
+
+
+def test_a_missing_ledger_file_is_a_problem_of_the_doctor(run: Run, tmp_path: Path) -> None:
+    result = run("doctor", "--ledger", str(tmp_path / "no.db"))
+    assert result.exit_code == 1
+    assert "There is no ledger at" in result.stdout

@@ -1,0 +1,161 @@
+"""The command tree itself: entry point, codes, streams, and what happens when something breaks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.audit.world import World
+from tests.cli.conftest import Run, assert_answerless, document
+
+from onceonly.audit.catalogue import RULES
+from onceonly.cli.app import app
+from onceonly.cli.calm import words_for
+from onceonly.codes import CATALOGUE
+from onceonly.errors import refuse
+from onceonly.protocol import OutcomeUnknown
+from onceonly_checkpoints.ledger import LedgerUnavailable
+
+COMMANDS = [
+    ["audit"],
+    ["epochs", "list"],
+    ["epochs", "show"],
+    ["queries", "list"],
+    ["queries", "show"],
+    ["queries", "adopt"],
+    ["checkpoint", "show"],
+    ["checkpoint", "verify"],
+    ["checkpoint", "offsets"],
+    ["checkpoint", "rebuild"],
+    ["ledger", "rebuild"],
+    ["txn", "resolve"],
+    ["explain"],
+    ["doctor"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_has_a_help_of_whole_sentences(run: Run, command: list[str]) -> None:
+    result = run(*command, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+
+
+def test_the_root_lists_every_noun(run: Run) -> None:
+    text = run("--help").stdout
+    for noun in ("demo", "doctor", "audit", "epochs", "queries", "checkpoint", "txn", "ledger", "explain"):
+        assert f"\n  {noun} " in text
+
+
+@pytest.mark.parametrize("code", [*CATALOGUE, *RULES])
+def test_every_code_can_be_explained(run: Run, code: str) -> None:
+    result = run("explain", code)
+    assert result.exit_code == 0
+    assert code in result.stdout
+    assert "next" in result.stdout
+    assert "{" not in result.stdout.replace("{start", "")
+
+
+def test_a_code_may_be_spelled_as_it_is_printed(run: Run) -> None:
+    assert run("explain", "ONCE-E203").stdout == run("explain", "e203").stdout
+
+
+def test_all_codes_are_listed_without_one(run: Run) -> None:
+    found = document(run("explain", "-o", "json"))["codes"]
+    assert [page["code"] for page in found] == [*CATALOGUE, *RULES]
+    assert document(run("explain", "A121", "-o", "json"))["verdict"] == "GAPS"
+
+
+@pytest.mark.parametrize("code", ["E999", "", "nonsense"])
+def test_an_unknown_code_is_answered_in_words(run: Run, code: str) -> None:
+    assert_answerless(run("explain", code), "There is no code")
+
+
+def test_the_version_is_printed(run: Run) -> None:
+    assert run("--version").stdout.startswith("onceonly 0.")
+
+
+def test_no_command_at_all_prints_the_help(run: Run) -> None:
+    assert "Usage:" in run().output
+
+
+def test_json_is_all_that_stands_on_stdout(run: Run, world: World, tmp_path: Path) -> None:
+    arguments = ("-q", "orders", "--sink", world.sink.address, "--ledger", str(tmp_path / "gone.db"))
+    result = run("audit", *arguments, "-o", "json")
+    json.loads(result.stdout)
+    assert "There is no ledger at" in result.stderr
+
+
+def test_options_may_come_from_the_environment(run: Run, world: World) -> None:
+    found = run("audit", ONCEONLY_LEDGER=str(world.path), ONCEONLY_QUERY="orders", ONCEONLY_OUTPUT="json")
+    assert document(found)["verdict"] == "EXACTLY ONCE"
+
+
+def test_an_unexpected_error_is_two_and_not_a_finding(run: Run, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("password=geheim is wrong")
+
+    monkeypatch.setattr(type(world.sink), "recount", break_down)
+    result = run("audit", "--ledger", str(world.path))
+    assert_answerless(result, "Unexpected RuntimeError", "ONCEONLY_DEBUG=1")
+    assert "geheim" not in result.output
+
+
+def test_the_traceback_of_an_unexpected_error_can_be_had(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def break_down(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(type(world.sink), "recount", break_down)
+    result = run("audit", "--ledger", str(world.path), ONCEONLY_DEBUG="1")
+    assert isinstance(result.exception, RuntimeError)
+
+
+def test_errors_of_ours_keep_their_words() -> None:
+    error = refuse("E101")
+    assert words_for(error) == str(error)
+    assert "--ledger" in words_for(LedgerUnavailable("the disk is full"))
+    assert words_for(OutcomeUnknown("s", "lost")) == "Cannot answer: s: lost"
+
+
+def onceonly(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    script = "from onceonly.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=False, env={**env}
+    )
+
+
+def test_the_entry_point_runs_as_a_process(tmp_path: Path) -> None:
+    done = onceonly("explain", "E101", PATH="/usr/bin", HOME=str(tmp_path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+
+
+def test_without_its_extra_the_command_line_says_how_to_get_it(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise ModuleNotFoundError('No module named typer', name='typer')")
+    done = onceonly("explain", PYTHONPATH=str(tmp_path), HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == "The command line needs typer: pip install 'onceonly[cli]'\n"
+
+
+def test_the_demo_gets_every_argument_as_it_is(run: Run) -> None:
+    result = run("demo", "--kills", "0")
+    assert result.exit_code == 2
+    assert "--kills" in result.output
+    assert "--quick" in run("demo", "--help").output
+
+
+def test_the_tree_has_no_command_without_a_test_of_its_help() -> None:
+    import typer
+
+    root = typer.main.get_command(app)
+    names = [
+        [name, *verb]
+        for name, command in root.commands.items()  # type: ignore[attr-defined]
+        for verb in ([[sub] for sub in command.commands] if hasattr(command, "commands") else [[]])
+    ]
+    assert sorted(names) == sorted([*COMMANDS, ["demo"]])
