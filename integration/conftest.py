@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from onceonly.lab.jars import fast_session
+from onceonly.lab.postgres import EmbeddedPostgres
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -22,3 +23,10 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    """One server for all tests; each takes a database of its own."""
+    with EmbeddedPostgres(tmp_path_factory.mktemp("postgres")) as server:
+        yield server

@@ -58,18 +58,23 @@ def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def _offsets_text(offsets: SourceOffsets, lineage: Lineage, conf: Mapping[str, str]) -> str:
-    """Text of an offset log entry; sources under names need version 2, which leaves out sources without an offset."""
+_BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+
+def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
+    """Text of an offset log entry: version 1 lists sources by position, version 2 by id and only those with an offset."""
+    # Without this setting Spark takes names for positions, finds none, and reads every source from its beginning.
+    conf = {} if all(source.isdecimal() for source in offsets.sources) else {_BY_NAME: "true"}
     about: dict[str, object] = {
         "batchWatermarkMs": lineage.watermark_ms,
         "batchTimestampMs": lineage.batch_timestamp_ms,
-        "conf": dict(conf),
+        "conf": conf,
     }
     if all(source == str(index) for index, source in enumerate(offsets.sources)):
         lines = [sparklog.NO_OFFSET if offset is None else offset for _, offset in offsets.entries]
         return "\n".join(["v1", _dump(about), *lines])
-    named = [f"{source}:{offset}" for source, offset in offsets.entries if offset is not None]
-    return "\n".join(["v2", _dump({**about, "sourceMetadataInfo": {}}), *named])
+    lines = [f"{source}:{offset}" for source, offset in offsets.entries if offset is not None]
+    return "\n".join(["v2", _dump({**about, "sourceMetadataInfo": {}}), *lines])
 
 
 def _commit_text(lineage: Lineage) -> str:
@@ -85,16 +90,18 @@ def plan_entry(record: EpochRecord) -> FileToWrite:
     lineage = record.epoch.lineage
     if lineage is None:
         raise _no_batch(record.epoch.number)
-    text = _offsets_text(record.epoch.slice.end, lineage, {})
+    text = _offsets_text(record.epoch.slice.end, lineage)
     return FileToWrite(f"offsets/{lineage.batch_id}", text, Neighbours.NONE_NEWER)
 
 
 def with_conf(file: FileToWrite, conf: Mapping[str, str]) -> FileToWrite:
-    """An entry of the offset log with the settings that Spark shall restore; other files as they are."""
+    """An entry of the offset log with the settings that Spark shall restore as well; other files as they are."""
     if not conf or not file.path.startswith("offsets/"):
         return file
-    version, about, *lines = file.text.split("\n")
-    return replace(file, text="\n".join([version, _dump({**json.loads(about), "conf": dict(conf)}), *lines]))
+    version, line, *lines = file.text.split("\n")
+    about = json.loads(line)
+    about["conf"] |= conf
+    return replace(file, text="\n".join([version, _dump(about), *lines]))
 
 
 def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[InputFile] = ()) -> list[FileToWrite]:
@@ -119,12 +126,12 @@ def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[
     plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
     if lineage.batch_id > 0:
         before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
-        text = _offsets_text(batch.epoch.slice.start, before, {})
+        text = _offsets_text(batch.epoch.slice.start, before)
         plan.append(FileToWrite(f"offsets/{lineage.batch_id - 1}", text))
     return [
         *plan,
         FileToWrite(f"commits/{lineage.batch_id}", _commit_text(lineage), Neighbours.NONE_NEWER),
-        FileToWrite(f"offsets/{lineage.batch_id}", _offsets_text(end, lineage, {}), Neighbours.NONE_NEWER),
+        FileToWrite(f"offsets/{lineage.batch_id}", _offsets_text(end, lineage), Neighbours.NONE_NEWER),
         # Without this file Spark refuses the checkpoint, so it comes last: a half-written one cannot be started.
         FileToWrite("metadata", _dump({"id": lineage.query_id})),
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -108,23 +108,30 @@ def parse_offsets(text: str, path: str = "offsets") -> OffsetEntry:
     )
 
 
-def _sources(lines: list[str], version: int, path: str) -> Iterator[tuple[str, str | None]]:
+def _sources(lines: list[str], version: int, path: str) -> list[tuple[str, str | None]]:
+    found: list[tuple[str, str | None]] = []
     for index, line in enumerate(lines):
         source, offset = str(index), line
         if version == 2:
             source, separator, offset = line.partition(":")
             if not separator:
                 raise UnreadableCheckpoint(path, "a source line is cut off", "torn")
-        if offset[:1] in ("{", "["):
-            _complete(offset, path)
-        elif not offset:
-            raise UnreadableCheckpoint(path, "an offset is cut off", "torn")
-        yield source, None if offset == NO_OFFSET else offset
+        _complete(offset, path)
+        found.append((source, None if offset == NO_OFFSET else offset))
+    # By id the order of lines means nothing, and Spark does not keep it.
+    return found if version == 1 else sorted(found, key=_by_id)
+
+
+def _by_id(line: tuple[str, str | None]) -> tuple[int, str]:
+    source = line[0]
+    return (int(source), "") if source.isdecimal() else (-1, source)
 
 
 def _complete(offset: str, path: str) -> None:
+    """Refuse half an offset; one that does not look like JSON is a source's own text and cannot be judged."""
     try:
-        json.loads(offset)
+        if offset[:1] in ("", "{", "["):
+            json.loads(offset)
     except ValueError as error:
         raise UnreadableCheckpoint(path, "an offset is cut off or damaged", "torn") from error
 

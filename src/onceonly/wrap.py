@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -76,6 +77,9 @@ class ExactlyOnce:
         self._openings: dict[str, _Opening] = {}
         self._last_receipt: Receipt | None = None
         self._plan: engine.Plan | None = None
+        # Spark tells nobody that a query has ended, so connections are closed when the wrapper goes.
+        self._closers: list[Callable[[], None]] = [sink.close]
+        self.close = weakref.finalize(self, _close_all, self._closers)
 
     @property
     def last_receipt(self) -> Receipt | None:
@@ -173,6 +177,7 @@ class ExactlyOnce:
         _runs.enter(pipeline, run.query_id, run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
+        self._closers.append(ledger.close)
         opening = _Opening(run, pipeline, Runner([self._sink], ledger, carried=carried))
         self._openings = {run_id: opening}
         return opening
@@ -190,6 +195,11 @@ class ExactlyOnce:
             ledger = SqlLedger(os.fspath(self._ledger))
             return ledger, own is not None and ledger.address == SqlLedger(own).address
         return self._ledger, False
+
+
+def _close_all(closers: list[Callable[[], None]]) -> None:
+    for close in closers:
+        close()
 
 
 def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
@@ -216,8 +226,7 @@ def _beside(checkpoint: str) -> str:
 
 
 def exactly_once(
-    sink: Sink,
-    *,
+    *sinks: Sink,
     name: str | None = None,
     ledger: LedgerPlace = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
@@ -226,28 +235,21 @@ def exactly_once(
     """Wrap a sink so that every row of the stream reaches it exactly once, across crashes, restarts and zombie drivers.
 
     Args:
-        sink: where the rows go.
+        sinks: where the rows go. One sink in this version: several would need staging, and are refused.
         name: the pipeline's stable name; default is the query's ``queryName``.
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
-            ``Ledger``. Default: the sink's own
-            database if it is one, else a SQLite file beside a local checkpoint.
+            ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
         before: a pure function applied to each batch before it is written.
         adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
-            them; a mapping
-            ``{source id: offset text}`` says which offsets they contain, and the query must go on exactly there.
+            them; a mapping ``{source id: offset}`` says which offsets they contain, and the query must go on there.
 
     Returns:
         A function for ``foreachBatch``.
 
     Raises:
-        ConfigurationError: E102 not a sink, E110 an argument that cannot mean anything.
+        ConfigurationError: E102 no sink, not a sink, or several; E110 an argument that cannot mean anything.
     """
-    if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise refuse(
-            "E102",
-            problem=f"exactly_once() got {type(sink).__name__!r}, which is not a sink.",
-            next="pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders')) or exactly_once(DeltaSink(path))",
-        )
+    sink = _the_sink(sinks)
     if before is not None and not callable(before):
         raise _meaningless("before", before, "a function from DataFrame to DataFrame")
     if name is not None and not name.strip():
@@ -264,6 +266,24 @@ def _adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
         raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
     texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
     return SourceOffsets.of(texts)
+
+
+def _the_sink(sinks: tuple[Sink, ...]) -> Sink:
+    for sink in sinks:
+        if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+            raise refuse(
+                "E102",
+                problem=f"exactly_once() got {type(sink).__name__!r}, which is not a sink.",
+                next="pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))",
+            )
+    ids = [sink.id for sink in sinks]
+    if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
+        problem = f"Two sinks of one pipeline have the id {min(twins)!r}."
+        raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
+    if len(sinks) != 1:
+        problem = f"exactly_once() got {len(sinks)} sinks; this version writes an epoch to exactly one."
+        raise refuse("E102", problem=problem, next="give one sink, and run one query per sink")
+    return sinks[0]
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

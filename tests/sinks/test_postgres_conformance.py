@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.rows import dict_row
+from psycopg.rows import dict_row, scalar_row
 
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import SinkConformance, SinkHarness
@@ -54,10 +54,8 @@ class PostgresHarness(SinkHarness):
 
     @staticmethod
     def _exists(connection: psycopg.Connection[Any], table: str) -> bool:
-        [found] = psycopg.Cursor(connection).execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone() or [
-            False
-        ]
-        return bool(found)
+        cursor = psycopg.Cursor(connection, row_factory=scalar_row)
+        return bool(cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone())
 
 
 class TestAppendThroughTheDriver(SinkConformance):

@@ -51,24 +51,27 @@ class WriteFiles:
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         """Write the partition; answer path, size, rows and statistics, or what was wrong with a column."""
-        name = f"part-{attempt.partition:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-        rows, wrong = 0, ""
-        sink: _FileSink | None = None
-        gathered = Statistics()
+        out = _FileSink(self.root, f"part-{attempt.partition:05d}-{uuid.uuid4()}-c000.snappy.parquet", dict(self.options))
+        try:
+            wrong = self._write(out, batches)
+        except BaseException:
+            out.remove()
+            raise
+        if wrong or not out.rows:
+            out.remove()
+            return {"path": None, "null": wrong}
+        size = out.close()
+        return {"path": out.name, "size": size, "rows": out.rows, "stats": out.statistics.text(out.rows), "null": None}
+
+    def _write(self, out: _FileSink, batches: Iterator[pa.RecordBatch]) -> str | None:
+        wrong = None
         for batch in batches:
-            if not batch.num_rows or wrong:
-                continue
-            table = self._shaped(batch)
-            if wrong := next((name for name in self.required if table.column(name).null_count), ""):
-                continue
-            sink = sink or _FileSink(self.root, name, table.schema, dict(self.options))
-            sink.writer.write_table(table, row_group_size=_ROW_GROUP)
-            gathered.add(table)
-            rows += table.num_rows
-        size = sink.close() if sink else 0
-        if wrong and sink:
-            sink.remove()
-        return {"path": name if sink else None, "size": size, "rows": rows, "stats": gathered.text(rows), "null": wrong}
+            # The rest is consumed as well: an iterator that is left early would look like a task that ended early.
+            if batch.num_rows and wrong is None:
+                table = self._shaped(batch)
+                wrong = next((name for name in self.required if table.column(name).null_count), None)
+                out.write(table)
+        return wrong
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.Table:
         import pyarrow as pa
@@ -80,24 +83,37 @@ class WriteFiles:
 
 
 class _FileSink:
-    """One Parquet file, on a local path or behind a URI."""
+    """One Parquet file with its statistics; created with its first rows."""
 
-    def __init__(self, root: str, name: str, schema: pa.Schema, options: dict[str, str]) -> None:
+    def __init__(self, root: str, name: str, options: dict[str, str]) -> None:
+        self.name = name
+        self.rows = 0
+        self.statistics = Statistics()
+        self._place = place(root, options)
+        self._out: Any = None
+        self._writer: pq.ParquetWriter | None = None
+
+    def write(self, table: pa.Table) -> None:
         import pyarrow.parquet as pq
 
-        self._place = place(root, options)
-        self._name = name
-        self._out = self._place.create(name)
-        self.writer: pq.ParquetWriter = pq.ParquetWriter(self._out, schema, compression="snappy", store_schema=False)
+        if self._writer is None:
+            self._out = self._place.create(self.name)
+            self._writer = pq.ParquetWriter(self._out, table.schema, compression="snappy", store_schema=False)
+        self._writer.write_table(table, row_group_size=_ROW_GROUP)
+        self.statistics.add(table)
+        self.rows += table.num_rows
 
     def close(self) -> int:
-        self.writer.close()
+        assert self._writer is not None
+        self._writer.close()
         size = int(self._out.tell())
         self._place.finish(self._out)
         return size
 
     def remove(self) -> None:
-        self._place.remove(self._name)
+        if self._out is not None:
+            self._place.finish(self._out)
+            self._place.remove(self.name)
 
 
 class LocalPlace:
@@ -111,11 +127,7 @@ class LocalPlace:
         return (self._root / name).open("xb")
 
     def finish(self, out: Any) -> None:
-        """Bring a written file to the disk: the log entry that will name it must never outlive it in a crash."""
-        import os
-
-        out.flush()
-        os.fsync(out.fileno())
+        """Close a written file."""
         out.close()
 
     def size(self, name: str) -> int | None:

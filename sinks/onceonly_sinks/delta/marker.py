@@ -7,7 +7,7 @@ commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives th
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -61,6 +61,7 @@ class Note:
         read: version up to which the doings of others had been judged before those rows were committed; -1 for none.
         rows: rows of that epoch.
         mode: ``append`` or ``merge``.
+        identity: id of the table that took those rows; empty for none. A replaced table keeps log and application versions.
         token: unique to this commit, so that it is recognised wherever it landed.
     """
 
@@ -72,6 +73,7 @@ class Note:
     read: int
     rows: int
     mode: str
+    identity: str
     token: str
 
     @property
@@ -93,9 +95,26 @@ class Note:
             "read": self.read,
             "rows": self.rows,
             "mode": self.mode,
+            "identity": self.identity,
             "token": self.token,
         }
         return canonical(fields)
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """``(generation, epoch)``, as the application version of this commit says too."""
+        return self.fence.generation, self.epoch
+
+    def repeated(self, fence: Fence, version: int, token: str) -> Note:
+        """The note of a commit that brings no epoch: the newest marker in full, under ``fence``.
+
+        Args:
+            fence: the fence that stands after that commit.
+            version: version of this note's own commit.
+            token: unique to that commit.
+        """
+        at = self.at if self.at is not None or self.marker is None else version
+        return replace(self, fence=fence, at=at, token=token)
 
     @classmethod
     def parse(cls, text: object, app: str) -> Self | None:
@@ -132,13 +151,14 @@ class Note:
             value["read"],
             value["rows"],
             value["mode"],
+            value["identity"],
             value["token"],
         )
 
-    def receipt(self, sink: str, identity: str, version: int) -> Receipt | None:
+    def receipt(self, sink: str, version: int) -> Receipt | None:
         """Receipt of the epoch whose marker this note carries; ``version`` is where the note itself stands."""
         if self.marker is None:
             return None
         epoch = self.marker.epoch
         place = (("read", self.read), ("version", version if self.at is None else self.at))
-        return Receipt(sink, epoch.number, epoch.chain, identity, place, self.rows)
+        return Receipt(sink, epoch.number, epoch.chain, self.identity, place, self.rows)

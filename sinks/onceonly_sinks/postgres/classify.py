@@ -99,7 +99,7 @@ def refusal(failure: Failure, context: Context) -> OnceOnlyError:
         return refuse("E507", sink=sink, reason=failure.reason)
     if state.startswith(("22", "23")):
         return _value(failure, context)
-    if state in (NO_SUCH_TABLE, "42703", "42804", "42P07", "42701", "428C9"):
+    if state in (NO_SUCH_TABLE, "42703", "42804", "42P07", "42701", "42P10", "428C9"):
         return refuse("E506", sink=sink, difference=failure.reason, next="restart the query; it reads the table again")
     return _other(failure, context)
 

@@ -54,8 +54,9 @@ SELECT set_config('application_name', %(application)s, true), set_config('lock_t
 """
 
 _PLACE = """
-SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
-       ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::bigint
+SELECT c.system_identifier::text AS system_id,
+       ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::bigint AS timeline
+FROM pg_catalog.pg_control_system() c
 """
 
 _HEAD = "generation, owner, epoch, chain, system_id, timeline, target_oid"
@@ -75,21 +76,29 @@ SET generation = excluded.generation, owner = excluded.owner, updated_at = clock
 WHERE h.generation < excluded.generation
 """
 
-# The epoch row is written only if the head moved: both, or neither.
+# One statement: it waits for the row's lock, looks at the row as it is then, and moves it only from where we left it. The epoch row is written only
+# if the head moved. A table that is not the one of the last epoch is refused here, too; an adoption accepts what it finds.
 _ADVANCE = f"""
-WITH advanced AS (
-    UPDATE onceonly.head
-    SET epoch = %(epoch)s, chain = %(chain)s, system_id = %(system)s, timeline = %(timeline)s, target_oid = %(oid)s,
+WITH here AS MATERIALIZED ({_PLACE}),
+advanced AS (
+    UPDATE onceonly.head h
+    SET epoch = %(epoch)s, chain = %(chain)s, system_id = here.system_id, timeline = here.timeline, target_oid = %(oid)s,
         updated_at = clock_timestamp()
-    WHERE {_OURS} AND generation = %(generation)s AND owner = %(owner)s
-      AND epoch = %(before_epoch)s AND chain = %(before_chain)s
+    FROM here
+    WHERE {_OURS} AND h.generation = %(generation)s AND h.owner = %(owner)s
+      AND h.epoch = %(before_epoch)s AND h.chain = %(before_chain)s
+      AND (h.target_oid = 0 OR %(adopts)s OR (h.target_oid = %(oid)s AND h.system_id = here.system_id))
+    RETURNING here.system_id, here.timeline
+),
+written AS (
+    INSERT INTO onceonly.epoch (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline, target_oid)
+    SELECT %(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
+           a.system_id, a.timeline, %(oid)s
+    FROM advanced a
+    ON CONFLICT DO NOTHING
     RETURNING 1
 )
-INSERT INTO onceonly.epoch (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline, target_oid)
-SELECT %(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
-       %(system)s, %(timeline)s, %(oid)s
-FROM advanced
-ON CONFLICT DO NOTHING
+SELECT a.system_id, a.timeline FROM advanced a, written
 """
 
 _TOUCH = f"UPDATE onceonly.head SET updated_at = clock_timestamp() WHERE {_OURS}"
@@ -165,10 +174,9 @@ class Writer:
         return f"onceonly:{self.tag}:{fence.generation}:{fence.owner[:8]}"
 
 
-def settings(connection: Connection, application: str, lock_seconds: float) -> None:
-    """Begin a writing transaction. Everything is local to it, so it works through a transaction pooler."""
-    values = {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
-    connection.exec_driver_sql(_SETTINGS, values)
+def settings(application: str, lock_seconds: float) -> tuple[str, dict[str, Any]]:
+    """The statement that begins a writing transaction. It is local to it, so it works through a transaction pooler."""
+    return _SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
 
 
 def exists(connection: Connection) -> bool:
@@ -253,8 +261,8 @@ def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | No
     return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 
-def advance(connection: Connection, marker: Marker, where: Place, rows: int) -> bool:
-    """Write the epoch row and move the head; whether exactly one row of each was touched."""
+def advance(connection: Connection, marker: Marker, oid: int, rows: int) -> Place | None:
+    """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows."""
     epoch, chain = before(marker)
     parameters = {
         **Writer(marker.pipeline, marker.sink).parameters,
@@ -263,13 +271,13 @@ def advance(connection: Connection, marker: Marker, where: Place, rows: int) -> 
         "chain": marker.epoch.chain,
         "before_epoch": epoch,
         "before_chain": chain,
+        "adopts": marker.epoch.adoption is not None,
         "rows": rows,
         "marker": marker.text,
-        "system": where.system,
-        "timeline": where.timeline,
-        "oid": where.oid,
+        "oid": oid,
     }
-    return connection.exec_driver_sql(_ADVANCE, parameters).rowcount == 1
+    row = connection.exec_driver_sql(_ADVANCE, parameters).one_or_none()
+    return Place(row[0], row[1], oid) if row else None
 
 
 def touch(connection: Connection, writer: Writer) -> None:

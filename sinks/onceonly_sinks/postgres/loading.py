@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onceonly.protocol import Batch
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import schema, staging, upsert
+from onceonly_sinks.postgres import classify, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Writer
@@ -118,9 +118,9 @@ class Loader:
         first = next(batches, None)
         if first is None:
             return PostgresPrepared(plan, 0, _nothing)
-        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        connection, plan = self._begin(batch.schema, plan)
         try:
-            return self._stream(connection, batch.schema, epoch, _capped(itertools.chain([first], batches), limit))
+            return self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit))
         except BaseException:
             self._transactions.drop(connection)
             raise
@@ -132,13 +132,43 @@ class Loader:
                 self._last = (batch, self.target.plan(connection, batch))
         return self._last[1]
 
-    def _stream(
-        self, connection: Connection, batch: pa.Schema, epoch: int, rows: Iterable[pa.RecordBatch]
-    ) -> PostgresPrepared:
-        plan = self.target.plan(connection, batch, lock=True)
-        if plan.table.oid == 0:
-            plan = replace(plan, table=schema.create(connection, plan.table, self.target.merge.key))
+    def _begin(self, batch: pa.Schema, plan: Plan) -> tuple[Connection, Plan]:
+        """A transaction in which the table is locked against changes, and the plan that is true in it."""
+        connection = self._begin_as_planned(plan)
+        if connection is not None:
+            return connection, plan
+        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        try:
+            plan = self.target.plan(connection, batch, lock=True)
+            if not plan.table.oid:
+                plan = replace(plan, table=schema.create(connection, plan.table, self.target.merge.key))
+        except BaseException:
+            self._transactions.drop(connection)
+            raise
         self._last = (batch, plan)
+        return connection, plan
+
+    def _begin_as_planned(self, plan: Plan) -> Connection | None:
+        """The same in one round trip, where the table still is what it was."""
+        name, stamp = plan.table.name, plan.table.stamp
+        if not stamp:
+            return None
+        first = (schema.locking(name), schema.stamping(name))
+        try:
+            connection, found = self._transactions.begin_with(self._session, _LOCK_SECONDS, *first)
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None or failure.state != classify.NO_SUCH_TABLE:
+                raise
+            return None
+        if found == [stamp]:
+            return connection
+        self._transactions.drop(connection)
+        return None
+
+    def _stream(
+        self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch]
+    ) -> PostgresPrepared:
         merge = self.target.merge
         relation = staging.create_temporary(connection, plan) if merge.key else plan.table.name.sql
         constants = {} if merge.key else _constants(plan, epoch)

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 EPOCH_COLUMN = "_epoch"
 """The column that tables made by the sink get, so that rows can be counted per epoch."""
 
-_OIDS = """
-SELECT c.oid::bigint, c.relkind, c.relpersistence
+# Every change of a column writes its row of the catalogue anew: the stamp says cheaply whether anything changed.
+_STAMP = """
+SELECT c.oid::bigint, c.relkind, c.relpersistence,
+       (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0)
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
@@ -84,6 +87,7 @@ class Table:
         columns: in order.
         keys: column sets of its unique indexes.
         epoch_column: the column that takes the epoch's number, if any.
+        stamp: oid and version of the columns; empty while it does not exist.
     """
 
     name: TableName
@@ -91,6 +95,7 @@ class Table:
     columns: tuple[Column, ...]
     keys: frozenset[frozenset[str]]
     epoch_column: str | None
+    stamp: tuple[object, ...] = ()
 
     @property
     def by_name(self) -> Mapping[str, Column]:
@@ -114,17 +119,30 @@ def inspect(
     Raises:
         DestinationError: E506 no such epoch column; E508 rows cannot be kept in it safely.
     """
-    found = connection.exec_driver_sql(_OIDS, {"schema": name.schema, "name": name.name}).one_or_none()
+    parameters = {"schema": name.schema, "name": name.name}
+    found = connection.exec_driver_sql(_STAMP, parameters).one_or_none()
     if found is None:
         return None
-    oid, kind, persistence = found
+    oid, kind, persistence = found[0], found[1], found[2]
     _usable(sink, name, kind, persistence)
     if lock:
-        connection.exec_driver_sql(f"LOCK TABLE {name.sql} IN ROW EXCLUSIVE MODE", {})
+        connection.exec_driver_sql(*locking(name))
+        found = connection.exec_driver_sql(_STAMP, parameters).one()
+        oid = found[0]
     rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
     columns = tuple(Column(*row) for row in rows)
     keys = frozenset(frozenset(row[0]) for row in connection.exec_driver_sql(_KEYS, {"oid": oid}))
-    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column))
+    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column), tuple(found))
+
+
+def locking(name: TableName) -> tuple[str, dict[str, object]]:
+    """The statement that holds off changes of the table, as the COPY itself does."""
+    return f"LOCK TABLE {name.sql} IN ROW EXCLUSIVE MODE", {}
+
+
+def stamping(name: TableName) -> tuple[str, dict[str, object]]:
+    """The statement whose one row is :attr:`Table.stamp`."""
+    return _STAMP, {"schema": name.schema, "name": name.name}
 
 
 def _usable(sink: str, name: TableName, kind: str, persistence: str) -> None:
@@ -183,8 +201,8 @@ def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
     if key:
         lines.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
     connection.exec_driver_sql(f"CREATE TABLE {table.name.sql} ({', '.join(lines)})", {})
-    found = connection.exec_driver_sql(_OIDS, {"schema": table.name.schema, "name": table.name.name}).one()
-    return replace(table, oid=int(found[0]))
+    found = connection.exec_driver_sql(*stamping(table.name)).one()
+    return replace(table, oid=int(found[0]), stamp=tuple(found))
 
 
 def changed(sink: str) -> OnceOnlyError:

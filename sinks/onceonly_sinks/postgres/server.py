@@ -161,7 +161,6 @@ class Server:
             creator=self.connect,
             isolation_level="READ COMMITTED",
             use_native_hstore=False,
-            pool_pre_ping=True,
             pool_size=2,
             hide_parameters=True,
         )

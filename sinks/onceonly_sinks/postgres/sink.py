@@ -14,7 +14,7 @@ from onceonly.protocol import Batch, Capabilities, Position, Prepared, Supersede
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
 from onceonly_sinks.postgres import classify, fencing, head, schema, staging, survey, upsert
-from onceonly_sinks.postgres.head import Place, Writer
+from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
 from onceonly_sinks.postgres.options import DRIVER_LIMIT, Mode, Options, Via, from_described
@@ -233,10 +233,12 @@ class PostgresSink:
         ready = rows.connection if rows else None
         connection = self._transactions.begin(session, _LOCK_SECONDS) if ready is None else ready
         try:
-            where = head.place(connection, self._bring(connection, rows, marker.epoch.number))
-            self._advance(connection, marker, where, rows.rows if rows else 0)
-            epoch = marker.epoch
-            receipt = head.receipt(self._id, epoch.number, epoch.chain, where, rows.rows if rows else 0)
+            oid = self._bring(connection, rows, marker.epoch.number)
+            count, epoch = rows.rows if rows else 0, marker.epoch
+            where = head.advance(connection, marker, oid, count)
+            if where is None:
+                raise self._why_not(connection, marker, oid)
+            receipt = head.receipt(self._id, epoch.number, epoch.chain, where, count)
             if ledger is not None:
                 _record(ledger, connection, marker, receipt)
         except BaseException:
@@ -263,13 +265,11 @@ class PostgresSink:
             raise refuse("E510", sink=self._id, written=written, epoch=epoch, counted=rows.rows)
         return table.oid
 
-    def _advance(self, connection: Connection, marker: Marker, where: Place, rows: int) -> None:
+    def _why_not(self, connection: Connection, marker: Marker, oid: int) -> Exception:
+        """Why the head did not move, read under its lock."""
         found = head.read(connection, self._writer, lock=True)
-        refused = head.judge(found, marker) or survey.replaced(found, where, marker)
-        if refused is not None:
-            raise refused
-        if not head.advance(connection, marker, where, rows):
-            raise refuse("E210", epoch=marker.epoch.number, sink=self._id, pipeline=marker.pipeline)
+        refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid), marker)
+        return refused or refuse("E210", epoch=marker.epoch.number, sink=self._id, pipeline=marker.pipeline)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Whether an epoch landed after all; afterwards it cannot land any more.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -40,22 +40,59 @@ class Transactions:
         Raises:
             DBAPIError: the server does not answer.
         """
+        return self.begin_with(application, lock_seconds)[0]
+
+    def begin_with(
+        self, application: str, lock_seconds: float, *statements: tuple[str, Mapping[str, Any]]
+    ) -> tuple[Connection, list[Any]]:
+        """Open a writing transaction with its first statements in one round trip; return the last one's rows, too.
+
+        The last statement must be a query.
+
+        Raises:
+            DBAPIError, psycopg.Error: a statement failed, or the server does not answer.
+        """
+        first = head.settings(application, lock_seconds)
+        try:
+            return self._begin([first, *statements])
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None or failure.severity == "ERROR":
+                raise
+            # The pool may hold connections that died since their last use. Nothing was done yet, so a fresh one may try.
+            self._engine.dispose()
+            return self._begin([first, *statements])
+
+    def _begin(self, statements: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Connection, list[Any]]:
         connection = self._engine.connect()
         try:
-            head.settings(connection, application, lock_seconds)
+            connection.begin()
+            with raw(connection).pipeline():
+                cursors = [raw(connection).execute(statement, parameters) for statement, parameters in statements]
+            return connection, cursors[-1].fetchall()
         except BaseException:
-            self.drop(connection)
+            self.drop(connection, cut=True)
             raise
-        return connection
 
     @contextmanager
     def reading(self) -> Generator[Connection]:
         """A transaction that only reads."""
-        connection = self._engine.connect()
+        connection = self._connect()
         try:
             yield connection
         finally:
             self.drop(connection)
+
+    def _connect(self) -> Connection:
+        """A connection that answers: the pool may hold some that died since their last use."""
+        connection = self._engine.connect()
+        try:
+            connection.exec_driver_sql("SELECT 1", {})
+        except DBAPIError:
+            self.drop(connection, cut=True)
+            self._engine.dispose()
+            return self._engine.connect()
+        return connection
 
     def send(self, connection: Connection, point: Point | None = None) -> None:
         """Commit, pass the fault point if there is one, and give the connection back.

@@ -33,7 +33,7 @@ class Rule:
         severity: ``info`` findings never change the exit code.
         verdict: what the finding makes of the verdict; ``None`` leaves it alone.
         meaning: what it means for the rows.
-        remedy: the next step; ``{pipeline}``, ``{sink}``, ``{address}``, ``{epoch}`` are details.
+        remedy: the next step; details stand in braces, see ``Finding.advised``.
     """
 
     title: str
@@ -84,7 +84,7 @@ _READING = {
         Severity.WARN,
         None,
         "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
-        "make it readable, or fill a new one: onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+        "make it readable, or fill a new one: onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
     ),
     "A107": Rule(
         "A sink of the pipeline was not audited.",
@@ -117,14 +117,14 @@ _HISTORY = {
         Verdict.IN_DOUBT,
         "Two histories are mixed in one sink.",
         "two pipelines share the name, or markers were copied: give one its own name=; see onceonly epochs "
-        "show {epoch} --query {pipeline}",
+        "show {epoch} --query {pipeline}{where}",
     ),
     "A113": Rule(
         "An epoch starts after the end of the one before it.",
         Severity.ERROR,
         Verdict.GAPS,
         "What lies between was never written.",
-        "see the range with: onceonly epochs show {epoch} --query {pipeline}; write it with a one-off job, "
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; write it with a one-off job, "
         "or take it as lost",
     ),
     "A114": Rule(
@@ -132,14 +132,14 @@ _HISTORY = {
         Severity.ERROR,
         Verdict.DUPLICATES,
         "What lies between was written twice.",
-        "see the range with: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of the two epochs",
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; delete the rows of one of the two epochs",
     ),
     "A115": Rule(
         "An epoch does not start where the one before it ended, and the offsets cannot be ordered.",
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "Rows are missing or doubled between the two.",
-        "compare both with: onceonly epochs show {epoch} --query {pipeline}",
+        "compare both with: onceonly epochs show {epoch} --query {pipeline}{where}",
     ),
     "A116": Rule(
         "An operator moved the pipeline's position.",
@@ -153,7 +153,7 @@ _HISTORY = {
         Severity.ERROR,
         Verdict.DUPLICATES,
         "Its rows stand there more than once.",
-        "find both commits: onceonly epochs show {epoch} --query {pipeline}; delete the rows of one of them",
+        "find both commits: onceonly epochs show {epoch} --query {pipeline}{where}; delete the rows of one of them",
     ),
     "A118": Rule(
         "An epoch was written by an older driver after a newer one had taken over.",
@@ -178,7 +178,7 @@ _ROWS = {
         Severity.ERROR,
         Verdict.GAPS,
         "The marker vouches for more rows than the sink holds.",
-        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}; restore {sink} from a "
+        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; restore {sink} from a "
         "backup or write the range again with a one-off job",
     ),
     "A122": Rule(
@@ -218,14 +218,14 @@ _LEDGER = {
         Severity.INFO,
         None,
         "Rows are not touched by this: the ledger is an index.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
     ),
     "A131": Rule(
         "There is no ledger of this pipeline.",
         Severity.INFO,
         None,
         "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
     ),
     "A132": Rule(
         "The ledger confirms epochs that the sink no longer holds.",
@@ -233,7 +233,7 @@ _LEDGER = {
         Verdict.GAPS,
         "The sink was set back (restored, re-created, failed over): committed rows are gone.",
         "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
-        "adopt {pipeline} --accept-loss",
+        "adopt {pipeline} --accept-loss{where}",
     ),
     "A133": Rule(
         "The ledger and the sink disagree about what an epoch was.",
@@ -248,7 +248,7 @@ _LEDGER = {
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "It was dropped and created again, or another one lies behind the same name.",
-        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
+        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss{where}",
     ),
     "A135": Rule(
         "An epoch lies at another place in the sink than its receipt says.",
@@ -262,7 +262,7 @@ _LEDGER = {
         Severity.WARN,
         None,
         "The ledger was edited or damaged; the sinks are not affected.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'",
+        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
     ),
 }
 
@@ -272,14 +272,14 @@ _PIPELINE = {
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "They do not hold the same rows.",
-        "restore the sink that is wrong from a backup; compare: onceonly epochs show {epoch} --query {pipeline}",
+        "restore the sink that is wrong from a backup; compare: onceonly epochs show {epoch} --query {pipeline}{where}",
     ),
     "A141": Rule(
         "A sink is one epoch behind the others.",
         Severity.WARN,
         Verdict.IN_DOUBT,
         "The epoch is under way, or its driver died between two sinks; the next start finishes it.",
-        "restart the query, or without Spark: onceonly txn resolve --query {pipeline}",
+        "restart the query, or without Spark: onceonly txn resolve --query {pipeline}{where}",
     ),
     "A142": Rule(
         "A sink is several epochs behind the others.",
@@ -287,7 +287,7 @@ _PIPELINE = {
         Verdict.GAPS,
         "It was set back, or was left out for a while.",
         "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
-        "adopt {pipeline} --accept-loss",
+        "adopt {pipeline} --accept-loss{where}",
     ),
     "A150": Rule(
         "An epoch was begun and has no marker yet.",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.audit.catalogue import RULES, Severity, Verdict
-from onceonly.audit.facts import SinkFacts
+from onceonly.audit.facts import Facts, SinkFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Finding:
         sink: sink id; ``None`` if it concerns all.
         epoch: the (first) epoch it concerns; ``None`` if it concerns none.
         evidence: what was seen, in words and numbers.
-        remedy: the next command or change.
+        remedy: the next command or change; empty until :meth:`advised` fills it in.
     """
 
     code: str
@@ -27,7 +27,22 @@ class Finding:
     sink: str | None
     epoch: int | None
     evidence: str
-    remedy: str
+    remedy: str = ""
+
+    def advised(self, facts: Facts) -> Finding:
+        """The same with its remedy: commands carry what they need to be run as they are."""
+        address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
+        known = facts.ledger is not None and facts.ledger.unreadable is None
+        ledger = f" --ledger '{facts.ledger.address}'" if facts.ledger and known else ""
+        remedy = RULES[self.code].remedy.format(
+            pipeline=self.pipeline,
+            sink=self.sink or "the sink",
+            address=address,
+            epoch="N" if self.epoch is None else self.epoch,
+            ledger=ledger or " --ledger URL_OR_PATH",
+            where=ledger or f" --sink '{address}'",
+        )
+        return replace(self, remedy=remedy)
 
     @property
     def severity(self) -> Severity:
@@ -59,11 +74,5 @@ class Finding:
 
 
 def found(code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str) -> Finding:
-    """Make the finding of a code, with its remedy filled in."""
-    remedy = RULES[code].remedy.format(
-        pipeline=pipeline,
-        sink=sink.id if sink else "the sink",
-        address=sink.address if sink else "KIND:TARGET",
-        epoch=epoch if epoch is not None else "N",
-    )
-    return Finding(code, pipeline, sink.id if sink else None, epoch, evidence, remedy)
+    """Make the finding of a code, still without its remedy."""
+    return Finding(code, pipeline, sink.id if sink else None, epoch, evidence)

@@ -41,7 +41,7 @@ def lines_of(facts: Facts) -> tuple[Line, ...]:
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """Return all findings: by severity, then by epoch."""
     lines = lines_of(facts)
-    findings = list(_all(facts, lines))
+    findings = [finding.advised(facts) for finding in _all(facts, lines)]
     return tuple(sorted(findings, key=lambda one: (_RANK[one.severity], one.epoch or 0, one.code)))
 
 

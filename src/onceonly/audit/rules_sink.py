@@ -190,7 +190,9 @@ def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
 def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
     """A134: the target became another one between two epochs, and no adoption says so."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
-        if before.identity != after.identity and marker.epoch.adoption is None:
+        # An epoch without rows may stand before the target does: it has no identity then.
+        known = before.identity and after.identity
+        if known and before.identity != after.identity and marker.epoch.adoption is None:
             evidence = f"epoch {before.epoch} is confirmed by {before.identity}, {after.epoch} by {after.identity}"
             yield found("A134", pipeline, line.sink, after.epoch, evidence)
 

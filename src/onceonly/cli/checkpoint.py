@@ -46,6 +46,15 @@ def opened(path: str) -> Generator[Storage]:
         raise refuse(code, path=error.path, found=error.reason, reason=error.reason, checkpoint=path) from error
 
 
+def beside(path: str, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
+    """The ledger that was named, else the one that ``exactly_once`` puts beside a local checkpoint, if it is there."""
+    if ledger is not None or sinks or is_remote(path):
+        return ledger
+    root = local_path(path)
+    found = root.with_name(f"{root.name}.onceonly.db")
+    return str(found) if found.is_file() else None
+
+
 @app.command()
 def show(path: PathArgument, *, output: OutputOption = Output.TABLE, limit: LimitOption = 10) -> None:
     """Show a checkpoint: query id, batches, which of them is pending."""
@@ -166,7 +175,7 @@ def verify(
     with opened(path) as storage:
         problems = list(surgery.verify(storage))
         if query is not None and not problems:
-            with place(ledger, query, sink) as here:
+            with place(beside(path, ledger, sink), query, sink) as here:
                 problems = list(restore.compare(storage, query, records.one(here, None)))
     if output is Output.JSON:
         emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
@@ -217,7 +226,7 @@ def rebuild(
             cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
             next="leave one of them out",
         )
-    with opened(path) as storage, place(ledger, query, sink) as here:
+    with opened(path) as storage, place(beside(path, ledger, sink), query, sink) as here:
         plan = restore.plan(here, storage, at, entry)
         obstacles = surgery.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)

@@ -7,16 +7,18 @@ from collections.abc import Iterable, Iterator
 
 import typer
 
+from onceonly.audit.facts import reason_of
 from onceonly.audit.verdict import CLEAN, FINDINGS
 from onceonly.cli import checks_sink, checks_spark
 from onceonly.cli.checks import Check, State, packages, python_version
 from onceonly.cli.options import LedgerOption, OutputOption, SinkOption
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say
 from onceonly.cli.places import open_ledger
-from onceonly.errors import mask
+from onceonly.errors import OnceOnlyError
 from onceonly_checkpoints.ledger import LedgerUnavailable
 
 DSN = "ONCEONLY_DSN"
+_CHECK_LEDGER = "check --ledger, or the variable ONCEONLY_LEDGER"
 
 
 def command(sink: SinkOption = None, ledger: LedgerOption = None, output: OutputOption = Output.TABLE) -> None:
@@ -50,12 +52,12 @@ def ledger_check(location: str) -> Check:
     """Whether the ledger answers."""
     try:
         opened = open_ledger(location)
-    except LedgerUnavailable as error:
-        return Check("ledger", State.PROBLEM, str(error), "check --ledger, or the variable ONCEONLY_LEDGER")
+    except (OnceOnlyError, LedgerUnavailable) as error:
+        return Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER)
     try:
         return Check("ledger", State.OK, f"{opened.address}: {plural(len(opened.pipelines()), 'pipeline')}")
     except LedgerUnavailable as error:
-        return Check("ledger", State.PROBLEM, mask(str(error)), "check --ledger, or the variable ONCEONLY_LEDGER")
+        return Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER)
     finally:
         opened.close()
 

@@ -1,0 +1,208 @@
+"""The driver program that the tests kill, stop and race: real queries over one directory of files, run one after the other.
+
+It prints one JSON line per event, straight to the file descriptor: what a killed process had buffered would be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from onceonly import exactly_once, faults
+from onceonly.lab.driver import end_with_parent
+from onceonly.lab.jars import fast_session
+from onceonly.protocol import Sink
+
+SCHEMA = "id bigint, word string"
+"""Columns of the input."""
+
+TABLE = "arrivals"
+"""The table in Postgres."""
+
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One query.
+
+    Attributes:
+        name: ``queryName``, and so the pipeline.
+        kind: ``postgres``, ``delta``, or ``memory``, whose rows end with the process.
+        target: DSN of the database, path of the table, or the sink's id.
+        inbox: directory with the input.
+        checkpoint: its checkpoint.
+        ledger: URL or path; ``None`` for the default place.
+        unique: drop duplicate ids, which makes the query stateful.
+    """
+
+    name: str
+    kind: str
+    target: str
+    inbox: str
+    checkpoint: str
+    ledger: str | None = None
+    unique: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a driver is told, as a JSON file.
+
+    Attributes:
+        jobs: the queries.
+        aims: ``(point, action, hit)``, armed anew for each query. ``killgroup`` waits at its point until every query of the
+            driver has come to it, so that one kill meets all of them there.
+        hold: ``(point, file)``: a query that comes to the point waits there until the file exists.
+        go: file for which the driver waits once its session is up; ``None``: starts at once.
+        graceful: SIGTERM stops the query instead of the process.
+    """
+
+    jobs: tuple[Job, ...]
+    aims: tuple[tuple[str, str, int], ...] = ()
+    hold: tuple[str, str] | None = None
+    go: str | None = None
+    graceful: bool = False
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Inverse of :meth:`save`."""
+        fields = json.loads(path.read_text())
+        fields["jobs"] = tuple(Job(**job) for job in fields["jobs"])
+        return cls(**fields)
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1))
+
+
+def say(event: str, **facts: object) -> None:
+    os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
+
+
+def session() -> SparkSession:
+    """A session of a driver: small, quick, silent."""
+    builder = SparkSession.builder.master("local[2]").appName("driver")
+    made = fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=False)
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
+    """Start a query: one file per batch until the files are used up."""
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(job.inbox)
+    rows = files.dropDuplicates(["id"]) if job.unique else files
+    writer = rows.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint)
+    return writer.foreachBatch(write).trigger(availableNow=True).start()
+
+
+def make_sink(kind: str, target: str) -> Sink:
+    """The sink of a job; a kind's driver is imported only where it is used."""
+    if kind == "delta":
+        from onceonly_sinks.delta import DeltaSink
+
+        return DeltaSink(target)
+    if kind == "postgres":
+        from onceonly_sinks.postgres import PostgresSink
+
+        return PostgresSink(target, table=TABLE)
+    from onceonly_sinks.memory import MemorySink
+
+    return MemorySink(id=target)
+
+
+def _told(job: Job) -> Callable[[DataFrame, int], None]:
+    write = exactly_once(make_sink(job.kind, job.target), ledger=job.ledger)
+
+    def batch(df: DataFrame, batch_id: int) -> None:
+        say("begin", query=job.name, batch=batch_id)
+        write(df, batch_id)
+        say("end", query=job.name, batch=batch_id)
+
+    return batch
+
+
+class _Gallows:
+    """Holds each query at its point until the last one has come, then kills the process group."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self.held = threading.Event()
+
+    def arm(self, job: Job) -> None:
+        self.held.clear()
+        if self._task.aims:
+            faults.disarm()
+        for point, action, hit in self._task.aims:
+            faults.arm(point, partial(self._arrive, job, point) if action == "killgroup" else action, hit)
+        if self._task.hold:
+            point, file = self._task.hold
+            faults.arm(point, partial(_hold, job, point, Path(file)))
+
+    def _arrive(self, job: Job, point: str) -> None:
+        say("at", query=job.name, point=point)
+        if job is self._task.jobs[-1]:
+            faults.ACTIONS["killgroup"]()
+        self.held.set()
+        time.sleep(3600)
+
+
+def _hold(job: Job, point: str, file: Path) -> None:
+    say("hold", query=job.name, point=point)
+    _await(file)
+
+
+def _await(file: Path) -> None:
+    while not file.exists():
+        time.sleep(_POLL_S)
+
+
+def _run(spark: SparkSession, job: Job, task: Task, gallows: _Gallows) -> None:
+    gallows.arm(job)
+    query = start(spark, job, _told(job))
+    if task.graceful:
+        _stop_on_sigterm(query)
+    while query.isActive and not gallows.held.is_set():
+        time.sleep(_POLL_S)
+    if not gallows.held.is_set() and (failure := query.exception()):
+        raise failure
+
+
+def _stop_on_sigterm(query: StreamingQuery) -> None:
+    def on_signal(*_: Any) -> None:
+        say("sigterm")
+        # The main thread may be in the middle of a call to the JVM, so the stop needs a connection of its own.
+        threading.Thread(target=query.stop).start()
+
+    signal.signal(signal.SIGTERM, on_signal)
+
+
+def main(argv: list[str]) -> int:
+    """Run the task of the file ``argv[0]``. Prints ``done`` only when every query has come to its end."""
+    end_with_parent()
+    task = Task.load(Path(argv[0]))
+    spark = session()
+    say("up")
+    if task.go:
+        _await(Path(task.go))
+    gallows = _Gallows(task)
+    for job in task.jobs:
+        _run(spark, job, task, gallows)
+    say("done")
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

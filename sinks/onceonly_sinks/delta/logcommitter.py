@@ -1,0 +1,156 @@
+"""Commits through deltalake: each method makes one log entry on the handle it is given, which nobody reloads in between.
+
+A handle that has not seen our newest commit fails: the application id conflicts. That, and not the number, is the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly_sinks.delta.columns import Merge, placeholder
+from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file that a commit makes visible.
+
+    Attributes:
+        path: relative to the table.
+        size: bytes.
+        rows: rows in it.
+        stats: statistics, the JSON text of the add action.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+
+
+class LogCommitter:
+    """Makes commits of one sink.
+
+    Args:
+        sink: sink id, for messages.
+        root: the table's directory or URI.
+        options: storage options of deltalake.
+    """
+
+    def __init__(self, sink: str, root: str, options: dict[str, str] | None) -> None:
+        self._sink = sink
+        self._root = root
+        self._options = options
+
+    def create(self, note: Note) -> None:
+        """Create the table for its fence, with a column that the first batch's replace; version 0 is taken by one driver only."""
+        from deltalake import DeltaTable
+
+        DeltaTable.create(
+            self._root,
+            placeholder(),
+            mode="error",
+            storage_options=self._options,
+            commit_properties=self._properties(note),
+            post_commithook_properties=_no_hooks(),
+        )
+
+    def mark(self, handle: DeltaTable, note: Note) -> None:
+        """Commit a note without rows: a fence, or the marker of an epoch without any."""
+        self._add(handle, [], note)
+
+    def define(self, handle: DeltaTable, note: Note, schema: Schema, partition_by: Sequence[str]) -> None:
+        """Give a table that still has its placeholder the columns of the first batch; its id stays."""
+        import pyarrow as pa
+        from deltalake import write_deltalake
+
+        write_deltalake(
+            handle,
+            pa.schema(schema.to_arrow()).empty_table(),
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=list(partition_by) or None,
+            commit_properties=self._properties(note),
+            post_commithook_properties=_no_hooks(),
+        )
+
+    def append_rows(self, handle: DeltaTable, note: Note, rows: pa.Table) -> None:
+        """Write rows from memory and commit them."""
+        from deltalake import write_deltalake
+
+        write_deltalake(
+            handle,
+            rows,
+            mode="append",
+            commit_properties=self._properties(note),
+            post_commithook_properties=_no_hooks(),
+        )
+
+    def append_files(self, handle: DeltaTable, note: Note, files: Sequence[DataFile]) -> None:
+        """Commit files that were written already."""
+        self._add(handle, files, note)
+
+    def merge(self, handle: DeltaTable, note: Note, rows: pa.Table, merge: Merge) -> None:
+        """Upsert rows from memory. Where nothing changes deltalake commits nothing: then the note is committed alone."""
+        before = handle.version()
+        on = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in merge.key)
+        matched = handle.merge(
+            rows,
+            on,
+            source_alias="s",
+            target_alias="t",
+            error_on_type_mismatch=True,
+            commit_properties=self._properties(note),
+            post_commithook_properties=_no_hooks(),
+        )
+        matched.when_matched_update_all(predicate=_newer(merge.sequence)).when_not_matched_insert_all().execute()
+        if handle.version() == before:
+            self.mark(handle, note)
+
+    def _add(self, handle: DeltaTable, files: Sequence[DataFile], note: Note) -> None:
+        from deltalake.transaction import AddAction
+
+        now = time.time_ns() // 1_000_000
+        actions: list[Any] = [AddAction(file.path, file.size, {}, now, True, file.stats) for file in files]
+        handle.create_write_transaction(
+            actions,
+            "append",
+            handle.schema(),
+            partition_by=list(handle.metadata().partition_columns) or None,
+            commit_properties=self._properties(note),
+            post_commithook_properties=_no_hooks(),
+        )
+
+    def _properties(self, note: Note) -> CommitProperties:
+        from deltalake import CommitProperties, Transaction
+
+        now = time.time_ns() // 1_000_000
+        # Without a time, a table with a retention for application versions would forget this one at once.
+        transaction = Transaction(note.app, pack(self._sink, *note.packed), now)
+        return CommitProperties(custom_metadata={METADATA_KEY: note.text}, app_transactions=[transaction])
+
+
+def _no_hooks() -> PostCommitHookProperties:
+    """Checkpoints have their own policy; a hook that fails would make a commit look failed."""
+    from deltalake import PostCommitHookProperties
+
+    return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _newer(sequence: str | None) -> str | None:
+    """A row replaces only one that comes before it; null comes before everything."""
+    if sequence is None:
+        return None
+    column = _quoted(sequence)
+    return f"s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL)"

@@ -1,0 +1,321 @@
+"""Brings the rows of an epoch near the table: into this process, into data files that no log entry names yet, or into staging.
+
+Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and what
+deltalake cannot commit goes through Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.protocol import Batch, Estimate
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta.columns import Column, Merge
+from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
+from onceonly_sinks.delta.logcommitter import DataFile, LogCommitter
+from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable, Schema
+
+    from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
+
+_BYTES_OF_UNKNOWN_WIDTH = 40
+
+
+class Way(Enum):
+    """How rows reach the table."""
+
+    DRIVER = "through the driver, committed by deltalake"
+    EXECUTORS = "files written by the executors, committed by deltalake"
+    SPARK = "committed by Spark's Delta"
+
+
+@dataclass(slots=True)
+class HeldRows:
+    """Rows in this process."""
+
+    table: pa.Table
+    merge: Merge
+    rows: int
+    schema: Schema
+    gone: bool = False
+
+    def abandon(self) -> None:
+        """Let them go."""
+        self.gone = True
+        self.table = self.table.slice(0, 0)
+
+    def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
+        """Commit them."""
+        if not self.table.num_rows:
+            committer.mark(handle, note)
+        elif self.merge.key:
+            committer.merge(handle, note, self.table, self.merge)
+        else:
+            committer.append_rows(handle, note, self.table)
+
+
+@dataclass(slots=True)
+class WrittenFiles:
+    """Data files in the table's directory."""
+
+    files: Sequence[DataFile]
+    place: LocalPlace | RemotePlace
+    schema: Schema
+    gone: bool = False
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rows = sum(file.rows for file in self.files)
+
+    def abandon(self) -> None:
+        """Delete them. A deletion that fails leaves a file that no entry names, for VACUUM."""
+        if self.gone:
+            return
+        self.gone = True
+        for file in self.files:
+            try:
+                self.place.remove(file.path)
+            except OSError:
+                continue
+
+    def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
+        """Commit them."""
+        committer.append_files(handle, note, self.files)
+
+
+class TooMuch(Exception):
+    """More rows arrived at the driver than it may hold; nothing was sent."""
+
+
+def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
+    """Expected bytes of a batch in Arrow form; ``None`` where nothing is known."""
+    if estimate.size is not None or estimate.rows is None:
+        return estimate.size
+    return estimate.rows * sum(_width(one.type) for one in schema)
+
+
+def _width(kind: pa.DataType) -> int:
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return _BYTES_OF_UNKNOWN_WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the way of an epoch depends on.
+
+    Attributes:
+        merge: whether rows replace others.
+        size: expected bytes; ``None``: not known.
+        limit: what the driver may hold, bytes.
+        committer: ``auto``, ``log`` or ``spark``, as the user chose.
+        log_refuses: why deltalake cannot commit to the table; ``None``: it can.
+        takes_files: whether files may be added without Delta's own writer.
+        spark: whether Spark's Delta can be used here.
+    """
+
+    merge: bool
+    size: int | None
+    limit: int
+    committer: str
+    log_refuses: str | None
+    takes_files: bool
+    spark: bool
+
+    @property
+    def way(self) -> Way:
+        """The way; unknown size counts as large."""
+        if self.committer == "spark" or self.log_refuses:
+            return Way.SPARK
+        small = self.size is not None and self.size <= self.limit
+        if not small and not self.merge and self.takes_files:
+            return Way.EXECUTORS
+        if not small and self.committer == "auto" and self.spark:
+            return Way.SPARK
+        return Way.DRIVER
+
+
+class Preparer:
+    """Prepares the epochs of one sink.
+
+    Args:
+        table: the table.
+        merge: how rows enter it.
+        epoch_column: column that gets the epoch's number.
+        committer: the user's choice.
+        limit: bytes that the driver may hold.
+        spark: Spark's committer, where a session with Delta is at hand.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        merge: Merge,
+        epoch_column: str | None,
+        committer: str,
+        limit: int,
+        spark: Callable[[], SparkCommitter | None],
+    ) -> None:
+        self._table = table
+        self._merge = merge
+        self._epoch_column = epoch_column
+        self._committer = committer
+        self._limit = limit
+        self._spark = spark
+
+    def prepare(self, batch: Batch, epoch: int) -> HeldRows | WrittenFiles | StagedRows:
+        """Run the batch's action.
+
+        Raises:
+            ConfigurationError: E110, Spark's Delta is needed and not there.
+            DestinationError: E503 to E508, the table cannot take the rows.
+        """
+        import pyarrow as pa
+
+        sink = self._table.sink
+        wanted = batch.schema
+        if self._epoch_column:
+            wanted = wanted.append(pa.field(self._epoch_column, pa.int64()))
+        schema = rules.delta_schema(sink, wanted)
+        there = self._table.columns
+        fresh = rules.is_placeholder(there)
+        offered = rules.columns_of(schema)
+        if not fresh:
+            rules.check_columns(sink, there, offered)
+        self._check_merge_columns(offered)
+        spark = self._spark()
+        choice = self._choice(batch, spark is not None)
+        if choice.way is Way.SPARK:
+            return self._need_spark(spark, choice).stage(batch, epoch, schema)
+        held = self._shape(schema if fresh else self._table.handle.schema(), offered)
+        if choice.way is Way.EXECUTORS:
+            return self._on_executors(batch, epoch, held, schema, () if fresh else there)
+        return self._through_driver(batch, epoch, held, schema, choice)
+
+    def _choice(self, batch: Batch, spark: bool) -> Choice:
+        return Choice(
+            merge=bool(self._merge.key),
+            size=size_of(batch.estimate, batch.schema),
+            limit=self._limit,
+            committer=self._committer,
+            log_refuses=self._table.needs_spark(),
+            takes_files=self._table.takes_files(),
+            spark=spark,
+        )
+
+    def _check_merge_columns(self, offered: Sequence[Column]) -> None:
+        names = {column.name for column in offered}
+        wanted = [*self._merge.key, *([self._merge.sequence] if self._merge.sequence else [])]
+        if absent := [name for name in wanted if name not in names]:
+            raise refuse(
+                "E506",
+                sink=self._table.sink,
+                difference=f"key= or sequence= names {', '.join(absent)}, which the batch does not have",
+                next="name columns of the batch",
+            )
+
+    def _need_spark(self, spark: SparkCommitter | None, choice: Choice) -> SparkCommitter:
+        if spark is not None:
+            return spark
+        why = choice.log_refuses or 'committer="spark"'
+        raise refuse(
+            "E110",
+            problem=f"{self._table.sink} can only be written by Spark's Delta ({why}), and this session has none.",
+            cause="the session was built without Delta's jars and extension",
+            next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
+        )
+
+    def _shape(self, table: Schema, offered: Sequence[Column]) -> pa.Schema:
+        """The columns to write, in the table's order; those that Delta computes are left out."""
+        import pyarrow as pa
+
+        names = {column.name for column in offered}
+        return pa.schema([one for one in pa.schema(table.to_arrow()) if one.name in names])
+
+    def _on_executors(
+        self, batch: Batch, epoch: int, held: pa.Schema, schema: Schema, there: Sequence[Column]
+    ) -> WrittenFiles:
+        task = WriteFiles(
+            self._table.root,
+            held.serialize().to_pybytes(),
+            self._epoch_column,
+            epoch,
+            tuple(column.name for column in there if not column.nullable),
+            tuple((self._table.options or {}).items()),
+        )
+        answers = batch.on_executors(task)
+        where = place(self._table.root, self._table.options or {})
+        files = [DataFile(a["path"], a["size"], a["rows"], a["stats"]) for a in answers if a["path"]]
+        written = WrittenFiles(files, where, schema)
+        try:
+            self._check_answers(answers, where)
+        except Exception:
+            written.abandon()
+            raise
+        return written
+
+    def _check_answers(self, answers: Sequence[Mapping[str, Any]], where: LocalPlace | RemotePlace) -> None:
+        for answer in answers:
+            if answer["null"]:
+                raise rules.not_null(self._table.sink, answer["null"])
+            if answer["path"] and where.size(answer["path"]) != answer["size"]:
+                raise refuse(
+                    "E508",
+                    sink=self._table.sink,
+                    reason="a file that an executor wrote is not there for the driver",
+                    cause="the path is on a disk that driver and executors do not share",
+                    next="use a path on shared storage",
+                )
+
+    def _through_driver(
+        self, batch: Batch, epoch: int, held: pa.Schema, schema: Schema, choice: Choice
+    ) -> HeldRows | WrittenFiles | StagedRows:
+        bounded = choice.committer == "auto" and (choice.spark or choice.takes_files)
+        try:
+            rows = self._collect(batch, self._limit if bounded else None)
+        except TooMuch:
+            # Nothing was sent and nothing written: the attempt is dropped, and a second action takes the other way.
+            if choice.takes_files and not choice.merge:
+                there = () if rules.is_placeholder(self._table.columns) else self._table.columns
+                return self._on_executors(batch, epoch, held, schema, there)
+            return self._need_spark(self._spark(), choice).stage(batch, epoch, schema)
+        shaped = rules.with_epoch(rows, self._epoch_column, epoch)
+        table = self._cast(shaped, held)
+        if self._merge.key:
+            table = rules.one_per_key(self._table.sink, table, self._merge)
+        rules.check_nulls(self._table.sink, self._table.columns, table)
+        return HeldRows(table, self._merge, rows.num_rows, schema)
+
+    def _collect(self, batch: Batch, limit: int | None) -> pa.Table:
+        import pyarrow as pa
+
+        held, size = [], 0
+        for part in batch.arrow():
+            size += part.nbytes
+            if limit is not None and size > limit:
+                raise TooMuch
+            held.append(part)
+        return pa.Table.from_batches(held, batch.schema)
+
+    def _cast(self, rows: pa.Table, held: pa.Schema) -> pa.Table:
+        import pyarrow as pa
+
+        try:
+            return rows.select(held.names).cast(pa.schema([one.with_nullable(True) for one in held]))
+        except pa.ArrowInvalid as error:
+            raise refuse(
+                "E503",
+                sink=self._table.sink,
+                column="of the batch",
+                reason=str(error),
+                next="cast the column before the sink",
+            ) from error

@@ -1,0 +1,102 @@
+"""The reading half: epochs, receipts and counts out of the log alone. Needs no fence, no Spark and no handle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Disturbance
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.delta.log import DeltaLog
+from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.marker import Note
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from onceonly_sinks.delta.table import Table
+
+
+class NotInLog(Exception):
+    """A commit was answered with yes, and its entry is not there."""
+
+
+def landed(log: DeltaLog, first: int, token: str) -> int:
+    """Version that holds the commit with a token, looked for from ``first`` on.
+
+    Raises:
+        NotInLog: there is none. Some writers answer yes without writing anything.
+    """
+    for entry in log.since(first):
+        if entry.note and entry.note.token == token:
+            return entry.version
+    raise NotInLog(token)
+
+
+def receipt(sink: str, note: Note, version: int) -> Receipt:
+    """Receipt of an epoch that was just committed."""
+    found = note.receipt(sink, version)
+    assert found is not None
+    return found
+
+
+def find(log: DeltaLog, handle: DeltaTable | None, marker: Marker) -> Receipt | None:
+    """Receipt of a marker if the log holds that very one, fence included."""
+    head = -1 if handle is None else handle.version()
+    for entry in log.before(head):
+        note = entry.note
+        if note is None or note.marker is None:
+            continue
+        if note.marker == marker:
+            return note.receipt(marker.sink, entry.version)
+        if note.marker.epoch.number < marker.epoch.number:
+            return None
+    return None
+
+
+def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Receipt]]:
+    """Markers with receipts, oldest first: from the commits that brought them, else from a fence that repeats one."""
+    found: dict[int, tuple[Marker, Receipt]] = {}
+    for entry in _ours(table):
+        note = entry.note
+        if note is None or note.marker is None:
+            continue
+        number = note.marker.epoch.number
+        if number <= after:
+            break
+        stands = note.receipt(sink, entry.version)
+        if stands is not None and (note.brings_epoch or number not in found):
+            found[number] = (note.marker, stands)
+    return iter([found[number] for number in sorted(found)])
+
+
+def recount(table: Table) -> Mapping[int, int] | None:
+    """Rows in the files of each epoch's commit; ``None`` if an epoch was merged."""
+    counted: dict[int, int] = {}
+    for entry in _ours(table):
+        if entry.note is None or not entry.note.brings_epoch:
+            continue
+        if entry.note.mode == "merge":
+            return None
+        if entry.rows is not None:
+            counted[entry.note.epoch] = entry.rows
+    return counted
+
+
+def _ours(table: Table) -> Iterator[Entry]:
+    """Our entries, newest first."""
+    for version in reversed(table.log.versions()):
+        entry = table.log.entry(version)
+        if entry is not None and entry.note is not None:
+            yield entry
+
+
+def replaced(identity: str) -> Disturbance:
+    """The table has another id than when we last wrote, and the log no longer says how that came."""
+    return Disturbance("recreated", f"table id {identity}", fatal=True)
+
+
+def not_the_table(sink: str, pipeline: str, was: str, now: str) -> OnceOnlyError:
+    """The table was replaced between two epochs."""
+    return refuse("E208", sink=sink, was=was, now=now, pipeline=pipeline)

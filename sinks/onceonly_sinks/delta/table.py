@@ -1,0 +1,257 @@
+"""The table behind a sink: where it lies, the handle that is kept on it, and what of ours stands in its log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.delta.columns import Column, columns_of
+from onceonly_sinks.delta.log import LOG, DeltaLog
+from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.marker import unpack
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 20
+"""Commits of ours between two checkpoints. deltalake reads the log since the last checkpoint at every commit, so a longer
+interval costs each epoch more than a checkpoint costs the twentieth."""
+
+CLEAN_UP_EVERY = 25
+"""Checkpoints of ours between two clean-ups of log files past their retention."""
+
+_TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}")
+_RETENTION = "delta.setTransactionRetentionDuration"
+_INTERVAL = "delta.checkpointInterval"
+_CLEAN_UP = "delta.enableExpiredLogCleanup"
+
+_WRITABLE = frozenset(
+    {
+        "appendOnly",
+        "invariants",
+        "checkConstraints",
+        "changeDataFeed",
+        "generatedColumns",
+        "columnMapping",
+        "deletionVectors",
+        "timestampNtz",
+        "v2Checkpoint",
+    }
+)
+"""Writer features with which deltalake commits; with any other it opens and reads a table, and refuses the commit."""
+
+
+def is_table_name(target: str) -> bool:
+    """Whether a target is the name of a table in a catalog, and not a path: ``orders``, ``sales.orders``."""
+    return _TABLE_NAME.fullmatch(target) is not None
+
+
+def location(target: str) -> str:
+    """A path as the log readers take it: local paths absolute and without a scheme, URIs as they are."""
+    if target.startswith("file:"):
+        return str(Path("/" + target.removeprefix("file:").lstrip("/")))
+    return target if "://" in target else str(Path(target).absolute())
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What of ours stands in the table, as of one version of it.
+
+    Attributes:
+        head: that version; -1 where there is no table.
+        packed: our application version; ``None`` if we never committed.
+        entry: our newest commit; ``None`` if we never committed, or its file was cleaned away.
+    """
+
+    head: int = -1
+    packed: int | None = None
+    entry: Entry | None = None
+
+    @property
+    def fence(self) -> Fence | None:
+        """The fence that stands; without an owner where only the application version is left."""
+        if self.entry and self.entry.note:
+            return self.entry.note.fence
+        return None if self.packed is None else Fence(unpack(self.packed)[0], "")
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch's number; 0 for none."""
+        return 0 if self.packed is None else unpack(self.packed)[1]
+
+
+class Table:
+    """A table with a kept handle.
+
+    The handle is reloaded only here and only between commits: a commit is made on the very handle that its checks read, so
+    whatever of ours was committed in between makes it fail.
+
+    Args:
+        sink: sink id, for messages.
+        root: from :func:`location`.
+        app: application id.
+        options: storage options of deltalake.
+    """
+
+    def __init__(self, sink: str, root: str, app: str, options: dict[str, str] | None) -> None:
+        self.sink = sink
+        self.root = root
+        self.app = app
+        self.options = options
+        self.log = DeltaLog(root, app, options)
+        self._handle: DeltaTable | None = None
+        self._commits = 0
+        self._checkpoints = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lies on a file system, where a commit that raised has not landed and will not."""
+        return "://" not in self.root
+
+    def check_place(self) -> None:
+        """Refuse a place that no table can lie in; creates nothing.
+
+        Raises:
+            DestinationError: E508, something else lies there.
+        """
+        folder = Path(self.root)
+        if not self.is_local or not folder.exists():
+            return
+        if not folder.is_dir():
+            raise self._unusable("it is a file", "give a directory of its own")
+        if not (folder / LOG).is_dir() and any(not name.startswith((".", "_")) for name in os.listdir(folder)):
+            raise self._unusable(
+                "there are files, but no Delta log",
+                "give an empty directory, or make it a Delta table with CONVERT TO DELTA",
+            )
+
+    def _unusable(self, reason: str, next_: str) -> Exception:
+        return refuse("E508", sink=self.sink, reason=f"{self.root}: {reason}", cause="a wrong path", next=next_)
+
+    # ---- the handle
+
+    def exists(self) -> bool:
+        """Whether there is a table."""
+        from deltalake import DeltaTable
+
+        if self.is_local:
+            return (Path(self.root) / LOG).is_dir() and DeltaTable.is_deltatable(self.root)
+        return DeltaTable.is_deltatable(self.root, self.options)
+
+    def reopen(self) -> DeltaTable | None:
+        """Forget the handle and open another; ``None`` if there is no table."""
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        self._handle = None
+        if not self.exists():
+            return None
+        try:
+            self._handle = DeltaTable(self.root, storage_options=self.options)
+        except TableNotFoundError:
+            return None
+        return self._handle
+
+    def current(self) -> DeltaTable | None:
+        """The kept handle, at the newest version."""
+        if self._handle is None:
+            return self.reopen()
+        if self.log.entry(self._handle.version() + 1) is not None:
+            self._handle.update_incremental()
+        return self._handle
+
+    @property
+    def handle(self) -> DeltaTable:
+        """The kept handle as it is."""
+        assert self._handle is not None
+        return self._handle
+
+    def drop_handle(self) -> None:
+        """Forget the handle, after a failure or at the end."""
+        self._handle = None
+
+    def found(self, handle: DeltaTable | None) -> Found:
+        """What of ours stands, as of the handle's version."""
+        if handle is None:
+            return Found()
+        packed = handle.transaction_version(self.app)
+        return Found(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
+
+    # ---- what the table is
+
+    @property
+    def identity(self) -> str:
+        """The table's id."""
+        return str(self.handle.metadata().id)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The table's columns."""
+        return columns_of(self.handle.schema())
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        """Columns the table is partitioned by."""
+        return tuple(self.handle.metadata().partition_columns)
+
+    def has_rows(self) -> bool:
+        """Whether any file of the table may hold a row."""
+        counts = self.handle.get_add_actions(flatten=True).column("num_records").to_pylist()
+        return any(count is None or count > 0 for count in counts)
+
+    def check_retention(self) -> None:
+        """Refuse a table that forgets application versions.
+
+        Raises:
+            DestinationError: E509.
+        """
+        retention = self.handle.metadata().configuration.get(_RETENTION)
+        if retention:
+            raise refuse("E509", sink=self.sink, retention=retention)
+
+    def needs_spark(self) -> str | None:
+        """Why deltalake cannot commit to the table, in words; ``None`` if it can."""
+        protocol = self.handle.protocol()
+        beyond = sorted(set(protocol.writer_features or ()) - _WRITABLE)
+        if beyond:
+            return f"its features {', '.join(beyond)}"
+        return "identity columns" if protocol.min_writer_version == 6 else None
+
+    def takes_files(self) -> bool:
+        """Whether data files written without Delta's own writer are right for it: nothing is to be checked or computed."""
+        protocol = self.handle.protocol()
+        features = set(protocol.writer_features or ())
+        legacy = not features and protocol.min_writer_version > 2
+        computed = features & {"checkConstraints", "generatedColumns", "columnMapping"}
+        guarded = any({"delta.invariants", "delta.columnMapping.id"} & set(c.metadata) for c in self.columns)
+        return not (legacy or computed or guarded or self.partition_columns)
+
+    # ---- maintenance
+
+    def committed(self) -> None:
+        """Count a commit of ours; checkpoint and clean up where the policy says so. Never fails: the commit stands."""
+        self._commits += 1
+        handle = self.current()
+        if handle is None:
+            return
+        configuration = handle.metadata().configuration
+        if self._commits % int(configuration.get(_INTERVAL) or CHECKPOINT_EVERY):
+            return
+        try:
+            handle.create_checkpoint()
+            self._checkpoints += 1
+            if not self._checkpoints % CLEAN_UP_EVERY and configuration.get(_CLEAN_UP) != "false":
+                handle.cleanup_metadata()
+            # Only a new handle reads from the checkpoint instead of the entries before it.
+            self.reopen()
+        except Exception as error:  # noqa: BLE001  maintenance after the fact: readers and later commits only get slower
+            logger.warning("sink %s: no checkpoint at version %d: %s", self.sink, handle.version(), type(error).__name__)
+            self._handle = None

@@ -1,0 +1,117 @@
+"""The chain sees any change of anything that an epoch says of itself, and any epoch taken out, doubled or moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Epoch, InputFile, SourceOffsets
+from tests.checkpoints.samples import at, epoch_after, history, lineage
+
+LENGTH = 6
+
+
+def epochs() -> list[Epoch]:
+    return [record.epoch for record in history(LENGTH)]
+
+
+CHANGES: dict[str, Callable[[Epoch], Epoch]] = {
+    "start": lambda e: replace(e, slice=replace(e.slice, start=at(77))),
+    "end": lambda e: replace(e, slice=replace(e.slice, end=at(77))),
+    "source id": lambda e: replace(e, slice=replace(e.slice, end=SourceOffsets.of({"1": e.slice.end.entries[0][1]}))),
+    "rows": lambda e: replace(e, digest=replace(e.digest, rows=e.digest.rows + 1)),
+    "high": lambda e: replace(e, digest=replace(e.digest, high=e.digest.high + 1)),
+    "low": lambda e: replace(e, digest=replace(e.digest, low=e.digest.low + 1)),
+    "schema": lambda e: replace(e, schema="other"),
+    "adoption": lambda e: replace(e, adoption="by hand"),
+    "previous chain": lambda e: replace(e, previous_chain="0" * 64),
+    "chain": lambda e: replace(e, chain="0" * 64),
+    "number": lambda e: replace(e, number=e.number + 1),
+}
+
+
+def test_an_honest_history_has_no_break() -> None:
+    assert chain.first_break(epochs()) is None
+    assert all(chain.sound(epoch) for epoch in epochs())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("index", range(LENGTH))
+def test_any_change_of_one_epoch_is_found(change: str, index: int) -> None:
+    found = epochs()
+    found[index] = CHANGES[change](found[index])
+    broken = chain.first_break(found)
+    # The number is not hashed, so the first epoch's is only seen by the one after it.
+    assert broken == (index + 1 if change == "number" and index == 0 else index)
+
+
+@given(st.integers(0, LENGTH - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1), st.integers(0, 2**40))
+def test_any_other_digest_is_found(index: int, high: int, low: int, rows: int) -> None:
+    found = epochs()
+    digest = Digest(rows, high, low)
+    if digest != found[index].digest:
+        found[index] = replace(found[index], digest=digest)
+        assert chain.first_break(found) == index
+
+
+@given(st.integers(1, LENGTH - 2))
+def test_an_epoch_taken_out_is_found(index: int) -> None:
+    found = epochs()
+    del found[index]
+    assert chain.first_break(found) == index
+
+
+@given(st.integers(0, LENGTH - 2))
+def test_two_epochs_exchanged_are_found(index: int) -> None:
+    found = epochs()
+    found[index], found[index + 1] = found[index + 1], found[index]
+    assert chain.first_break(found) is not None
+
+
+def test_a_change_that_hides_itself_breaks_the_next_link() -> None:
+    found = epochs()
+    forged = replace(found[2], digest=Digest(999))
+    found[2] = replace(forged, chain=chain.link(forged.previous_chain, forged.slice, forged.digest, forged.schema))
+    assert chain.sound(found[2])
+    assert chain.first_break(found) == 3
+
+
+def test_a_part_of_a_history_is_unbroken_and_descends_to_its_last() -> None:
+    found = epochs()
+    assert chain.descends(found[4], found[2:5])
+    assert not chain.descends(found[5], found[2:5])
+    assert not chain.descends(found[4], [])
+
+
+def test_an_adoption_is_a_link_of_its_own() -> None:
+    previous = epochs()[-1]
+    adopted = epoch_after(previous, at(50), None)
+    assert chain.first_break([previous, adopted]) is None
+    assert not chain.sound(replace(adopted, adoption=None))
+    assert not chain.sound(replace(adopted, adoption="another reason"))
+
+
+def test_columns_are_told_apart_by_name_type_and_order() -> None:
+    known = {
+        chain.fingerprint(columns)
+        for columns in ([("a", "int")], [("a", "long")], [("b", "int")], [("a", "int"), ("b", "int")],
+                        [("b", "int"), ("a", "int")], [("ab", "int")], [("a", "bint")])
+    }  # fmt: skip
+    assert len(known) == 7
+
+
+def test_a_file_list_is_hashed_whatever_its_order_and_sees_a_file_more() -> None:
+    files = [InputFile(f"/in/{name}", 5, 0) for name in "abc"]
+    assert chain.inputs(files) == chain.inputs(reversed(files))
+    assert chain.inputs(files) != chain.inputs(files[:2])
+    assert chain.inputs(files) != chain.inputs([*files[:2], replace(files[2], modified_ms=6)])
+
+
+def test_the_batch_that_led_to_an_epoch_is_not_part_of_its_chain() -> None:
+    first = epoch_after(None, at(0), lineage(0))
+    assert first.chain == epoch_after(None, at(0), lineage(7, "another-query")).chain

@@ -1,0 +1,45 @@
+"""What can be refused before a query starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceonly import OnceOnlyError, exactly_once
+from onceonly_sinks.memory import MemorySink
+
+
+@pytest.mark.parametrize(
+    ("sinks", "said"),
+    [
+        ((), "got 0 sinks"),
+        ((lambda df, batch_id: None,), "not a sink"),
+        (("postgres://host/db",), "not a sink"),
+        ((MemorySink(id="a"), MemorySink(id="a")), "have the id 'a'"),
+        ((MemorySink(id="a"), MemorySink(id="b")), "got 2 sinks"),
+    ],
+    ids=["none", "function", "dsn", "twins", "several"],
+)
+def test_what_is_not_one_sink_is_refused_by_name(sinks, said):
+    with pytest.raises(OnceOnlyError, match=said) as caught:
+        exactly_once(*sinks)
+    assert caught.value.code == "E102"
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"name": " "}, {"before": 3}, {"adopt": "there"}, {"adopt": 7}], ids=lambda value: next(iter(value))
+)
+def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
+    with pytest.raises(OnceOnlyError, match=next(iter(arguments))) as caught:
+        exactly_once(MemorySink(), **arguments)
+    assert caught.value.code == "E110"
+
+
+def test_an_unknown_keyword_is_an_error_at_construction():
+    with pytest.raises(TypeError, match="ledgr"):
+        exactly_once(MemorySink(), ledgr="x.db")
+
+
+def test_explain_says_what_is_promised_before_the_query_runs():
+    text = exactly_once(MemorySink(id="memory:orders")).explain()
+    assert text.startswith("memory:orders holds every row of the stream once.")
+    assert "the plan is looked at when the query starts" in text
