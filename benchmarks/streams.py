@@ -17,7 +17,6 @@ from benchmarks.data import SCHEMA, Shape, generate
 from benchmarks.model import Run
 from onceonly import exactly_once
 from onceonly.lab.jars import fast_options, postgres_jdbc_jar
-from onceonly.lab.postgres import EmbeddedPostgres
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,12 +40,14 @@ class Ground:
 
     Attributes:
         spark: the session.
-        postgres: the server.
+        dsn: of the Postgres server.
+        jdbc_url: of the same.
         root: a directory of our own.
     """
 
     spark: SparkSession
-    postgres: EmbeddedPostgres
+    dsn: str
+    jdbc_url: str
     root: Path
 
     @property
@@ -87,7 +88,7 @@ def session(app: str = "benchmarks") -> SparkSession:
     options = dict(fast_options(quick_compile=False))
     for name in ("spark.driver.extraClassPath", "spark.executor.extraClassPath"):
         options[name] = os.pathsep.join((options[name], str(postgres_jdbc_jar())))
-    options |= {"spark.driver.memory": "2g", "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS}
+    options |= {"spark.driver.memory": "2g", "spark.ui.showConsoleProgress": "false", "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS}
     for name, value in options.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
@@ -101,7 +102,7 @@ def run(ground: Ground, shape: Shape, variant: str, number: int) -> Run:
     Raises:
         WrongRows: the target holds something else.
     """
-    name = f"bench_{shape.name}_{number}_{sorted(VARIANTS).index(variant)}"
+    name = run_name(shape, variant, number)
     way = VARIANTS[variant]
     ground.spark.sparkContext._jvm.System.gc()
     began = time.perf_counter()
@@ -109,11 +110,16 @@ def run(ground: Ground, shape: Shape, variant: str, number: int) -> Run:
     query.awaitTermination()
     seconds = time.perf_counter() - began
     try:
-        rows = _proven(way.count(ground, name), shape, variant)
+        rows = proven(way.count(ground, name), shape, variant)
         return Run(shape.name, variant, number, rows, seconds, _epochs(query)[SETTLING:])
     finally:
         way.remove(ground, name)
         shutil.rmtree(ground.root / name, ignore_errors=True)
+
+
+def run_name(shape: Shape, variant: str, number: int) -> str:
+    """Name of query, table and directory of one run."""
+    return f"bench_{shape.name}_{number}_{sorted(VARIANTS).index(variant)}"
 
 
 def start(ground: Ground, shape: Shape, way: Variant, name: str) -> StreamingQuery:
@@ -126,13 +132,16 @@ def start(ground: Ground, shape: Shape, way: Variant, name: str) -> StreamingQue
 def _epochs(query: StreamingQuery) -> tuple[float, ...]:
     """``durationMs.triggerExecution`` of every epoch with rows: Spark's own clock, the same for all variants."""
     return tuple(
-        float(progress.durationMs["triggerExecution"])
-        for progress in query.recentProgress
-        if progress.numInputRows
+        float(progress.durationMs["triggerExecution"]) for progress in query.recentProgress if progress.numInputRows
     )
 
 
-def _proven(found: Counted | None, shape: Shape, variant: str) -> int:
+def proven(found: Counted | None, shape: Shape, variant: str) -> int:
+    """Rows of the input, after comparing them with what the target holds.
+
+    Raises:
+        WrongRows: it holds something else.
+    """
     expected = Counted(shape.total, shape.checksum)
     if found is not None and found != expected:
         raise WrongRows(f"{variant}: expected {expected}, found {found}")
@@ -143,7 +152,7 @@ def _proven(found: Counted | None, shape: Shape, variant: str) -> int:
 
 
 def _postgres_count(ground: Ground, name: str) -> Counted:
-    with psycopg.connect(ground.postgres.dsn) as connection:
+    with psycopg.connect(ground.dsn) as connection:
         row = connection.execute(f'SELECT count(*), coalesce(sum(id), 0)::bigint FROM "{name}"').fetchone()
     assert row is not None
     return Counted(*row)
@@ -151,7 +160,7 @@ def _postgres_count(ground: Ground, name: str) -> Counted:
 
 def _postgres_remove(ground: Ground, name: str) -> None:
     """Drop the table and flush: the next run must not pay for this one's dirty pages."""
-    with psycopg.connect(ground.postgres.dsn, autocommit=True) as connection:
+    with psycopg.connect(ground.dsn, autocommit=True) as connection:
         connection.execute(f'DROP TABLE IF EXISTS "{name}"')
         connection.execute("CHECKPOINT")
 
@@ -187,7 +196,7 @@ def _spark_delta(ground: Ground, writer: Any, name: str) -> Any:
 
 
 def _jdbc(ground: Ground, writer: Any, name: str, *, rewrite: bool) -> Any:
-    url = ground.postgres.jdbc_url + ("&reWriteBatchedInserts=true" if rewrite else "")
+    url = ground.jdbc_url + ("&reWriteBatchedInserts=true" if rewrite else "")
     properties = {"driver": "org.postgresql.Driver", "batchsize": "10000"}
 
     def write(df: DataFrame, batch_id: int) -> None:
@@ -199,7 +208,7 @@ def _jdbc(ground: Ground, writer: Any, name: str, *, rewrite: bool) -> Any:
 def _postgres(ground: Ground, writer: Any, name: str, *, via: Any) -> Any:
     from onceonly_sinks.postgres import PostgresSink
 
-    return writer.foreachBatch(exactly_once(PostgresSink(ground.postgres.dsn, name, via=via)))
+    return writer.foreachBatch(exactly_once(PostgresSink(ground.dsn, name, via=via)))
 
 
 def _delta(ground: Ground, writer: Any, name: str) -> Any:

@@ -1,6 +1,6 @@
 """The driver program that the tests kill, stop and race: real queries over one directory of files, run one after the other.
 
-It prints one JSON line per event, straight to the file descriptor: what a killed process had buffered would be lost.
+It starts before it has a task, so that the start of one overlaps with the work of another. It prints one JSON line per event, straight to the file descriptor: what a killed process had buffered would be lost.
 """
 
 from __future__ import annotations
@@ -63,17 +63,15 @@ class Task:
 
     Attributes:
         jobs: the queries.
-        aims: ``(point, action, hit)``, armed anew for each query. ``killgroup`` waits at its point until every query of the
+        fault: as in ``ONCEONLY_FAULT``, armed anew for each query. ``killgroup`` waits at its point until every query of the
             driver has come to it, so that one kill meets all of them there.
         hold: ``(point, file)``: a query that comes to the point waits there until the file exists.
-        go: file for which the driver waits once its session is up; ``None``: starts at once.
         graceful: SIGTERM stops the query instead of the process.
     """
 
     jobs: tuple[Job, ...]
-    aims: tuple[tuple[str, str, int], ...] = ()
+    fault: str = ""
     hold: tuple[str, str] | None = None
-    go: str | None = None
     graceful: bool = False
 
     @classmethod
@@ -84,7 +82,10 @@ class Task:
         return cls(**fields)
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1))
+        """Write it as JSON, complete or not at all: a driver waits for the file."""
+        hidden = path.with_suffix(".tmp")
+        hidden.write_text(json.dumps(asdict(self), indent=1))
+        hidden.rename(path)
 
 
 def say(event: str, **facts: object) -> None:
@@ -142,10 +143,11 @@ class _Gallows:
 
     def arm(self, job: Job) -> None:
         self.held.clear()
-        if self._task.aims:
-            faults.disarm()
-        for point, action, hit in self._task.aims:
-            faults.arm(point, partial(self._arrive, job, point) if action == "killgroup" else action, hit)
+        faults.disarm()
+        for wish in filter(None, self._task.fault.split(",")):
+            point, action, *hit = wish.split(":")
+            act = partial(self._arrive, job, point) if action == "killgroup" else action
+            faults.arm(point, act, int(hit[0]) if hit else 1)
         if self._task.hold:
             point, file = self._task.hold
             faults.arm(point, partial(_hold, job, point, Path(file)))
@@ -189,13 +191,12 @@ def _stop_on_sigterm(query: StreamingQuery) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Run the task of the file ``argv[0]``. Prints ``done`` only when every query has come to its end."""
+    """Start the session, wait for the task in the file ``argv[0]`` and run it. Prints ``done`` only when every query has ended."""
     end_with_parent()
-    task = Task.load(Path(argv[0]))
     spark = session()
     say("up")
-    if task.go:
-        _await(Path(task.go))
+    _await(Path(argv[0]))
+    task = Task.load(Path(argv[0]))
     gallows = _Gallows(task)
     for job in task.jobs:
         _run(spark, job, task, gallows)

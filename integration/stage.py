@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from integration.jobs import TABLE, Job, Task, make_sink
 from pyspark import __version__ as spark_version
 
-from integration.jobs import TABLE, Job, Task, make_sink
 from onceonly.lab.driver import Driver
 from onceonly.lab.jars import cache_directory
 from onceonly_checkpoints import chain
@@ -171,7 +174,7 @@ def _delta_rows(path: str) -> list[tuple[int, str]]:
 
 
 class Company:
-    """Starts drivers and reads what they said.
+    """Has drivers ready and reads what they said: while one works, the session of the next is coming up.
 
     Args:
         folder: for tasks and logs.
@@ -183,20 +186,29 @@ class Company:
         self._drivers: list[Driver] = []
         folder.mkdir(parents=True, exist_ok=True)
 
-    def start(self, *jobs: Job, fault: str = "", **said: Any) -> Driver:
-        """Start a driver; ``fault`` goes into ``ONCEONLY_FAULT``, the rest into its task."""
-        log = self._folder / f"driver-{len(self._drivers):03d}"
-        Task(jobs, **said).save(task := log.with_suffix(".json"))
-        env = {**self._env, **({"ONCEONLY_FAULT": fault} if fault else {})}
-        driver = Driver.module("integration.jobs", task, log=log, env=env, cwd=_REPOSITORY)
-        self._drivers.append(driver)
-        return driver
+    def _task(self, number: int) -> Path:
+        return self._folder / f"driver-{number:03d}.json"
 
-    def finish(self, *jobs: Job, **said: Any) -> None:
+    def _hire(self) -> None:
+        task = self._task(len(self._drivers))
+        log = task.with_suffix("")
+        self._drivers.append(Driver.module("integration.jobs", task, log=log, env=self._env, cwd=_REPOSITORY))
+
+    def start(self, *jobs: Job, **said: Any) -> Driver:
+        """Give the driver that waits its task, and let another one come up."""
+        if not self._drivers:
+            self._hire()
+        number = len(self._drivers) - 1
+        Task(jobs, **said).save(self._task(number))
+        self._hire()
+        return self._drivers[number]
+
+    def finish(self, *jobs: Job, **said: Any) -> Driver:
         """Run a driver to the end of its input."""
         driver = self.start(*jobs, **said)
         code = driver.wait(PATIENCE_S)
         assert (code, last(driver)["event"]) == (0, "done"), driver.last_words()
+        return driver
 
     def close(self) -> None:
         for driver in self._drivers:
@@ -228,6 +240,12 @@ def begun(driver: Driver) -> dict[str, int]:
     return {said["query"]: said["batch"] for said in story(driver) if said["event"] == "begin"}
 
 
+def await_stopped(driver: Driver) -> None:
+    """Wait until a driver has stopped itself by SIGSTOP, then stop its JVM, too."""
+    until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED, "the driver stops itself")
+    driver.stop()
+
+
 def refused_with(driver: Driver, *codes: str) -> bool:
     """Wait for the end of a driver; whether it failed with one of our codes."""
     code = driver.wait(PATIENCE_S)
@@ -244,8 +262,8 @@ def quick_jvm() -> dict[str, str]:
     Made once per Java and Spark, kept in the cache; a JVM for which an archive does not fit ignores it.
     """
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-    name = "-".join(["driver", spark_version, *java.splitlines()[-1].split()[-3:]])
-    archive = cache_directory() / "jvm" / f"{''.join(c if c.isalnum() else '_' for c in name)}.jsa"
+    name = hashlib.sha256(f"{spark_version}\n{java}".encode()).hexdigest()[:16]
+    archive = cache_directory() / "jvm" / f"driver-{name}.jsa"
     if not archive.is_file():
         _make_archive(archive)
     return {"SPARK_SUBMIT_OPTS": f"-XX:SharedArchiveFile={archive}"} if archive.is_file() else {}
@@ -259,11 +277,34 @@ def _make_archive(archive: Path) -> None:
         made = Path(folder) / "classes.jsa"
         company = Company(Path(folder) / "log", {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={made}"})
         try:
-            company.finish(scene.job())
+            await_end_of_session(company.finish(scene.job()))
         finally:
             company.close()
         if made.is_file():
             made.replace(archive)
+
+
+def await_end_of_session(driver: Driver) -> None:
+    """Wait for the JVM and the workers, too: they may outlive Python."""
+    until(lambda: not _session_lives(driver.pid), "the driver's session ends")
+
+
+def _session_lives(session: int) -> bool:
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return True
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return False
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from integration.stage import (
+    Company,
+    Inbox,
+    Scene,
+    begun,
+    interleave,
+    quick_jvm,
+    scratch,
+    story,
+    was_killed,
+)
 
-from integration.stage import Company, Inbox, Scene, await_event, begun, interleave, quick_jvm, scratch, story, was_killed
 from onceonly.faults import Point
 from onceonly.lab.driver import Driver
 from onceonly.lab.postgres import EmbeddedPostgres
@@ -59,29 +69,32 @@ class Target:
 
 
 @pytest.fixture(scope="module")
-def company_env() -> dict[str, str]:
-    return quick_jvm()
-
-
-@pytest.fixture
-def target(tmp_path: Path, company_env: dict[str, str]) -> Iterator[Target]:
-    """One pipeline into Delta and one into Postgres, over the same files."""
-    company = Company(tmp_path / "log", company_env)
+def place() -> Iterator[tuple[EmbeddedPostgres, Company]]:
     with scratch("onceonly-kills-") as folder, EmbeddedPostgres(folder / "data") as server:
-        inbox = Inbox(tmp_path / "in")
-        delta = Scene(tmp_path, "delta", str(tmp_path / "table"), inbox)
-        postgres = Scene(tmp_path, "postgres", server.database("chain"), inbox)
+        company = Company(folder / "log", quick_jvm())
         try:
-            import os; yield Target((postgres,) if os.environ.get("ONLYPG") else (delta, postgres), company)
+            yield server, company
         finally:
             company.close()
 
 
-def aims(point: Point) -> tuple[tuple[str, str, int], ...]:
-    """How a driver is armed so that it dies at a point: in its opening, else in its second epoch."""
+@pytest.fixture
+def target(place, tmp_path: Path) -> Target:
+    """One pipeline into Delta and one into Postgres, over the same files."""
+    server, company = place
+    inbox = Inbox(tmp_path / "in")
+    delta = Scene(tmp_path, "delta", str(tmp_path / "table"), inbox)
+    postgres = Scene(tmp_path, "postgres", server.database(f"db{tmp_path.name}"[-40:]), inbox)
+    import os
+
+    return Target((postgres,) if os.environ.get("ONLYPG") else (delta, postgres), company)
+
+
+def deadly(point: Point) -> str:
+    """The fault of a driver that dies at a point: in its opening, else in its second epoch."""
     if point is Point.LOOK_UP_AFTER:
-        return (Point.COMMIT_SENT, "raise", 2), (point, "killgroup", 1)
-    return ((point, "killgroup", 1 if point in OPENING else 2),)
+        return f"{Point.COMMIT_SENT}:raise:2,{point}:killgroup"
+    return f"{point}:killgroup:{1 if point in OPENING else 2}"
 
 
 def died_at(driver: Driver, point: Point, scenes: tuple[Scene, ...]) -> dict[str, int]:
@@ -97,32 +110,18 @@ def test_every_point_is_in_a_chain():
 
 
 def test_no_kill_loses_or_doubles_a_row(target):
-    """Each driver carries both queries; the next one warms up while this one works."""
     scenes, company = target.scenes, target.company
-    inbox, jobs = scenes[0].inbox, [scene.job() for scene in scenes]
+    jobs = [scene.job() for scene in scenes]
     held = dict.fromkeys((scene.name for scene in scenes), 0)
-    gates = [inbox.folder.with_name(f"go-{number}") for number in range(len(CHAIN) + 1)]
-
-    def hire(number: int) -> Driver:
-        armed = aims(CHAIN[number]) if number < len(CHAIN) else ()
-        return company.start(*jobs, aims=armed, go=str(gates[number]))
-
-    driver = hire(0)
-    for number, point in enumerate(CHAIN):
-        inbox.fill(max(held.values()) + LONGEST_LIFE)
-        gates[number].touch()
-        following = hire(number + 1)
-        batches = died_at(driver, point, scenes)
+    for point in CHAIN:
+        scenes[0].inbox.fill(max(held.values()) + LONGEST_LIFE)
+        batches = died_at(company.start(*jobs, fault=deadly(point)), point, scenes)
         for scene in scenes:
             batch = batches[scene.name]
             held[scene.name] = held[scene.name] if point in OPENING else batch + (point in VISIBLE)
             scene.holds_exactly(held[scene.name])
             assert batch not in scene.batches("commits"), "Spark believes that the batch was written"
-        driver.close()
-        driver = following
-    gates[-1].touch()
-    assert driver.wait(120) == 0, driver.last_words()
-    assert story(driver)[-1]["event"] == "done"
+    company.finish(*jobs)
     for scene in scenes:
         scene.holds_everything()
         scene.has_one_owner_per_generation()
@@ -132,10 +131,10 @@ def test_a_stateful_query_killed_while_it_executes_a_skipped_batch_goes_on(targe
     scenes, company = target.scenes, target.company
     jobs = [scene.job(unique=True) for scene in scenes]
     scenes[0].inbox.fill(2)
-    died_at(company.start(*jobs, aims=((Point.RETURN_BEFORE, "killgroup", 1),)), Point.RETURN_BEFORE, scenes)
+    died_at(company.start(*jobs, fault="return.before:killgroup"), Point.RETURN_BEFORE, scenes)
     for scene in scenes:
         scene.holds_exactly(1)
-    died_at(company.start(*jobs, aims=((Point.EXECUTE_AFTER, "killgroup", 1),)), Point.EXECUTE_AFTER, scenes)
+    died_at(company.start(*jobs, fault="execute.after:killgroup"), Point.EXECUTE_AFTER, scenes)
     company.finish(*jobs)
     for scene in scenes:
         scene.holds_everything()

@@ -42,6 +42,13 @@ class SqliteFile:
         """SQLite's."""
         return sqlite3.Error
 
+    def _mode(self) -> str:
+        """How to open the file: for writing where that is allowed, and never creating it."""
+        if _may_write(self.path) and _may_write(self.path.parent):
+            return "rw"
+        # A write-ahead log is shared through a file beside it: needed only where a driver has made one.
+        return "ro" if self.path.with_name(f"{self.path.name}-wal").exists() else "ro&immutable=1"
+
     def _connect(self, mode: str) -> sqlite3.Connection:
         return sqlite3.connect(
             f"file:{quote(str(self.path))}?mode={mode}",
@@ -56,7 +63,7 @@ class SqliteFile:
         # Never creates the file: one that has vanished must not come back empty by itself.
         engine = create_engine(
             URL.create("sqlite", database=str(self.path)),
-            creator=lambda: self._connect("rw"),
+            creator=lambda: self._connect(self._mode()),
             pool_size=2,
             max_overflow=2,
             pool_timeout=PATIENCE_S,
@@ -108,9 +115,14 @@ class SqliteFile:
             return f"the directory {self.path.parent} does not exist"
         if self.path.is_dir():
             return "it is a directory"
-        if not self.path.exists() and os.access(self.path.parent, os.W_OK):
+        if not self.path.exists() and _may_write(self.path.parent):
             return "there is no such file"
         return f"{os.strerror(errno.EACCES).lower()} in {self.path.parent}"
+
+
+def _may_write(path: Path) -> bool:
+    # The kernel looks at the effective user.
+    return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 
 _SQLITE_WORDS = {
@@ -177,11 +189,24 @@ class PostgresDatabase:
     def check(self, connection: Connection) -> None:
         """Nothing: the server knows its own files."""
 
+    def _without_state(self, error: BaseException) -> str:
+        """A refused login has no SQLSTATE in libpq; but whether a server is there can be asked without one."""
+        from psycopg.conninfo import make_conninfo
+        from psycopg.pq import PGconn, Ping
+
+        connection = getattr(error, "pgconn", None)
+        if connection is None or not (connection.used_password or connection.needs_password):
+            address = make_conninfo("", **{**dict(self.settings), "connect_timeout": "2"})
+            answer = PGconn.ping(address.encode())
+            if answer != Ping.OK:
+                return "the server rejects connections" if answer == Ping.REJECT else "the server does not answer"
+        return "the server refused the login: wrong password, role or database"
+
     def words(self, error: BaseException) -> str:
         """By SQLSTATE; without one there was no answer, or the server refused the login."""
         state = getattr(error, "sqlstate", None)
         if state is None:
-            return _without_state(error)
+            return self._without_state(error)
         return _SQLSTATE_WORDS.get(state) or _SQLSTATE_WORDS.get(state[:2]) or f"Postgres failed with SQLSTATE {state}"
 
 
@@ -208,10 +233,3 @@ _SQLSTATE_WORDS = {
     "55P03": f"another transaction kept it locked for {PATIENCE_S} s",
     "57": "the server is shutting down or cancelled the statement",
 }
-
-
-def _without_state(error: BaseException) -> str:
-    connection = getattr(error, "pgconn", None)
-    if connection is not None and (connection.used_password or connection.needs_password):
-        return "the server refused the login: wrong password, role or database"
-    return "the server does not answer"

@@ -62,7 +62,7 @@ _BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
-    """Text of an offset log entry: version 1 lists sources by position, version 2 by id and only those with an offset."""
+    """Text of an offset log entry: version 1 lists sources by position, 2 by id and only those with an offset."""
     # Without this setting Spark takes names for positions, finds none, and reads every source from its beginning.
     conf = {} if all(source.isdecimal() for source in offsets.sources) else {_BY_NAME: "true"}
     about: dict[str, object] = {

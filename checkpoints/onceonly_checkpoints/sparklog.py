@@ -274,5 +274,8 @@ def reservoir_id(offset: str | None) -> str | None:
 def _field(offset: str | None, name: str, kind: type[_T]) -> _T | None:
     if offset is None or not offset.startswith("{"):
         return None
-    found = json.loads(offset).get(name)
+    try:
+        found = json.loads(offset).get(name)
+    except ValueError:
+        return None
     return found if isinstance(found, kind) else None

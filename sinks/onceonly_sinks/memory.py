@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, OutcomeUnknown, Position, Prepared, Superseded
+from onceonly.protocol import Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.memory_store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
 
@@ -224,6 +224,11 @@ class MemorySink:
         if self._merge.key:
             return None
         return {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What was done to the store since a receipt."""
+        serial = since.at("entry") if since else 0
+        return self.store.mishaps(after=serial if isinstance(serial, int) else 0)
 
     def close(self) -> None:
         """Let go of the fence; the rows stay readable."""

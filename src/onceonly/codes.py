@@ -267,7 +267,7 @@ _DESTINATION = {
     "E501": Entry(
         "{sink} cannot be reached: {reason}.",
         "Nothing of this epoch was written.",
-        "the server is down, the address is wrong, or the network is cut",
+        "the server is down, the address or the login is wrong, or the network is cut",
         "check it with: onceonly doctor --sink '{address}'; then restart the query",
     ),
     "E502": Entry(

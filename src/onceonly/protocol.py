@@ -42,6 +42,8 @@ Reading (no fence, no Spark; for audit, resolve and rebuild):
    destination remembers.
 10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
    epoch column).
+11. ``disturbances(since)``, where a sink can (:class:`Witness`): what others did to the target since a receipt, as
+   in ``position``.
 
 Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
 exactly one row);
@@ -50,7 +52,7 @@ MillWheel's strong productions; Kafka's producer epochs (KIP-98).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
@@ -290,4 +292,13 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Release connections. May repeat."""
+        ...
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A sink that can say, without a fence, what others did to its target. Optional; an audit asks those that can."""
+
+    def disturbances(self, since: Receipt | None) -> Sequence[Disturbance]:
+        """What others did since a receipt, oldest first; ``None``: since ever, as far back as it is known."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,8 +25,12 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(tmp_path_factory.mktemp("audit") / "data") as server:
+def server() -> Iterator[EmbeddedPostgres]:
+    # Not below pytest's own folder: another run as root closes that one to the server's user.
+    with (
+        tempfile.TemporaryDirectory(prefix="onceonly-audit-", ignore_cleanup_errors=True) as folder,
+        EmbeddedPostgres(Path(folder) / "data") as server,
+    ):
         yield server
 
 

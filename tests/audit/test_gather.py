@@ -8,7 +8,7 @@ import pytest
 from tests.audit.histories import slice_
 from tests.audit.world import World, table
 
-from onceonly.audit import RULES, Verdict, audit
+from onceonly.audit import Verdict, audit
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -57,16 +57,23 @@ def test_a_lost_marker_is_found_although_its_rows_stand(world: World) -> None:
 
 def test_a_restored_sink_is_found_with_the_ledgers_help(world: World) -> None:
     world.store.restore(2)
-    assert codes(world) == ["A132"]
+    assert codes(world) == ["A126", "A132"]
     assert verdict(world) == Verdict.GAPS
 
 
-def test_a_restored_sink_cannot_be_found_without_a_ledger_and_that_is_said(world: World) -> None:
+def test_a_restored_sink_that_knows_of_it_is_found_without_a_ledger(world: World) -> None:
     world.store.restore(2)
     result = audit(None, world.name, [world.sink])
-    assert [finding.code for finding in result.findings] == ["A131"]
-    assert "set back cannot be seen" in RULES["A131"].meaning
-    assert len(result.epochs) == 2
+    assert [finding.code for finding in result.findings] == ["A126", "A131"]
+    assert "set back to epoch 2" in result.findings[0].evidence
+    assert result.verdict == Verdict.IN_DOUBT
+
+
+def test_what_happened_before_the_newest_epoch_is_settled(world: World) -> None:
+    world.store.restore(4)
+    assert codes(world) == ["A126"]
+    world.write(3)
+    assert codes(world) == []
 
 
 def test_a_recreated_sink_is_found(world: World) -> None:
@@ -77,7 +84,7 @@ def test_a_recreated_sink_is_found(world: World) -> None:
 def test_an_overwritten_sink_has_lost_its_rows(world: World) -> None:
     world.store.overwrite(table(3))
     found = audit(world.ledger, world.name, [world.sink]).findings
-    assert [(one.code, one.epoch) for one in found] == [("A121", 1), ("A121", 3), ("A121", 4)]
+    assert [(one.code, one.epoch) for one in found] == [("A126", None), ("A121", 1), ("A121", 3), ("A121", 4)]
 
 
 def test_markers_that_aged_out_are_proven_by_the_ledger(world: World) -> None:

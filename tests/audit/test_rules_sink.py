@@ -25,6 +25,7 @@ from tests.audit.histories import (
 
 from onceonly.audit import Verdict, judge
 from onceonly.audit.facts import Facts
+from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, SourceOffsets
 
 
@@ -284,3 +285,17 @@ def test_rows_lost_after_an_accepted_loss_are_a_gap() -> None:
     moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-loss")
     line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
     assert only(with_rows(of_line(line), e4=3), "A121").epoch == 4
+
+
+def test_a_failover_is_an_event_and_not_a_fault() -> None:
+    event = Disturbance("failed_over", "timeline 2", fatal=False)
+    result = judge(with_sink(true_facts(), disturbances=(event,)))
+    assert [finding.code for finding in result.findings] == ["A127"]
+    assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
+
+
+def test_a_restore_by_somebody_else_is_in_doubt_even_if_the_count_is_right() -> None:
+    event = Disturbance("restored", "RESTORE as version 9, back to version 4", fatal=True)
+    facts = with_sink(true_facts(), disturbances=(event,))
+    assert "RESTORE as version 9" in only(facts, "A126").evidence
+    assert (judge(facts).verdict, judge(facts).exit_code) == (Verdict.IN_DOUBT, 1)

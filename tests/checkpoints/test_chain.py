@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, InputFile, SourceOffsets
-from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 LENGTH = 6
 

@@ -165,3 +165,12 @@ def test_a_newer_log_version_is_refused(on: Run, checkpoint: Path) -> None:
     entry = checkpoint / "offsets" / "3"
     entry.write_text(entry.read_text().replace("v1", "v9", 1))
     assert "v9" in on("checkpoint", "show", str(checkpoint)).stdout
+
+
+def test_the_ledger_beside_a_local_checkpoint_is_found_by_itself(run: Run, tmp_path: Path) -> None:
+    world = World(tmp_path, ledger="mine.onceonly.db").write_all()
+    path = tmp_path / "mine"
+    result = run("checkpoint", "rebuild", str(path), "--query", "orders", "--yes")
+    assert result.exit_code == 0, result.output
+    assert run("checkpoint", "verify", str(path), "--query", "orders").exit_code == 0
+    assert world.path.exists()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -159,3 +162,50 @@ def test_the_tree_has_no_command_without_a_test_of_its_help() -> None:
         for verb in ([[sub] for sub in command.commands] if hasattr(command, "commands") else [[]])
     ]
     assert sorted(names) == sorted([*COMMANDS, ["demo"]])
+
+
+_COMMAND = re.compile(r"onceonly ((?:audit|epochs|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)")
+_FILLED = {"epoch": "1", "batch": "1", "where": "", "ledger": "", "address": "memory:x"}
+
+
+def commands_in(texts: Iterable[str]) -> list[list[str]]:
+    """Commands that texts tell the user to run, with every detail filled in."""
+    filled = (re.sub(r"\{(\w+)\}", lambda detail: _FILLED.get(detail[1], "x"), text) for text in texts)
+    found = (shlex.split(command.rstrip(". ")) for text in filled for command in _COMMAND.findall(text))
+    return [list(words) for words in sorted({tuple(words) for words in found})]
+
+
+def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) -> None:
+    texts = [entry.remedy for entry in CATALOGUE.values()] + [rule.remedy for rule in RULES.values()]
+    commands = commands_in(texts)
+    assert ["txn", "resolve", "--query", "x"] in commands
+    for words in commands:
+        known = [word if word != "N" else "1" for word in words]
+        result = run(*known, "--help")
+        assert result.exit_code == 0, (words, result.output)
+        assert result.stdout.startswith("Usage:")
+
+
+def test_commands_that_a_finding_prints_run_as_they_are(on: Run, run: Run, world: World) -> None:
+    world.keep_rows(3, 5)
+    finding = document(on("audit", "-o", "json"))["findings"][0]
+    [words] = commands_in([finding["remedy"]])
+    result = run(*words)
+    assert result.exit_code == 0, (words, result.output)
+    assert "3 of orders" in result.stdout
+
+
+def test_commands_that_a_finding_prints_run_without_a_ledger_too(run: Run, world: World) -> None:
+    world.keep_rows(3, 5)
+    findings = document(run("audit", "-q", "orders", "--sink", world.sink.address, "-o", "json"))["findings"]
+    [words] = commands_in([finding["remedy"] for finding in findings if finding["code"] == "A121"])
+    assert run(*words).exit_code == 0
+
+
+def test_reading_commands_load_neither_spark_nor_drivers(tmp_path: Path) -> None:
+    script = (
+        "import sys; from onceonly.cli.app import app; "
+        "print(*{name.partition('.')[0] for name in sys.modules} & {'pyspark', 'psycopg', 'deltalake', 'pyarrow'})"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"

@@ -1,7 +1,6 @@
 """The Postgres sink passes the whole suite: appending and upserting, through the driver and by executors."""
 
 import itertools
-from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,12 +16,6 @@ from onceonly_sinks.postgres import PostgresSink
 pytestmark = pytest.mark.postgres
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(tmp_path_factory.mktemp("conformance") / "data") as server:
-        yield server
 
 
 class PostgresHarness(SinkHarness):
@@ -60,23 +53,23 @@ class PostgresHarness(SinkHarness):
 
 class TestAppendThroughTheDriver(SinkConformance):
     @pytest.fixture
-    def harness(self, server: EmbeddedPostgres) -> PostgresHarness:
-        return PostgresHarness(server.database("driver"), via="driver")
+    def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
+        return PostgresHarness(postgres.database("driver"), via="driver")
 
 
 class TestAppendByExecutors(SinkConformance):
     @pytest.fixture
-    def harness(self, server: EmbeddedPostgres) -> PostgresHarness:
-        return PostgresHarness(server.database("executors"), via="executors")
+    def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
+        return PostgresHarness(postgres.database("executors"), via="executors")
 
 
 class TestUpsertThroughTheDriver(SinkConformance):
     @pytest.fixture
-    def harness(self, server: EmbeddedPostgres) -> PostgresHarness:
-        return PostgresHarness(server.database("upsert_driver"), key="id", via="driver")
+    def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
+        return PostgresHarness(postgres.database("upsert_driver"), key="id", via="driver")
 
 
 class TestUpsertByExecutors(SinkConformance):
     @pytest.fixture
-    def harness(self, server: EmbeddedPostgres) -> PostgresHarness:
-        return PostgresHarness(server.database("upsert_executors"), key="id", via="executors")
+    def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
+        return PostgresHarness(postgres.database("upsert_executors"), key="id", via="executors")

@@ -40,7 +40,7 @@ def one_of_racing_commits_lands(harness: SinkHarness) -> None:
     """When several handles commit the same epoch under the same fence at once, it lands once, and the chain goes on."""
     with Story(harness) as story:
         driver = story.driver()
-        written: list[Plan] = []
+        written = [driver.writes()]
         for _ in range(3):
             planned = driver.plan()
             answers = _at_once([_commit_of_a_twin(story, driver, planned) for _ in range(_RACERS)])

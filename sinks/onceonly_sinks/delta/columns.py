@@ -79,7 +79,11 @@ def _type(value: Any) -> str:
 def _without_nullability(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    kept = {name: inner for name, inner in value.items() if name not in ("containsNull", "valueContainsNull", "nullable", "metadata")}
+    kept = {
+        name: inner
+        for name, inner in value.items()
+        if name not in ("containsNull", "valueContainsNull", "nullable", "metadata")
+    }
     if "fields" in kept:
         kept["fields"] = [_without_nullability(field) for field in kept["fields"]]
     return {name: _without_nullability(inner) for name, inner in kept.items()}
@@ -123,7 +127,9 @@ def check_columns(sink: str, table: Sequence[Column], batch: Sequence[Column]) -
     """
     there, here = {column.name: column for column in table}, {column.name: column for column in batch}
     told = [f"{name} is new" for name in here if name not in there]
-    told += [f"{column.name} is missing" for column in table if column.name not in here and GENERATED not in column.metadata]
+    told += [
+        f"{column.name} is missing" for column in table if column.name not in here and GENERATED not in column.metadata
+    ]
     told += [
         f"{name} is {json.loads(there[name].type)} in the table and {json.loads(column.type)} in the batch"
         for name, column in here.items()
@@ -190,7 +196,9 @@ def _newest(sink: str, rows: pa.Table, merge: Merge, sequence: str) -> pa.Table:
     import pyarrow.compute as pc
 
     key = list(merge.key)
-    numbered = rows.select(dict.fromkeys([*key, sequence])).append_column("#", pa.array(range(rows.num_rows), pa.int64()))
+    numbered = rows.select(dict.fromkeys([*key, sequence])).append_column(
+        "#", pa.array(range(rows.num_rows), pa.int64())
+    )
     best = numbered.group_by(key).aggregate([(sequence, "max")])
     joined = numbered.join(best, key, join_type="inner")
     # A null orders before everything: where the greatest is null too, all of that key's rows are null.
@@ -225,5 +233,9 @@ def check_keys(sink: str, merge: Merge, nulls: int, example: tuple[Any, ...] | N
     if nulls:
         raise refuse("E504", sink=sink, key=names, count=nulls)
     if example is not None:
-        again = f"{merge.sequence} is equal in them" if merge.sequence else "name the column that orders them: sequence=..."
-        raise refuse("E505", sink=sink, key=names, example=example, next=f"{again}; or keep one row per key with before=")
+        again = (
+            f"{merge.sequence} is equal in them" if merge.sequence else "name the column that orders them: sequence=..."
+        )
+        raise refuse(
+            "E505", sink=sink, key=names, example=example, next=f"{again}; or keep one row per key with before="
+        )

@@ -13,6 +13,8 @@ from onceonly_sinks.delta.table import Table
 
 _LEAST_ROOM = 1 << 20
 
+_ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CAST_", "ARITHMETIC_")
+
 
 def lost_a_race(error: Exception, *, created: bool) -> bool:
     """Whether a commit was certainly refused because another one came first; reading again then tells which.
@@ -26,39 +28,68 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
     return isinstance(error, CommitFailedError) or (created and isinstance(error, DeltaError))
 
 
-def unknown(table: Table, error: Exception) -> Exception:
-    """The answer to what was sent is not known; or the place cannot be written, which is."""
-    return _no_room(table, error) or OutcomeUnknown(table.sink, _brief(error))
+def of_fence(table: Table, error: Exception) -> Exception:
+    """A fence that raised: not known, except where the disk says why. A fence that landed unseen is found by the next look."""
+    return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
 
 
-def explained(table: Table, error: Exception) -> Exception:
-    """A commit that raised and is not in the log: refused for certain only where commits do not travel."""
+def of_commit(table: Table, error: Exception, *, landed: bool) -> Exception:
+    """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
+
+    Args:
+        table: the table.
+        error: what the commit raised.
+        landed: whether the log holds it.
+    """
     from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
+    unknown = OutcomeUnknown(table.sink, type(error).__name__)
+    if landed:
+        return unknown
     if isinstance(error, SchemaMismatchError):
-        return refuse(
-            "E506", sink=table.sink, difference=_first_line(error), next="restart the query; it reads the table's columns again"
-        )
-    if isinstance(error, OSError) and error.errno is not None:
-        return unwritable(table.sink, error)
-    if not table.is_local or isinstance(error, CommitFailedError) or not isinstance(error, DeltaError):
-        return OutcomeUnknown(table.sink, _brief(error))
-    return _no_room(table, error) or refuse(
+        return refuse("E506", sink=table.sink, difference=_first_line(error), next="restart the query")
+    if condition := _of_rows(error):
+        return _of_values(table, condition)
+    if not table.is_local or isinstance(error, CommitFailedError) or not isinstance(error, DeltaError | OSError):
+        return unknown
+    return _no_room(table, error) or _of_values(table, _first_line(error))
+
+
+def _of_rows(error: Exception) -> str | None:
+    """Spark's name of a condition that is about the rows, and so arose before any commit."""
+    named = getattr(error, "getCondition", None)
+    condition = str(named() or "") if callable(named) else ""
+    return condition if condition.startswith(_ABOUT_ROWS) else None
+
+
+def _of_values(table: Table, reason: str) -> OnceOnlyError:
+    return refuse(
         "E503",
         sink=table.sink,
         column="of the batch",
-        reason=_first_line(error),
+        reason=reason,
         next="see the table's constraints and column types; mend the rows before the sink, e.g. with before=",
     )
 
 
-def unwritable(sink: str, error: OSError) -> OnceOnlyError:
-    """A file could not be written."""
-    return refuse("E507", sink=sink, reason=errno.errorcode.get(error.errno or 0, "") + f" {error.strerror or _brief(error)}")
+def unwritable(sink: str, number: int) -> OnceOnlyError:
+    """A file could not be written; ``number`` is the system's error number."""
+    return refuse("E507", sink=sink, reason=f"{os.strerror(number)} ({errno.errorcode.get(number, number)})")
+
+
+def no_fence(sink: str) -> OnceOnlyError:
+    """Our fence was never installed, or does not stand any more."""
+    return refuse(
+        "E508",
+        sink=sink,
+        reason="our fence does not stand",
+        cause="the table was dropped, created anew or set back since, or the fence was never installed",
+        next="restart the query",
+    )
 
 
 def _no_room(table: Table, error: Exception) -> OnceOnlyError | None:
-    """deltalake names no error for a full disk or a missing right: the disk itself is asked."""
+    """No class of deltalake's errors stands for a full disk or a missing right: the disk itself is asked."""
     if not table.is_local or not type(error).__module__.startswith(("_internal", "deltalake", "builtins")):
         return None
     folder = Path(table.root)
@@ -69,10 +100,6 @@ def _no_room(table: Table, error: Exception) -> OnceOnlyError | None:
     if shutil.disk_usage(folder).free < _LEAST_ROOM:
         return refuse("E507", sink=table.sink, reason=f"the disk of {folder} is full")
     return None
-
-
-def _brief(error: Exception) -> str:
-    return type(error).__name__
 
 
 def _first_line(error: Exception) -> str:

@@ -51,7 +51,9 @@ class WriteFiles:
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         """Write the partition; answer path, size, rows and statistics, or what was wrong with a column."""
-        out = _FileSink(self.root, f"part-{attempt.partition:05d}-{uuid.uuid4()}-c000.snappy.parquet", dict(self.options))
+        out = _FileSink(
+            self.root, f"part-{attempt.partition:05d}-{uuid.uuid4()}-c000.snappy.parquet", dict(self.options)
+        )
         try:
             wrong = self._write(out, batches)
         except BaseException:
@@ -185,7 +187,7 @@ class Statistics:
     def add(self, table: pa.Table) -> None:
         """Take in rows."""
         import pyarrow.compute as pc
-        import pyarrow.types as types
+        from pyarrow import types
 
         for field in list(table.schema)[:_INDEXED_COLUMNS]:
             if types.is_nested(field.type):
@@ -226,7 +228,7 @@ class Statistics:
 
 def _orderable(kind: pa.DataType) -> bool:
     """Types whose range Delta's readers use and JSON holds exactly."""
-    import pyarrow.types as types
+    from pyarrow import types
 
     return bool(
         types.is_signed_integer(kind)

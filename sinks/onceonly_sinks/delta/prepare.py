@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, Estimate
 from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import failures, sparkcommitter
 from onceonly_sinks.delta.columns import Column, Merge
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
 from onceonly_sinks.delta.logcommitter import DataFile, LogCommitter
 from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, Schema
-
-    from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
 
 _BYTES_OF_UNKNOWN_WIDTH = 40
 
@@ -70,14 +70,16 @@ class WrittenFiles:
     place: LocalPlace | RemotePlace
     schema: Schema
     gone: bool = False
+    sent: bool = False
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.rows = sum(file.rows for file in self.files)
 
     def abandon(self) -> None:
-        """Delete them. A deletion that fails leaves a file that no entry names, for VACUUM."""
-        if self.gone:
+        """Delete them, unless a log entry may name them. What is left without an entry is VACUUM's."""
+        # Once an entry was sent its answer may be lost: then the table may already read these files.
+        if self.gone or self.sent:
             return
         self.gone = True
         for file in self.files:
@@ -87,7 +89,8 @@ class WrittenFiles:
                 continue
 
     def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
-        """Commit them."""
+        """Commit them; from then on they stay."""
+        self.sent = True
         committer.append_files(handle, note, self.files)
 
 
@@ -144,72 +147,105 @@ class Choice:
         return Way.DRIVER
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose.
+
+    Attributes:
+        merge: how rows enter the table.
+        epoch_column: column that gets the epoch's number; ``None`` for none.
+        committer: ``auto``, ``log`` or ``spark``.
+        limit: bytes in Arrow form that the driver may hold.
+        partitioned: whether a table that is created here gets partitions.
+    """
+
+    merge: Merge
+    epoch_column: str | None
+    committer: str
+    limit: int
+    partitioned: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """One epoch on its way.
+
+    Attributes:
+        batch: its rows.
+        epoch: its number.
+        generation: of the fence it is prepared under.
+        schema: Delta columns of the batch, with the epoch's.
+        there: columns of the table; empty while it has none.
+        held: Arrow columns to write, in the table's order.
+        choice: what its way depends on.
+    """
+
+    batch: Batch
+    epoch: int
+    generation: int
+    schema: Schema
+    there: tuple[Column, ...]
+    held: pa.Schema
+    choice: Choice
+
+
 class Preparer:
     """Prepares the epochs of one sink.
 
     Args:
         table: the table.
-        merge: how rows enter it.
-        epoch_column: column that gets the epoch's number.
-        committer: the user's choice.
-        limit: bytes that the driver may hold.
-        spark: Spark's committer, where a session with Delta is at hand.
+        settings: what the user chose.
+        spark: finds Spark's committer, where a session with Delta is at hand.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        merge: Merge,
-        epoch_column: str | None,
-        committer: str,
-        limit: int,
-        spark: Callable[[], SparkCommitter | None],
-    ) -> None:
+    def __init__(self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None]) -> None:
         self._table = table
-        self._merge = merge
-        self._epoch_column = epoch_column
-        self._committer = committer
-        self._limit = limit
+        self._settings = settings
+        self._merge = settings.merge
         self._spark = spark
 
-    def prepare(self, batch: Batch, epoch: int) -> HeldRows | WrittenFiles | StagedRows:
+    def prepare(self, batch: Batch, epoch: int, generation: int) -> HeldRows | WrittenFiles | StagedRows:
         """Run the batch's action.
 
         Raises:
             ConfigurationError: E110, Spark's Delta is needed and not there.
             DestinationError: E503 to E508, the table cannot take the rows.
         """
+        plan = self._plan(batch, epoch, generation)
+        match plan.choice.way:
+            case Way.SPARK:
+                return self._stage(plan)
+            case Way.EXECUTORS:
+                return self._on_executors(plan)
+            case Way.DRIVER:
+                return self._through_driver(plan)
+
+    def _plan(self, batch: Batch, epoch: int, generation: int) -> _Plan:
         import pyarrow as pa
 
-        sink = self._table.sink
-        wanted = batch.schema
-        if self._epoch_column:
-            wanted = wanted.append(pa.field(self._epoch_column, pa.int64()))
+        wanted, sink = batch.schema, self._table.sink
+        if self._settings.epoch_column:
+            wanted = wanted.append(pa.field(self._settings.epoch_column, pa.int64()))
         schema = rules.delta_schema(sink, wanted)
-        there = self._table.columns
+        offered, there = rules.columns_of(schema), self._table.columns
         fresh = rules.is_placeholder(there)
-        offered = rules.columns_of(schema)
         if not fresh:
             rules.check_columns(sink, there, offered)
         self._check_merge_columns(offered)
-        spark = self._spark()
-        choice = self._choice(batch, spark is not None)
-        if choice.way is Way.SPARK:
-            return self._need_spark(spark, choice).stage(batch, epoch, schema)
-        held = self._shape(schema if fresh else self._table.handle.schema(), offered)
-        if choice.way is Way.EXECUTORS:
-            return self._on_executors(batch, epoch, held, schema, () if fresh else there)
-        return self._through_driver(batch, epoch, held, schema, choice)
+        held = _held(schema if fresh else self._table.handle.schema(), offered)
+        choice = self._choice(batch, fresh=fresh)
+        return _Plan(batch, epoch, generation, schema, () if fresh else there, held, choice)
 
-    def _choice(self, batch: Batch, spark: bool) -> Choice:
+    def _choice(self, batch: Batch, *, fresh: bool) -> Choice:
+        takes_files = not self._settings.partitioned if fresh else self._table.takes_files()
         return Choice(
             merge=bool(self._merge.key),
             size=size_of(batch.estimate, batch.schema),
-            limit=self._limit,
-            committer=self._committer,
+            limit=self._settings.limit,
+            committer=self._settings.committer,
             log_refuses=self._table.needs_spark(),
-            takes_files=self._table.takes_files(),
-            spark=spark,
+            takes_files=takes_files,
+            spark=self._spark() is not None,
         )
 
     def _check_merge_columns(self, offered: Sequence[Column]) -> None:
@@ -223,39 +259,26 @@ class Preparer:
                 next="name columns of the batch",
             )
 
-    def _need_spark(self, spark: SparkCommitter | None, choice: Choice) -> SparkCommitter:
-        if spark is not None:
-            return spark
-        why = choice.log_refuses or 'committer="spark"'
-        raise refuse(
-            "E110",
-            problem=f"{self._table.sink} can only be written by Spark's Delta ({why}), and this session has none.",
-            cause="the session was built without Delta's jars and extension",
-            next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
-        )
+    def _stage(self, plan: _Plan) -> StagedRows:
+        choice = plan.choice
+        why = choice.log_refuses or f"committer={choice.committer!r}, {choice.size or 'unknown'} bytes"
+        spark = sparkcommitter.needed(self._table.sink, self._spark(), why)
+        return spark.stage(plan.batch, plan.epoch, plan.generation, plan.schema, self._settings.epoch_column)
 
-    def _shape(self, table: Schema, offered: Sequence[Column]) -> pa.Schema:
-        """The columns to write, in the table's order; those that Delta computes are left out."""
-        import pyarrow as pa
-
-        names = {column.name for column in offered}
-        return pa.schema([one for one in pa.schema(table.to_arrow()) if one.name in names])
-
-    def _on_executors(
-        self, batch: Batch, epoch: int, held: pa.Schema, schema: Schema, there: Sequence[Column]
-    ) -> WrittenFiles:
+    def _on_executors(self, plan: _Plan) -> WrittenFiles:
+        options = self._table.options or {}
         task = WriteFiles(
             self._table.root,
-            held.serialize().to_pybytes(),
-            self._epoch_column,
-            epoch,
-            tuple(column.name for column in there if not column.nullable),
-            tuple((self._table.options or {}).items()),
+            plan.held.serialize().to_pybytes(),
+            self._settings.epoch_column,
+            plan.epoch,
+            tuple(column.name for column in plan.there if not column.nullable),
+            tuple(options.items()),
         )
-        answers = batch.on_executors(task)
-        where = place(self._table.root, self._table.options or {})
+        answers = plan.batch.on_executors(task)
+        where = place(self._table.root, options)
         files = [DataFile(a["path"], a["size"], a["rows"], a["stats"]) for a in answers if a["path"]]
-        written = WrittenFiles(files, where, schema)
+        written = WrittenFiles(files, where, plan.schema)
         try:
             self._check_answers(answers, where)
         except Exception:
@@ -264,36 +287,35 @@ class Preparer:
         return written
 
     def _check_answers(self, answers: Sequence[Mapping[str, Any]], where: LocalPlace | RemotePlace) -> None:
+        sink = self._table.sink
         for answer in answers:
+            if answer["errno"]:
+                raise failures.unwritable(sink, answer["errno"])
             if answer["null"]:
-                raise rules.not_null(self._table.sink, answer["null"])
+                raise rules.not_null(sink, answer["null"])
             if answer["path"] and where.size(answer["path"]) != answer["size"]:
                 raise refuse(
                     "E508",
-                    sink=self._table.sink,
+                    sink=sink,
                     reason="a file that an executor wrote is not there for the driver",
                     cause="the path is on a disk that driver and executors do not share",
                     next="use a path on shared storage",
                 )
 
-    def _through_driver(
-        self, batch: Batch, epoch: int, held: pa.Schema, schema: Schema, choice: Choice
-    ) -> HeldRows | WrittenFiles | StagedRows:
-        bounded = choice.committer == "auto" and (choice.spark or choice.takes_files)
+    def _through_driver(self, plan: _Plan) -> HeldRows | WrittenFiles | StagedRows:
+        choice = plan.choice
+        way_out = (choice.takes_files and not choice.merge) or (choice.committer == "auto" and choice.spark)
         try:
-            rows = self._collect(batch, self._limit if bounded else None)
+            rows = self._collect(plan.batch, choice.limit if way_out else None)
         except TooMuch:
             # Nothing was sent and nothing written: the attempt is dropped, and a second action takes the other way.
-            if choice.takes_files and not choice.merge:
-                there = () if rules.is_placeholder(self._table.columns) else self._table.columns
-                return self._on_executors(batch, epoch, held, schema, there)
-            return self._need_spark(self._spark(), choice).stage(batch, epoch, schema)
-        shaped = rules.with_epoch(rows, self._epoch_column, epoch)
-        table = self._cast(shaped, held)
+            return self._on_executors(plan) if choice.takes_files and not choice.merge else self._stage(plan)
+        shaped = rules.with_epoch(rows, self._settings.epoch_column, plan.epoch)
+        table = self._cast(shaped, plan.held)
         if self._merge.key:
             table = rules.one_per_key(self._table.sink, table, self._merge)
-        rules.check_nulls(self._table.sink, self._table.columns, table)
-        return HeldRows(table, self._merge, rows.num_rows, schema)
+        rules.check_nulls(self._table.sink, plan.there, table)
+        return HeldRows(table, self._merge, rows.num_rows, plan.schema)
 
     def _collect(self, batch: Batch, limit: int | None) -> pa.Table:
         import pyarrow as pa
@@ -319,3 +341,11 @@ class Preparer:
                 reason=str(error),
                 next="cast the column before the sink",
             ) from error
+
+
+def _held(table: Schema, offered: Sequence[Column]) -> pa.Schema:
+    """The columns to write, in the table's order; those that Delta computes are left out."""
+    import pyarrow as pa
+
+    names = {column.name for column in offered}
+    return pa.schema([one for one in pa.schema(table.to_arrow()) if one.name in names])

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
@@ -90,13 +88,3 @@ def _ours(table: Table) -> Iterator[Entry]:
         entry = table.log.entry(version)
         if entry is not None and entry.note is not None:
             yield entry
-
-
-def replaced(identity: str) -> Disturbance:
-    """The table has another id than when we last wrote, and the log no longer says how that came."""
-    return Disturbance("recreated", f"table id {identity}", fatal=True)
-
-
-def not_the_table(sink: str, pipeline: str, was: str, now: str) -> OnceOnlyError:
-    """The table was replaced between two epochs."""
-    return refuse("E208", sink=sink, was=was, now=now, pipeline=pipeline)

@@ -1,45 +1,34 @@
-"""The Delta sink: the contract's phases over a table, its log and two committers.
-
-What holds for a table that does not exist yet: the first fence creates it, with a column that the first batch's columns
-replace. Version 0 is taken by one driver only, so from then on fences order everybody, before there is any row.
-
-What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse a commit if another
-one with that id has landed since the version that it was checked against. Version files are created where none is, by link or
-conditional put, so of two commits for one version one fails.
-"""
+"""The Delta sink: the contract's phases, handed on to one opening of a table."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from onceonly import faults
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, OutcomeUnknown, Position, Prepared, Superseded
+from onceonly.protocol import Batch, Capabilities, Position, Prepared
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import columns, failures, reading, standing
+from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
 from onceonly_sinks.delta.columns import Merge
-from onceonly_sinks.delta.logcommitter import LogCommitter
-from onceonly_sinks.delta.marker import Note, application_id, pack
-from onceonly_sinks.delta.prepare import HeldRows, Preparer, WrittenFiles
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
-from onceonly_sinks.delta.standing import Standing
-from onceonly_sinks.delta.table import Found, Table, is_table_name, location
+from onceonly_sinks.delta.marker import application_id
+from onceonly_sinks.delta.prepare import Preparer, Settings
+from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.table import Table, is_table_name, location
+from onceonly_sinks.delta.writer import Rows, Writer
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from pyspark.sql import SparkSession
 
     from onceonly_checkpoints.ledger import Ledger
 
-_TRIES = 20
 _ID_MARK = "#id="
-_READERS = "nothing: a version of the table holds whole epochs only"
+_READERS = "nothing: every version of the table holds whole epochs only"
 
 
 class DeltaSink:
@@ -82,16 +71,14 @@ class DeltaSink:
         self._named = isinstance(path_or_table, str) and is_table_name(path_or_table)
         self._merge = Merge(_names(key), sequence)
         self._mode = _checked_mode(mode, self._merge, committer)
-        self._committer = committer
-        self._limit = driver_limit
         self._partition_by = _names(partition_by)
-        self._epoch_column = epoch_column
+        self._settings = Settings(self._merge, epoch_column, committer, driver_limit, bool(self._partition_by))
         self._options = dict(storage_options) if storage_options else None
         self._id = id or f"delta:{_leaf(self._target, named=self._named)}"
         self._custom_id = id is not None
         self._root = None if self._named else location(self._target)
-        self._opened: Table | None = None
-        self._standing: Standing | None = None
+        self._opened: _Opened | None = None
+        self._made: tuple[SparkSession, SparkCommitter] | None = None
 
     # ---- what it is
 
@@ -116,7 +103,9 @@ class DeltaSink:
             "auto": f"one log entry: deltalake; {'merges beyond the driver limit and ' if not append else ''}"
             "tables it cannot write through Spark's Delta",
         }
-        return Capabilities(append, append, carries_ledger=False, committer=committers[self._committer], readers=_READERS)
+        return Capabilities(
+            append, append, carries_ledger=False, committer=committers[self._settings.committer], readers=_READERS
+        )
 
     @property
     def ledger_url(self) -> str | None:
@@ -136,23 +125,22 @@ class DeltaSink:
         """Find the table and check its place; creates nothing.
 
         Raises:
-            ConfigurationError: E112, Spark would write S3 with a store that does not order writers.
             DestinationError: E508, something else lies there, or the name leads nowhere.
         """
         if self._root is None:
-            self._root = SparkCommitter.locate(self._id, self._target)
+            self._root = sparkcommitter.locate(self._id, self._target)
         table = Table(self._id, self._root, application_id(pipeline, self._id), self._options)
         table.check_place()
-        SparkCommitter.check_store(self._root, self._mode, self._committer)
-        self._opened = table
-        self._log = LogCommitter(self._id, self._root, self._options)
-        self._preparer = Preparer(
-            table, self._merge, self._epoch_column, self._committer, self._limit, lambda: SparkCommitter.here(table, self._merge)
+        self._opened = _Opened(
+            table,
+            Writer(table, self._merge, self._partition_by, self._spark),
+            Preparer(table, self._settings, self._spark),
         )
 
     def fence(self) -> Fence | None:
         """The newest installed fence; without an owner where its text has aged out."""
-        return self._table.found(self._table.reopen()).fence
+        table = self._open.table
+        return table.found(table.reopen()).fence
 
     def install(self, fence: Fence) -> None:
         """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
@@ -160,47 +148,9 @@ class DeltaSink:
         Raises:
             Superseded: a fence stands that is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            DestinationError: E507 or E509, the table cannot be written, or forgets markers.
+            DestinationError: E507, E509 or E512, the table cannot be written, forgets markers, or ran out of generations.
         """
-        for _ in range(_TRIES):
-            handle = self._table.reopen()
-            found = self._table.found(handle)
-            if standing.still_ours(self._id, fence, found):
-                self._standing = self._stands(fence, found)
-                return
-            self._try_fence(fence, handle, found)
-        raise OutcomeUnknown(self._id, "other commits of this pipeline were faster each time")
-
-    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
-        """Commit a fence on the handle that was read; whether it stands, the next look tells."""
-        note = self._fence_note(fence, found)
-        pack(self._id, *note.packed)
-        try:
-            if handle is None:
-                self._log.create(note)
-            else:
-                self._table.check_retention()
-                self._mark(handle, note)
-            faults.fire(Point.INSTALL_SENT)
-        except OnceOnlyError:
-            raise
-        except Exception as error:
-            self._table.drop_handle()
-            if not failures.lost_a_race(error, created=handle is None and self._table.exists()):
-                raise failures.unknown(self._table, error) from error
-
-    def _fence_note(self, fence: Fence, found: Found) -> Note:
-        token = uuid.uuid4().hex
-        if found.entry and found.entry.note:
-            return found.entry.note.repeated(fence, found.entry.version, token)
-        return Note(self._table.app, fence, found.epoch, None, None, found.head, 0, self._mode, "", token)
-
-    def _stands(self, fence: Fence, found: Found) -> Standing:
-        assert found.entry is not None
-        assert found.entry.note is not None
-        note = found.entry.note
-        judged = note.read if note.marker else found.entry.version
-        return Standing(fence, note, found.entry.version, judged, note.identity or self._table.identity)
+        self._open.writer.install(fence)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
@@ -209,16 +159,7 @@ class DeltaSink:
             Superseded: another fence stands.
             DestinationError: E508, our fence does not stand; E509, the table forgets markers.
         """
-        now = self._renewed(self._need_standing())
-        self._table.check_retention()
-        known = now if now.marker or since is None else replace(now, judged=_judged(since), identity=since.identity)
-        identity = self._table.identity
-        found = standing.judge(self._table.log, known.judged + 1, self._table.handle.version(), known.identity, now.held_at)
-        found = found if now.epoch else ()
-        if now.epoch and known.identity != identity and all(one.kind != "recreated" for one in found):
-            found = (*found, reading.replaced(identity))
-        self._standing = replace(now, judged=self._table.handle.version(), identity=identity)
-        return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
+        return self._open.writer.position(since)
 
     # ---- one epoch
 
@@ -229,12 +170,14 @@ class DeltaSink:
             ConfigurationError: E110, the rows need Spark's Delta and it is not there.
             DestinationError: E503 to E508, the table cannot take the rows.
         """
-        if self._table.current() is None:
-            raise self._no_fence()
+        if self._open.table.current() is None:
+            raise failures.no_fence(self._id)
         try:
-            prepared = self._preparer.prepare(batch, epoch)
+            prepared = self._open.preparer.prepare(batch, epoch, self._open.writer.generation)
         except OSError as error:
-            raise failures.unwritable(self._id, error) from error
+            if error.errno is None:
+                raise
+            raise failures.unwritable(self._id, error.errno) from error
         faults.fire(Point.PREPARE_SENT)
         return prepared
 
@@ -247,124 +190,27 @@ class DeltaSink:
             DestinationError: E503 to E509, the table cannot take the rows.
             OutcomeUnknown: the answer was lost.
         """
-        before = self._ready(marker)
-        rows = prepared.rows if prepared else 0
-        note = Note(
-            app=self._table.app,
-            fence=marker.fence,
-            epoch=marker.epoch.number,
-            marker=marker,
-            at=None,
-            read=before.judged,
-            rows=rows,
-            mode=self._mode,
-            identity=before.identity,
-            token=uuid.uuid4().hex,
-        )
-        pack(self._id, *note.packed)
-        try:
-            self._send(_own(prepared), note, before)
-            faults.fire(Point.COMMIT_SENT)
-            version = reading.landed(self._table.log, before.judged + 1, note.token)
-        except Exception as error:
-            raise self._after(error, before, note) from error
-        self._standing = replace(before, note=note, version=version)
-        self._table.committed()
-        return reading.receipt(self._id, note, version)
-
-    def _ready(self, marker: Marker) -> Standing:
-        """Everything that must hold before a commit is sent."""
-        before = self._renewed(self._need_standing(marker.fence))
-        handle = self._table.handle
-        self._table.check_retention()
-        if self._table.identity != before.identity:
-            raise reading.not_the_table(self._id, marker.pipeline, before.identity, self._table.identity)
-        found = standing.judge(self._table.log, before.judged + 1, handle.version(), before.identity, before.held_at)
-        reason = next((one.detail for one in found if one.fatal), None)
-        reason = reason or standing.follows(self._id, before, marker.epoch)
-        if reason:
-            raise refuse("E209", sink=self._id, epoch=before.epoch, event=reason, pipeline=marker.pipeline)
-        return replace(before, judged=handle.version())
-
-    def _send(self, prepared: HeldRows | WrittenFiles | StagedRows | None, note: Note, before: Standing) -> None:
-        handle = self._table.handle
-        if prepared is not None and columns.is_placeholder(self._table.columns):
-            defining = before.note.repeated(before.fence, before.version, uuid.uuid4().hex)
-            self._log.define(handle, defining, prepared.schema, self._partition_by)
-        if isinstance(prepared, StagedRows):
-            prepared.send(note)
-        elif prepared is not None:
-            prepared.send(self._log, handle, note)
-        else:
-            self._mark(handle, note)
-
-    def _mark(self, handle: DeltaTable, note: Note) -> None:
-        """Commit a note without rows, through whichever committer the table takes."""
-        if self._table.needs_spark() is None:
-            self._log.mark(handle, note)
-            return
-        spark = SparkCommitter.here(self._table, self._merge)
-        if spark is None:
-            raise SparkCommitter.missing(self._id, self._table.needs_spark())
-        spark.mark(note)
-
-    def _after(self, error: Exception, before: Standing, note: Note) -> Exception:
-        """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
-        if isinstance(error, OnceOnlyError):
-            return error
-        found = self._table.found(self._table.reopen())
-        self._table.drop_handle()
-        try:
-            standing.still_ours(self._id, before.fence, found)
-        except Superseded as fenced:
-            return fenced
-        landed = found.entry is not None and found.entry.note is not None and found.entry.note.token == note.token
-        return failures.unknown(self._table, error) if landed else failures.explained(self._table, error)
+        return self._open.writer.commit(_own(prepared), marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
-        """After an unknown answer: the receipt if that very epoch is there.
-
-        If it is not, our fence is committed once more before ``None`` is said: that takes the version a late commit was
-        checked against, so it cannot land any more.
+        """After an unknown answer: the receipt if that very epoch is there, ``None`` once it cannot land any more.
 
         Raises:
             Superseded: another fence stands.
             OutcomeUnknown: it cannot be said.
         """
-        before = self._need_standing(marker.fence)
-        for _ in range(_TRIES):
-            handle = self._table.reopen()
-            now = self._renewed(before)
-            if receipt := reading.find(self._table.log, handle, marker):
-                self._standing = now
-                return receipt
-            if self._closed_behind(now, handle):
-                return None
-        raise OutcomeUnknown(self._id, "other commits of this pipeline were faster each time")
-
-    def _closed_behind(self, now: Standing, handle: DeltaTable | None) -> bool:
-        assert handle is not None
-        note = now.note.repeated(now.fence, now.version, uuid.uuid4().hex)
-        if self._table.needs_spark() is not None:
-            return SparkCommitter.at_rest(self._id)
-        try:
-            self._log.mark(handle, note)
-        except Exception as error:
-            if failures.lost_a_race(error, created=False):
-                return False
-            raise failures.unknown(self._table, error) from error
-        self._standing = self._renewed(now)
-        return True
+        return self._open.writer.look_up(marker)
 
     def sweep(self) -> None:
-        """Remove staging of lower generations; data files without an entry are VACUUM's."""
-        StagedRows.sweep(self._table, self._need_standing().fence.generation)
+        """Remove what lower generations staged; data files without a log entry are VACUUM's."""
+        table, generation = self._open.table, self._open.writer.generation
+        staging.sweep(table.uri, table.app, generation, sparkcommitter.active_session())
 
     # ---- reading
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first, as far back as the log goes; the newest is always there."""
-        return reading.history(self._id, self._table, after)
+        return reading.history(self._id, self._open.table, after)
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the files that its commit added.
@@ -372,49 +218,35 @@ class DeltaSink:
         Epochs whose log file was cleaned away, or whose files do not say how many rows they hold, are left out.
         ``None`` where an epoch was merged.
         """
-        return None if self._mode == "merge" else reading.recount(self._table)
+        return None if self._merge.key else reading.recount(self._open.table)
 
     def close(self) -> None:
         """Let go of handle and fence."""
-        self._standing = None
         if self._opened is not None:
-            self._opened.drop_handle()
-
-    # ---- helpers
+            self._opened.writer.close()
+            self._opened.table.drop_handle()
 
     @property
-    def _table(self) -> Table:
+    def _open(self) -> _Opened:
         if self._opened is None:
             raise RuntimeError("open() comes first")
         return self._opened
 
-    def _need_standing(self, fence: Fence | None = None) -> Standing:
-        if self._standing is None or (fence is not None and self._standing.fence != fence):
-            if fence is not None:
-                standing.still_ours(self._id, fence, self._table.found(self._table.reopen()))
-            raise self._no_fence()
-        return self._standing
+    def _spark(self) -> SparkCommitter | None:
+        """Spark's committer in the session at hand; one per session."""
+        session = sparkcommitter.active_session()
+        if session is None or self._settings.committer == "log":
+            return None
+        if self._made is None or self._made[0] is not session:
+            self._made = (session, SparkCommitter.of(self._open.table, self._merge, session))
+        return self._made[1]
 
-    def _no_fence(self) -> OnceOnlyError:
-        return refuse(
-            "E508",
-            sink=self._id,
-            reason="our fence does not stand",
-            cause="the table was dropped, created anew or set back since, or the fence was never installed",
-            next="restart the query",
-        )
 
-    def _renewed(self, before: Standing) -> Standing:
-        """The standing with whatever of ours was committed since, under our fence, read on the handle that will commit.
-
-        Raises:
-            Superseded: another fence stands.
-            DestinationError: E508, our fence does not stand.
-        """
-        found = self._table.found(self._table.current())
-        if not standing.still_ours(self._id, before.fence, found) or found.entry is None or found.entry.note is None:
-            raise self._no_fence()
-        return replace(before, note=found.entry.note, version=found.entry.version)
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    table: Table
+    writer: Writer
+    preparer: Preparer
 
 
 def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -431,7 +263,10 @@ def _checked_mode(mode: str | None, merge: Merge, committer: str) -> str:
     if chosen not in ("append", "merge"):
         problem, next_ = f'DeltaSink has no mode="{chosen}".', 'mode="append", or key=... for a merge'
     elif (chosen == "merge") != bool(merge.key):
-        problem, next_ = "mode= and key= do not fit: a merge needs a key, an append has none.", "give key=..., or leave both"
+        problem, next_ = (
+            "mode= and key= do not fit: a merge needs a key, an append has none.",
+            "give key=..., or leave both",
+        )
     elif merge.sequence and not merge.key:
         problem, next_ = "sequence= orders the changes of a key, and there is no key=.", "give key=..."
     elif committer not in ("auto", "log", "spark"):
@@ -441,12 +276,9 @@ def _checked_mode(mode: str | None, merge: Merge, committer: str) -> str:
     return chosen
 
 
-def _own(prepared: Prepared | None) -> HeldRows | WrittenFiles | StagedRows | None:
-    if prepared is not None and not isinstance(prepared, HeldRows | WrittenFiles | StagedRows):
+def _own(prepared: Prepared | None) -> Rows | None:
+    if prepared is not None and not isinstance(prepared, Rows):
         raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
     if prepared is not None and prepared.gone:
         raise RuntimeError("an abandoned preparation cannot be committed")
     return prepared
-
-
-__all__ = ["DeltaSink"]

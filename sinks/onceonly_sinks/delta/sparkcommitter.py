@@ -1,18 +1,295 @@
-"""Commits through Spark's Delta. (first cut: none)"""
+"""Commits through Spark's Delta: merges too large for the driver, and tables with features that deltalake does not write.
+
+Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So no
+answer is believed: the commit is looked for in the log by its token.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, ClassVar
+from urllib.parse import urlsplit
 
-class StagedRows:
-    gone = False
-    @staticmethod
-    def sweep(table, generation): ...
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Batch
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import staging
+from onceonly_sinks.delta.columns import Merge
+from onceonly_sinks.delta.marker import Note, pack
+from onceonly_sinks.delta.session import EXTENSION
+from onceonly_sinks.delta.table import Table, location
+
+if TYPE_CHECKING:
+    from deltalake import Schema
+    from pyspark.sql import DataFrame, SparkSession
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+_S3 = ("s3", "s3a", "s3n")
+_ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
+_COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.identity.step")
+
+
+def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bool:
+    """Whether Spark's log store lets one writer only take a version; on S3 the default does not.
+
+    Args:
+        root: directory or URI of the table.
+        settings: reads a setting of the session.
+    """
+    scheme = urlsplit(root).scheme if "://" in root else ""
+    if scheme not in _S3:
+        return True
+    chosen = settings(f"spark.delta.logStore.{scheme}.impl") or settings("spark.delta.logStore.class")
+    return chosen == _ORDERING_STORE
+
+
+def active_session() -> SparkSession | None:
+    """The session of this thread, or the process's; ``None`` where there is no Spark or no Delta in it."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        return None
+    session = SparkSession.getActiveSession()
+    return session if session is not None and _has_delta(session) else None
+
+
+def _has_delta(session: SparkSession) -> bool:
+    return EXTENSION in (session.conf.get("spark.sql.extensions", None) or "")
+
+
+def locate(sink: str, name: str) -> str:
+    """Directory of a table in Spark's catalog.
+
+    Raises:
+        DestinationError: E508, no session with Delta, no such table, or it is not a Delta table.
+    """
+    session = active_session()
+    if session is None:
+        raise _lost(sink, name, "only Spark knows where a named table lies, and no session with Delta is running here")
+    from pyspark.errors import PySparkException
+
+    quoted = ".".join(f"`{part}`" for part in name.split("."))
+    try:
+        detail = session.sql(f"DESCRIBE DETAIL {quoted}").collect()[0]
+    except PySparkException as error:
+        raise _lost(sink, name, f"Spark does not find it ({error.getCondition() or type(error).__name__})") from error
+    if detail["format"] != "delta":
+        raise _lost(sink, name, f"it is a table of format {detail['format']}")
+    return location(detail["location"])
+
+
+def _lost(sink: str, name: str, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E508",
+        sink=sink,
+        reason=f"table {name}: {reason}",
+        cause="a name without a session, a misspelt name, or a table that was never created",
+        next=f"CREATE TABLE {name} (...) USING delta, or give the path: DeltaSink(Path(...))",
+    )
+
+
+def needed(sink: str, spark: SparkCommitter | None, why: str | None) -> SparkCommitter:
+    """The committer, where there is no other way.
+
+    Args:
+        sink: sink id.
+        spark: the committer, if there is one.
+        why: what deltalake cannot do.
+
+    Raises:
+        ConfigurationError: E110, there is none.
+    """
+    if spark is not None:
+        return spark
+    raise refuse(
+        "E110",
+        problem=f"{sink} can only be written by Spark's Delta ({why}), and this session has none.",
+        cause='the session was built without Delta\'s jars and extension, or DeltaSink was given committer="log"',
+        next="build it with onceonly_sinks.delta.with_delta(SparkSession.builder)",
+    )
 
 
 class SparkCommitter:
-    @staticmethod
-    def check_store(root, mode, committer): ...
-    @staticmethod
-    def here(table, merge): return None
-    @staticmethod
-    def locate(sink, name): raise NotImplementedError
+    """Makes commits of one sink through a session of its own, whose settings nobody else's writes can pick up.
+
+    Args:
+        table: the table.
+        merge: how rows enter it.
+        session: a session with Delta.
+    """
+
+    _busy: ClassVar[set[str]] = set()
+    """Applications whose commit was sent and not seen to end; a commit may outlive the object that sent it."""
+
+    def __init__(self, table: Table, merge: Merge, session: SparkSession) -> None:
+        self._table = table
+        self._merge = merge
+        self._session = session.newSession()
+        self._uri = table.uri
+
+    @classmethod
+    def of(cls, table: Table, merge: Merge, session: SparkSession) -> SparkCommitter:
+        """A committer in a session of its own beside ``session``.
+
+        Raises:
+            ConfigurationError: E112, the session's log store does not order writers.
+        """
+        if not store_orders_writers(table.root, lambda name: session.conf.get(name, None)):
+            raise refuse("E112", path=table.root)
+        return cls(table, merge, session)
+
+    @classmethod
+    def at_rest(cls, table: Table) -> bool:
+        """Whether no commit that this process sent to a table can still be under way in the JVM."""
+        return table.app not in cls._busy
+
+    def stage(self, batch: Batch, epoch: int, generation: int, schema: Schema, epoch_column: str | None) -> StagedRows:
+        """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
+
+        Raises:
+            DestinationError: E504 or E505, a key is null or not unique.
+        """
+        from pyspark.sql import functions as f
+
+        frame = batch.dataframe
+        if epoch_column:
+            frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
+        folder = staging.attempt(self._uri, self._table.app, generation, epoch)
+        try:
+            frame.write.parquet(folder)
+        except BaseException:
+            staging.delete(folder, self._session)
+            raise
+        rows = self._session.read.schema(frame.schema).parquet(folder)
+        staged = StagedRows(self, folder, rows, rows.count(), schema)
+        try:
+            if self._merge.key:
+                staged.frame = self._one_per_key(rows)
+        except OnceOnlyError:
+            staged.abandon()
+            raise
+        return staged
+
+    def _one_per_key(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        key, sequence = list(self._merge.key), self._merge.sequence
+        missing = " OR ".join(f"{_quoted(name)} IS NULL" for name in key)
+        rules.check_keys(self._table.sink, self._merge, rows.filter(missing).count(), None)
+        order = Window.partitionBy(*[_quoted(name) for name in key])
+        if sequence:
+            first = f.rank().over(order.orderBy(f.col(_quoted(sequence)).desc_nulls_last()))
+            rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
+        several = rows.groupBy(*[_quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
+        example = tuple(several[0][name] for name in key) if several else None
+        rules.check_keys(self._table.sink, self._merge, 0, example)
+        return rows
+
+    def discard(self, folder: str) -> None:
+        """Delete a staging folder."""
+        staging.delete(folder, self._session)
+
+    def append(self, note: Note, rows: DataFrame) -> None:
+        """Commit rows; of an empty frame, the note alone."""
+        with self._sending():
+            writer = rows.write.format("delta").mode("append").option("userMetadata", note.text)
+            writer.option("txnAppId", note.app).option("txnVersion", pack(self._table.sink, *note.packed)).save(
+                self._uri
+            )
+
+    def mark(self, note: Note) -> None:
+        """Commit a note without rows."""
+        there = self._session.read.format("delta").load(self._uri).schema
+        given = {c.name for c in self._table.columns if not any(name in c.metadata for name in _COMPUTED)}
+        schema = type(there)([one for one in there.fields if one.name in given])
+        self.append(note, self._session.createDataFrame([], schema))
+
+    def merge(self, note: Note, rows: DataFrame) -> None:
+        """Upsert rows. Where Spark found nothing to commit, commit the note alone."""
+        from delta.tables import DeltaTable
+
+        before = self._table.log.head()
+        version = pack(self._table.sink, *note.packed)
+        on = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self._merge.key)
+        target = DeltaTable.forPath(self._session, self._uri)
+        with self._sending(), self._stamped(note, version):
+            matched = target.alias("t").merge(rows.alias("s"), on)
+            matched.whenMatchedUpdateAll(_newer(self._merge.sequence)).whenNotMatchedInsertAll().execute()
+        if not any(entry.note and entry.note.token == note.token for entry in self._table.log.since(before + 1)):
+            self.mark(note)
+
+    @contextmanager
+    def _stamped(self, note: Note, version: int) -> Iterator[None]:
+        """A MERGE takes application id and metadata from the session only; left behind they would stamp the next write."""
+        stamps = {_APP_ID: note.app, _APP_VERSION: str(version), _METADATA: note.text}
+        try:
+            for name, value in stamps.items():
+                self._session.conf.set(name, value)
+            yield
+        finally:
+            for name in stamps:
+                self._session.conf.unset(name)
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        """Remember a commit whose end was not seen: an interrupt in Python does not stop the JVM."""
+        from py4j.protocol import Py4JNetworkError
+
+        self._busy.add(self._table.app)
+        try:
+            yield
+        except Py4JNetworkError:
+            raise
+        except Exception:
+            self._busy.discard(self._table.app)
+            raise
+        else:
+            self._busy.discard(self._table.app)
+
+
+class StagedRows:
+    """Rows in a folder beside the data, which no reader of the table sees.
+
+    Attributes:
+        frame: the rows to commit.
+        rows: how many rows the batch had.
+        schema: their columns.
+        gone: whether they were given up.
+    """
+
+    def __init__(self, committer: SparkCommitter, folder: str, frame: DataFrame, rows: int, schema: Schema) -> None:
+        self.frame = frame
+        self.rows = rows
+        self.schema = schema
+        self.gone = False
+        self._committer = committer
+        self._folder = folder
+
+    def abandon(self) -> None:
+        """Delete the folder; what was committed was copied out of it."""
+        if not self.gone:
+            self.gone = True
+            self._committer.discard(self._folder)
+
+    def send(self, note: Note, merge: Merge) -> None:
+        """Commit them and delete the folder."""
+        if merge.key:
+            self._committer.merge(note, self.frame)
+        else:
+            self._committer.append(note, self.frame)
+        self.abandon()
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _newer(sequence: str | None) -> str | None:
+    if sequence is None:
+        return None
+    column = _quoted(sequence)
+    return f"s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL)"

@@ -1,11 +1,11 @@
-"""Where a sink stands: what was read under its fence, and the pure rules by which an epoch may follow."""
+"""Where a sink stands under its fence, and the rules by which a fence or an epoch may follow."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceonly.protocol import Disturbance, Superseded
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.delta import loginspect
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.marker import Note
@@ -62,7 +62,39 @@ def still_ours(sink: str, fence: Fence, found: Found) -> bool:
     return True
 
 
-def follows(sink: str, standing: Standing, epoch: Epoch) -> str | None:
+def fence_note(app: str, fence: Fence, found: Found, mode: str, token: str) -> Note:
+    """What a fence says: the newest marker in full, or, where its text has aged out, its epoch's number."""
+    if found.note is not None:
+        return found.note.repeated(fence, found.version, token)
+    return Note(app, fence, found.epoch, None, None, found.head, 0, mode, "", token)
+
+
+def first(fence: Fence, found: Found, identity: str) -> Standing:
+    """The standing right after a fence. What came after the newest epoch is still to be judged."""
+    note = found.note
+    assert note is not None
+    judged = found.version if note.marker is None else note.read
+    return Standing(fence, note, found.version, judged, note.identity or identity)
+
+
+def advanced(before: Standing, found: Found) -> Standing:
+    """The standing with the newest commit of ours that was found."""
+    assert found.note is not None
+    return replace(before, note=found.note, version=found.version)
+
+
+def since(now: Standing, receipt: Receipt | None) -> Standing:
+    """The standing to judge from: the newest epoch's own words, else those of the receipt.
+
+    An epoch is committed only after everything before it was judged, so its own words reach further than any receipt.
+    """
+    read = receipt.at("read") if receipt else None
+    if now.marker is not None or receipt is None or not isinstance(read, int):
+        return now
+    return replace(now, judged=read, identity=receipt.identity)
+
+
+def obstacle(sink: str, standing: Standing, epoch: Epoch) -> str | None:
     """Why an epoch does not continue what stands there, in words; ``None`` if it does.
 
     A sink may join at its first epoch. Where the marker's text has aged out, its number is all that is left to compare.
@@ -78,20 +110,12 @@ def follows(sink: str, standing: Standing, epoch: Epoch) -> str | None:
     return None if right else f"it holds {found} where the one before epoch {epoch.number} was expected"
 
 
-def judge(log: DeltaLog, first: int, head: int, identity: str, held_at: int) -> tuple[Disturbance, ...]:
-    """What others did in the versions ``first..head``.
-
-    Args:
-        log: the table's log.
-        first: first version that is not judged yet.
-        head: last one.
-        identity: the table's id as we knew it.
-        held_at: version of our newest rows.
-    """
-    present = [version for version in log.versions() if first <= version <= head] if log.entry(first) is None else []
-    found: tuple[Disturbance, ...] = ()
-    if first <= head and log.entry(first) is None:
-        start = min(present, default=head + 1)
-        found, first = (loginspect.unreadable(first, start - 1),), start
-    entries = [entry for version in range(first, head + 1) if (entry := log.entry(version)) is not None]
-    return found + loginspect.disturbances(entries, identity, held_at)
+def judge(log: DeltaLog, known: Standing, head: int) -> tuple[Disturbance, ...]:
+    """What others did after the versions that are judged already, up to ``head``."""
+    start, found = known.judged + 1, ()
+    if start <= head and log.entry(start) is None:
+        readable = min((version for version in log.versions() if version > start), default=head + 1)
+        found, start = (loginspect.unreadable(start, readable - 1),), readable
+    entries = (log.entry(version) for version in range(start, head + 1))
+    readable_entries = [entry for entry in entries if entry is not None]
+    return found + loginspect.disturbances(readable_entries, known.identity, known.held_at)

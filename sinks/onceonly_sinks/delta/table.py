@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.log import LOG, DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
-from onceonly_sinks.delta.marker import unpack
+from onceonly_sinks.delta.marker import Note, unpack
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -76,10 +75,24 @@ class Found:
     entry: Entry | None = None
 
     @property
+    def note(self) -> Note | None:
+        """The note of our newest commit."""
+        return None if self.entry is None else self.entry.note
+
+    @property
+    def version(self) -> int:
+        """Version of our newest commit; -1 where it is not known."""
+        return -1 if self.entry is None else self.entry.version
+
+    def holds(self, token: str) -> bool:
+        """Whether our newest commit is the one with a token."""
+        return self.note is not None and self.note.token == token
+
+    @property
     def fence(self) -> Fence | None:
         """The fence that stands; without an owner where only the application version is left."""
-        if self.entry and self.entry.note:
-            return self.entry.note.fence
+        if self.note:
+            return self.note.fence
         return None if self.packed is None else Fence(unpack(self.packed)[0], "")
 
     @property
@@ -116,6 +129,11 @@ class Table:
         """Whether it lies on a file system, where a commit that raised has not landed and will not."""
         return "://" not in self.root
 
+    @property
+    def uri(self) -> str:
+        """Where it lies, as a URI."""
+        return Path(self.root).as_uri() if self.is_local else self.root
+
     def check_place(self) -> None:
         """Refuse a place that no table can lie in; creates nothing.
 
@@ -127,7 +145,8 @@ class Table:
             return
         if not folder.is_dir():
             raise self._unusable("it is a file", "give a directory of its own")
-        if not (folder / LOG).is_dir() and any(not name.startswith((".", "_")) for name in os.listdir(folder)):
+        strangers = (path.name for path in folder.iterdir() if not path.name.startswith((".", "_")))
+        if not (folder / LOG).is_dir() and any(strangers):
             raise self._unusable(
                 "there are files, but no Delta log",
                 "give an empty directory, or make it a Delta table with CONVERT TO DELTA",
@@ -143,8 +162,8 @@ class Table:
         from deltalake import DeltaTable
 
         if self.is_local:
-            return (Path(self.root) / LOG).is_dir() and DeltaTable.is_deltatable(self.root)
-        return DeltaTable.is_deltatable(self.root, self.options)
+            return (Path(self.root) / LOG).is_dir() and bool(DeltaTable.is_deltatable(self.root))
+        return bool(DeltaTable.is_deltatable(self.root, self.options))
 
     def reopen(self) -> DeltaTable | None:
         """Forget the handle and open another; ``None`` if there is no table."""
@@ -243,7 +262,8 @@ class Table:
         if handle is None:
             return
         configuration = handle.metadata().configuration
-        if self._commits % int(configuration.get(_INTERVAL) or CHECKPOINT_EVERY):
+        # A checkpoint by deltalake would drop what it does not know of the features that only Spark writes.
+        if self._commits % int(configuration.get(_INTERVAL) or CHECKPOINT_EVERY) or self.needs_spark():
             return
         try:
             handle.create_checkpoint()
@@ -253,5 +273,7 @@ class Table:
             # Only a new handle reads from the checkpoint instead of the entries before it.
             self.reopen()
         except Exception as error:  # noqa: BLE001  maintenance after the fact: readers and later commits only get slower
-            logger.warning("sink %s: no checkpoint at version %d: %s", self.sink, handle.version(), type(error).__name__)
+            logger.warning(
+                "sink %s: no checkpoint at version %d: %s", self.sink, handle.version(), type(error).__name__
+            )
             self._handle = None

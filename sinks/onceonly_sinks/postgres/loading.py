@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOCK_SECONDS = 30.0
+LOCK_SECONDS = 30.0
+"""How long a statement waits for somebody else's lock on the target."""
+
 _HOUSEKEEPING_SECONDS = 2.0
 
 
@@ -127,21 +129,21 @@ class Loader:
 
     def _plan(self, batch: pa.Schema) -> Plan:
         """The plan of the epoch before serves until the transaction has looked at the table itself."""
-        if self._last is None or self._last[0] != batch:
-            with self._transactions.reading() as connection:
-                self._last = (batch, self.target.plan(connection, batch))
-        return self._last[1]
+        if self._last is not None and self._last[0] == batch and self._last[1].table.oid:
+            return self._last[1]
+        with self._transactions.reading() as connection:
+            plan = self.target.plan(connection, batch)
+        self._last = (batch, plan)
+        return plan
 
     def _begin(self, batch: pa.Schema, plan: Plan) -> tuple[Connection, Plan]:
         """A transaction in which the table is locked against changes, and the plan that is true in it."""
         connection = self._begin_as_planned(plan)
         if connection is not None:
             return connection, plan
-        connection = self._transactions.begin(self._session, _LOCK_SECONDS)
+        connection = self._transactions.begin(self._session, LOCK_SECONDS)
         try:
             plan = self.target.plan(connection, batch, lock=True)
-            if not plan.table.oid:
-                plan = replace(plan, table=schema.create(connection, plan.table, self.target.merge.key))
         except BaseException:
             self._transactions.drop(connection)
             raise
@@ -155,7 +157,7 @@ class Loader:
             return None
         first = (schema.locking(name), schema.stamping(name))
         try:
-            connection, found = self._transactions.begin_with(self._session, _LOCK_SECONDS, *first)
+            connection, found = self._transactions.begin_with(self._session, LOCK_SECONDS, *first)
         except Exception as error:
             failure = classify.read(error)
             if failure is None or failure.state != classify.NO_SUCH_TABLE:
@@ -170,12 +172,14 @@ class Loader:
         self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch]
     ) -> PostgresPrepared:
         merge = self.target.merge
-        relation = staging.create_temporary(connection, plan) if merge.key else plan.table.name.sql
-        constants = {} if merge.key else _constants(plan, epoch)
+        # A table that does not exist yet is made by the commit: made here, it would keep other writers out until then.
+        waits = bool(merge.key) or not plan.table.oid
+        relation = staging.create_temporary(connection, plan) if waits else plan.table.name.sql
+        constants = {} if waits else _constants(plan, epoch)
         copy = statement(relation, [*plan.columns, *constants])
         with raw(connection).cursor() as cursor:
             count = copy_in(cursor, copy, Encoder(plan, constants).encode(rows))
-        waiting = staging.temporary(relation, plan) if merge.key else None
+        waiting = staging.temporary(relation, plan) if waits else None
         if waiting:
             upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
         return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from onceonly import faults
 from onceonly.errors import DestinationError, refuse
 from onceonly.faults import Point
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Superseded
-from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
-from onceonly_sinks.postgres import classify, fencing, head, schema, staging, survey, upsert
-from onceonly_sinks.postgres.head import Writer
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_sinks.postgres import classify, committing, fencing, head, schema, staging, survey
+from onceonly_sinks.postgres.head import Head, Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
 from onceonly_sinks.postgres.options import DRIVER_LIMIT, Mode, Options, Via, from_described
@@ -22,10 +21,6 @@ from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions
 
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-_LOCK_SECONDS = 30.0
 _PAGE = 500
 _READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one transaction"
 
@@ -70,7 +65,7 @@ class PostgresSink:
         self._id = id or f"postgres:{self._name.text}"
         self._pipeline = ""
         self._open: Transactions | None = None
-        self._resolved = self._name
+        self._target: Target | None = None
         self._fence: Fence | None = None
         self._loader: Loader | None = None
 
@@ -123,8 +118,10 @@ class PostgresSink:
         self._pipeline = pipeline
         self._open = Transactions(self._server, self._context())
         with self._refusals(), self._open.reading() as connection:
-            self._resolved = survey.check(connection, self._id, self._name)
-            schema.inspect(connection, self._resolved, self._id, self._options.epoch_column)
+            name = survey.check(connection, self._id, self._name)
+            schema.inspect(connection, name, self._id, self._options.epoch_column)
+        merge, epoch_column = self._options.merge, self._options.epoch_column
+        self._target = Target(self._server, name, merge, epoch_column, self._writer)
 
     def fence(self) -> Fence | None:
         """The newest installed fence, read without a lock."""
@@ -142,9 +139,7 @@ class PostgresSink:
         with self._refusals():
             fencing.install(self._transactions, self._writer, fence)
         self._fence = fence
-        merge, epoch_column = self._options.merge, self._options.epoch_column
-        target = Target(self._server, self._resolved, merge, epoch_column, self._writer)
-        self._loader = Loader(target, fence, self._transactions)
+        self._loader = Loader(self._aim, fence, self._transactions)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the sink stands, under our fence.
@@ -160,8 +155,8 @@ class PostgresSink:
             if refused is not None or found is None:
                 raise refused or AssertionError("a fence stands without a head")
             newest = head.epoch_at(connection, self._writer, found.epoch) if found.epoch else None
-            now = head.place(connection, survey.oid(connection, self._resolved))
-            rows = bool(now.oid) and survey.has_rows(connection, self._resolved)
+            now = head.place(connection, survey.oid(connection, self._aim.name))
+            rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
         known = since or (newest[1] if newest else None)
         disturbances = survey.disturbances(known, now)
         return Position(fence, newest[0] if newest else None, found.epoch, now.identity, rows, disturbances)
@@ -180,10 +175,11 @@ class PostgresSink:
                 prepared = self._load(batch, epoch)
         except DestinationError as refused:
             fence = self._standing
-            if found := self._overtaken(fence):
-                theirs, ours = found.generation, fence.generation
+            deeper = self._deeper(lambda found: head.fenced(found, fence, self._id))
+            if isinstance(deeper, Superseded):
+                theirs, ours = deeper.found.generation, fence.generation
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from refused
-            raise
+            raise deeper or refused from None
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -214,62 +210,13 @@ class PostgresSink:
         rows = _ours(prepared)
         try:
             with self._refusals(rows):
-                connection = self._with_everything(rows, marker, ledger)
+                transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
         except DestinationError as refused:
-            if found := self._overtaken(marker.fence):
-                raise Superseded(self._id, found) from refused
-            raise
-        transaction, receipt = connection
+            raise self._deeper(lambda found: head.judge(found, marker)) or refused from None
         self._transactions.send(transaction, Point.COMMIT_SENT)
         if rows is not None:
             rows.abandon()
         return receipt
-
-    def _with_everything(
-        self, rows: PostgresPrepared | None, marker: Marker, ledger: Ledger | None
-    ) -> tuple[Connection, Receipt]:
-        """The transaction with all of the epoch in it, one COMMIT before its end."""
-        session = Writer(marker.pipeline, marker.sink).session(marker.fence)
-        ready = rows.connection if rows else None
-        connection = self._transactions.begin(session, _LOCK_SECONDS) if ready is None else ready
-        try:
-            oid = self._bring(connection, rows, marker.epoch.number)
-            count, epoch = rows.rows if rows else 0, marker.epoch
-            where = head.advance(connection, marker, oid, count)
-            if where is None:
-                raise self._why_not(connection, marker, oid)
-            receipt = head.receipt(self._id, epoch.number, epoch.chain, where, count)
-            if ledger is not None:
-                _record(ledger, connection, marker, receipt)
-        except BaseException:
-            self._transactions.drop(connection)
-            raise
-        return connection, receipt
-
-    def _bring(self, connection: Connection, rows: PostgresPrepared | None, epoch: int) -> int:
-        """Bring rows that wait into the target; return the table's oid."""
-        if rows is None:
-            return survey.oid(connection, self._resolved)
-        if rows.connection is None:
-            assert self._loader is not None
-            table = self._loader.target.stands(connection, rows.plan)
-        else:
-            table = rows.plan.table
-        if rows.waiting is None or not rows.rows:
-            return table.oid
-        merge = self._options.merge
-        written = upsert.count(connection, rows.waiting) if merge.key and not rows.proven else rows.rows
-        changed = upsert.apply(connection, table, rows.waiting, merge, epoch)
-        written = written if merge.key else changed
-        if written != rows.rows:
-            raise refuse("E510", sink=self._id, written=written, epoch=epoch, counted=rows.rows)
-        return table.oid
-
-    def _why_not(self, connection: Connection, marker: Marker, oid: int) -> Exception:
-        """Why the head did not move, read under its lock."""
-        found = head.read(connection, self._writer, lock=True)
-        refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid), marker)
-        return refused or refuse("E210", epoch=marker.epoch.number, sink=self._id, pipeline=marker.pipeline)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Whether an epoch landed after all; afterwards it cannot land any more.
@@ -305,7 +252,7 @@ class PostgresSink:
         if self._options.merge.key:
             return None
         with self._refusals(), self._transactions.reading() as connection:
-            table = schema.inspect(connection, self._resolved, self._id, self._options.epoch_column)
+            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
             if table is None:
                 return {}
             if table.epoch_column is None or head.shared(connection, self._writer, table.oid):
@@ -324,6 +271,12 @@ class PostgresSink:
         if self._open is None:
             raise RuntimeError("open the sink first")
         return self._open
+
+    @property
+    def _aim(self) -> Target:
+        if self._target is None:
+            raise RuntimeError("open the sink first")
+        return self._target
 
     @property
     def _writer(self) -> Writer:
@@ -351,25 +304,16 @@ class PostgresSink:
                 raise
             raise classify.refusal(failure, self._context(rows)) from error
 
-    def _overtaken(self, fence: Fence) -> Fence | None:
-        """The fence that stands instead of ours, if it can be read at all: a newer driver ends our sessions and drops our staging."""
+    def _deeper(self, judge: Callable[[Head | None], Exception | None]) -> Exception | None:
+        """What the head says of a refusal, if it can be read at all: a newer driver ends our sessions and drops our staging tables."""
         try:
-            found = self.fence()
+            with self._refusals(), self._transactions.reading() as connection:
+                return judge(head.read(connection, self._writer) if head.exists(connection) else None)
         except DestinationError:
             return None
-        return found if found and found != fence and found.generation >= fence.generation else None
 
 
 def _ours(prepared: Prepared | None) -> PostgresPrepared | None:
     if prepared is not None and not isinstance(prepared, PostgresPrepared):
         raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
     return prepared
-
-
-def _record(ledger: Ledger, connection: Connection, marker: Marker, receipt: Receipt) -> None:
-    now = time.time_ns() // 1_000_000
-    record = EpochRecord(marker.pipeline, marker.fence, marker.epoch, (receipt,), recorded_ms=now)
-    try:
-        ledger.record(record, connection=connection)
-    except LedgerUnavailable as error:
-        raise refuse("E511", ledger=ledger.address, reason=str(error)) from error

@@ -124,7 +124,8 @@ _HISTORY = {
         Severity.ERROR,
         Verdict.GAPS,
         "What lies between was never written.",
-        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; write it with a one-off job, "
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; write it with a "
+        "one-off job, "
         "or take it as lost",
     ),
     "A114": Rule(
@@ -132,7 +133,8 @@ _HISTORY = {
         Severity.ERROR,
         Verdict.DUPLICATES,
         "What lies between was written twice.",
-        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; delete the rows of one of the two epochs",
+        "see the range with: onceonly epochs show {epoch} --query {pipeline}{where}; delete the rows of one "
+        "of the two epochs",
     ),
     "A115": Rule(
         "An epoch does not start where the one before it ended, and the offsets cannot be ordered.",
@@ -178,7 +180,8 @@ _ROWS = {
         Severity.ERROR,
         Verdict.GAPS,
         "The marker vouches for more rows than the sink holds.",
-        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; restore {sink} from a "
+        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; restore {sink} "
+        "from a "
         "backup or write the range again with a one-off job",
     ),
     "A122": Rule(
@@ -209,6 +212,21 @@ _ROWS = {
         None,
         "What stood in the sink was accepted by name; the guarantee holds from the adoption on.",
         "nothing to do, if the numbers are those that were accepted",
+    ),
+    "A126": Rule(
+        "Somebody else restored, replaced or emptied the target.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "
+        "its next start.",
+        "check the rows; then, if they are as wanted: onceonly queries adopt {pipeline} --accept-change{where}",
+    ),
+    "A127": Rule(
+        "Something happened to the target that leaves its epochs alone.",
+        Severity.INFO,
+        None,
+        "A failover, or maintenance; the rows of all epochs stand.",
+        "nothing to do",
     ),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onceonly.errors import OnceOnlyError, mask
-from onceonly.protocol import OutcomeUnknown, Sink
+from onceonly.protocol import Disturbance, OutcomeUnknown, Sink, Witness
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
 from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable, Pipeline
 
@@ -26,6 +26,7 @@ class SinkFacts:
         history: markers with receipts, oldest first.
         rows: rows per epoch counted in the destination; ``None`` where it cannot tell.
         counted: newest epoch committed before rows were counted; later ones may or may not be in ``rows``.
+        disturbances: what others did to the target since the newest epoch, where the sink can say.
         unreadable: why it could not be read; ``None`` if it was.
     """
 
@@ -36,6 +37,7 @@ class SinkFacts:
     history: tuple[tuple[Marker, Receipt], ...] = ()
     rows: Mapping[int, int] | None = None
     counted: int = 0
+    disturbances: tuple[Disturbance, ...] = ()
     unreadable: str | None = None
 
     @property
@@ -105,11 +107,13 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         counted = before[-1][0].epoch.number if before else 0
         rows = sink.recount()
         # What a running driver committed while rows were counted has its marker here; it is not compared.
-        since = tuple(sink.history(counted))
+        history = before + tuple(sink.history(counted))
+        newest = history[-1][1] if history else None
+        disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
     except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
-    return SinkFacts(sink.id, sink.address, append_only, fence, before + since, rows, counted)
+    return SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
 
 
 def reason_of(error: Exception) -> str:

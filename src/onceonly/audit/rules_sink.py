@@ -197,6 +197,13 @@ def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
             yield found("A134", pipeline, line.sink, after.epoch, evidence)
 
 
+def target_disturbed(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A126, A127: what others did to the target since the newest epoch."""
+    for event in line.sink.disturbances:
+        evidence = f"{event.kind} since epoch {line.newest}: {event.detail}"
+        yield found("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
+
+
 def _neighbours(line: Line) -> Iterator[tuple[Epoch, Epoch]]:
     for before, after in pairwise(line.epochs):
         if after.number == before.number + 1:
@@ -217,5 +224,6 @@ SINK_RULES: tuple[SinkRule, ...] = (
     rows_unnamed,
     receipts_match_digests,
     identity_changed,
+    target_disturbed,
 )
 """Every rule over one sink."""

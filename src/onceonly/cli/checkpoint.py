@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from onceonly.sources import describe
 from onceonly_checkpoints import sparklog, surgery
 from onceonly_checkpoints.epoch import EpochRecord, SourceOffsets
 from onceonly_checkpoints.sparklog import OffsetEntry, UnreadableCheckpoint
-from onceonly_checkpoints.storage import Storage, open_storage
+from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
 from onceonly_checkpoints.surgery import FileToWrite, Problem
 
 app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files.")
@@ -46,11 +47,11 @@ def opened(path: str) -> Generator[Storage]:
         raise refuse(code, path=error.path, found=error.reason, reason=error.reason, checkpoint=path) from error
 
 
-def beside(path: str, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
+def beside(storage: Storage, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
     """The ledger that was named, else the one that ``exactly_once`` puts beside a local checkpoint, if it is there."""
-    if ledger is not None or sinks or is_remote(path):
+    if ledger is not None or sinks or not isinstance(storage, LocalStorage):
         return ledger
-    root = local_path(path)
+    root = Path(storage.url)
     found = root.with_name(f"{root.name}.onceonly.db")
     return str(found) if found.is_file() else None
 
@@ -175,7 +176,7 @@ def verify(
     with opened(path) as storage:
         problems = list(surgery.verify(storage))
         if query is not None and not problems:
-            with place(beside(path, ledger, sink), query, sink) as here:
+            with place(beside(storage, ledger, sink), query, sink) as here:
                 problems = list(restore.compare(storage, query, records.one(here, None)))
     if output is Output.JSON:
         emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
@@ -226,7 +227,7 @@ def rebuild(
             cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
             next="leave one of them out",
         )
-    with opened(path) as storage, place(beside(path, ledger, sink), query, sink) as here:
+    with opened(path) as storage, place(beside(storage, ledger, sink), query, sink) as here:
         plan = restore.plan(here, storage, at, entry)
         obstacles = surgery.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)

@@ -50,7 +50,7 @@ def page_of(code: str) -> dict[str, str]:
             "severity": rule.severity,
             "verdict": verdict,
             "why it matters": rule.meaning,
-            "next": rule.remedy,
+            "next": rule.remedy.replace("{where}", "").replace("{ledger}", ""),
         }
     else:
         raise refuse(

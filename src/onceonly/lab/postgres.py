@@ -11,9 +11,11 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -217,6 +219,18 @@ class EmbeddedPostgres:
         if self._server is not None:
             _end_process(self._server, how, seconds)
             self._server = None
+
+
+@contextmanager
+def temporary_postgres(settings: Mapping[str, str] | None = None) -> Generator[EmbeddedPostgres]:
+    """A fresh server, gone with its data at the end.
+
+    Its directory lies right below the system's temporary one. Pytest's own will not do: every session of pytest makes their root
+    private again, and the server, which is another user when started by root, loses the way to its data in the middle of its work.
+    """
+    with tempfile.TemporaryDirectory(prefix="onceonly-postgres-", ignore_cleanup_errors=True) as directory:
+        with EmbeddedPostgres(Path(directory) / "data", settings) as server:
+            yield server
 
 
 def _end_process(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float) -> None:

@@ -1,0 +1,170 @@
+"""The benchmark program: what to measure, in which order, and what becomes of the result."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import bars, long, machine, memory, report, streams
+from benchmarks.data import Shape, generate
+from benchmarks.model import Bar, Result, Run, compare
+from benchmarks.streams import SETTLING, Ground
+from onceonly.lab.postgres import EmbeddedPostgres
+
+RESULTS = Path(__file__).parent / "results"
+
+_WARM_EPOCHS = {"large": 3, "small": 8}
+_MANY_CONNECTIONS = {"max_connections": "200"}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one call measures.
+
+    Attributes:
+        bars: which.
+        rounds: counted rounds.
+        large: input of the large jobs.
+        small: input of the small jobs.
+        age: how old the old pipeline of the long job gets.
+        judged: whether bars are held against the result.
+    """
+
+    bars: tuple[Bar, ...]
+    rounds: int
+    large: Shape
+    small: Shape
+    age: int
+    judged: bool
+
+    def of(self, group: Sequence[Bar]) -> tuple[Bar, ...]:
+        """The wanted bars of a group."""
+        return tuple(bar for bar in group if bar in self.bars)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; 0 if every bar is met, 1 if one is missed, 2 for a wrong call."""
+    asked = _parse(arguments)
+    try:
+        plan = _plan(asked)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    found = _measure(plan)
+    text = report.as_markdown(found)
+    print(text)
+    if folder := _folder(asked, plan):
+        name = "long" if plan.of(bars.LONG) else "bench"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        (folder / f"{name}.md").write_text(text)
+    missed = [bar["name"] for bar in found["bars"] if not bar["met"]]
+    return int(plan.judged and bool(missed))
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default %(default)s)")
+    parser.add_argument("--only", metavar="NAME", help="bars whose name contains NAME; 'long' is measured only so")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large jobs (default %(default)s)")
+    parser.add_argument("--tasks", type=int, default=1, help="row groups per file of the large jobs")
+    parser.add_argument("--age", type=int, default=10_000, help="epochs of the old pipeline of the long jobs")
+    parser.add_argument("--quick", action="store_true", help="small sizes, one round, no judgement")
+    parser.add_argument("--out", type=Path, help="where to write; a full run writes to benchmarks/results")
+    return parser.parse_args(arguments)
+
+
+def _plan(asked: argparse.Namespace) -> Plan:
+    usual = (*bars.STREAMS, *bars.MEMORY)
+    chosen = tuple(bar for bar in (*usual, *bars.LONG) if asked.only in bar.name) if asked.only else usual
+    if not chosen:
+        names = ", ".join(bar.name for bar in (*usual, *bars.LONG))
+        raise ValueError(f"no bar is called {asked.only!r}; there are: {names}")
+    if min(asked.rounds, asked.rows, asked.tasks) < 1 or asked.age < 2 * long.YOUNG:
+        raise ValueError(f"--rounds, --rows and --tasks count from 1, --age from {2 * long.YOUNG}")
+    if asked.quick:
+        large, small = Shape("large", 5, 20_000, asked.tasks), Shape("small", 12, 100)
+        return Plan(chosen, 1, large, small, 300, judged=False)
+    large = Shape("large", 10, -(-asked.rows // 10), asked.tasks)
+    return Plan(chosen, asked.rounds, large, Shape("small", 30, 100), asked.age, judged=True)
+
+
+def _folder(asked: argparse.Namespace, plan: Plan) -> Path | None:
+    """Where results go: only a full run replaces the committed ones."""
+    whole = not asked.quick and asked.rows == 1_000_000 and asked.only in (None, "long")
+    folder: Path | None = asked.out or (RESULTS if whole else None)
+    return folder
+
+
+def _measure(plan: Plan) -> dict[str, Any]:
+    with ExitStack() as stack:
+        root = Path(tempfile.mkdtemp(prefix="onceonly-bench-"))
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        # As root the server runs as another user, who must be able to reach its directory.
+        root.chmod(0o755)
+        server = stack.enter_context(EmbeddedPostgres(root / "postgres", _MANY_CONNECTIONS))
+        results: list[Result] = []
+        settings: dict[str, Any] = {"rounds": plan.rounds}
+        runs, java = _streams(plan, server, root, results, settings)
+        about = machine.describe(server.dsn, java)
+        if wanted := plan.of(bars.LONG):
+            found, said = long.measure(wanted, server.dsn, root, plan.age)
+            results += found
+            settings |= said
+        return report.as_json(about, settings, results, runs)
+
+
+def _streams(
+    plan: Plan, server: EmbeddedPostgres, root: Path, results: list[Result], settings: dict[str, Any]
+) -> tuple[list[Run], str | None]:
+    """Everything that needs Spark."""
+    wanted, remembered = plan.of(bars.STREAMS), plan.of(bars.MEMORY)
+    if not wanted and not remembered:
+        return [], None
+    settings |= {"rows": plan.large.total, "tasks": plan.large.tasks, "settling": SETTLING}
+    ground = Ground(streams.session(), server.dsn, server.jdbc_url, root)
+    java = str(ground.spark.sparkContext._jvm.System.getProperty("java.version"))
+    runs: list[Run] = []
+    try:
+        for shape in (plan.large, plan.small):
+            runs += _rounds(ground, shape, _sides(wanted, shape), plan.rounds)
+    finally:
+        ground.spark.stop()
+    results += [compare(bar, runs) for bar in wanted]
+    if remembered:
+        results += memory.measure(remembered, memory.one_epoch(plan.large), ground, 1)
+    return runs, java
+
+
+def _sides(wanted: Sequence[Bar], shape: Shape) -> list[str]:
+    sides = [side for bar in wanted if bar.shape == shape.name for side in (*bar.peers, bar.ours)]
+    return [bars.NOOP, *dict.fromkeys(side for side in sides if side != bars.NOOP)] if sides else []
+
+
+def _rounds(ground: Ground, shape: Shape, sides: Sequence[str], rounds: int) -> list[Run]:
+    """Round 0 warms up and is not counted; each round begins with another variant."""
+    if not sides:
+        return []
+    warm = Shape(shape.name, min(_WARM_EPOCHS[shape.name], shape.epochs) + 1, shape.rows, shape.tasks)
+    for each in (warm, shape):
+        generate(each)
+    found: list[Run] = []
+    for number in range(rounds + 1):
+        first = number % len(sides)
+        for variant in (*sides[first:], *sides[:first]):
+            run = streams.run(ground, shape if number else warm, variant, number)
+            print(f"{shape.name} {number}: {variant}: {_told(run)}", file=sys.stderr)
+            found += [run] if number else []
+    return found
+
+
+def _told(run: Run) -> str:
+    return f"{run.seconds:.2f} s, {run.rate:,.0f} rows/s, epoch p50 {run.epoch_ms:.0f} ms"

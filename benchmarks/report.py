@@ -1,0 +1,150 @@
+"""The results as JSON and as a Markdown table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.model import Result, Rule, Run
+
+SCHEMA_VERSION = 1
+
+_UNITS = {
+    Rule.RATE: "rows/s",
+    Rule.TIME: "ms",
+    Rule.ADDED_MS: "ms",
+    Rule.ADDED_MB: "MB",
+    Rule.GROWTH: "ms",
+}
+
+_NOTES = """\
+- All variants of a job ran in turns in one run, in rotating order, after a warm-up round that is not counted. A value is the median
+  over the rounds of the quotient (or difference) of the two sides *in the same round*; the spread is its smallest and greatest value.
+- rows/s: rows over the time from `start()` to the end of the query, opening included. Time per epoch: median of Spark's own
+  `durationMs.triggerExecution` over the epochs after the first {settling}, on both sides.
+- The input is a file source with one Parquet file per epoch ({tasks}); `trigger(availableNow=True)`; every run has a checkpoint and a
+  target of its own, and rows and a checksum are compared with the input after each run.
+- Of two peers the faster one counts. Spark's Delta runs with `snapshotPartitions` 2, with which it is much faster on small tables than
+  with its default of 50. JDBC and a plain `foreachBatch` promise at least once, the sinks measured here exactly once.
+- Memory: peak resident size of the Python process in a fresh process each; the JVM is not counted.
+"""
+
+_LONG_NOTES = """\
+- Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take turns, epoch by epoch;
+  {window} epochs around epoch {age} against as many around epoch {young}.
+- Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits.
+"""
+
+
+def as_json(
+    machine: dict[str, Any], settings: dict[str, Any], results: Sequence[Result], runs: Sequence[Run]
+) -> dict[str, Any]:
+    """Everything that was measured."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "machine": machine,
+        "settings": settings,
+        "bars": [_bar(result) for result in results],
+        "runs": [_run(run) for run in runs],
+    }
+
+
+def _bar(result: Result) -> dict[str, Any]:
+    each = result.each
+    return {
+        "name": result.bar.name,
+        "job": result.bar.job,
+        "ours": result.bar.ours,
+        "peer": result.peer,
+        "unit": _UNITS[result.bar.rule],
+        "ours_median": round(result.ours, 2),
+        "peer_median": round(result.theirs, 2),
+        "compared": result.bar.rule.value,
+        "value": round(result.value, 3),
+        "lowest": round(min(each), 3),
+        "highest": round(max(each), 3),
+        "rounds": len(each),
+        "limit": result.bar.limit,
+        "met": result.met,
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {
+        "shape": run.shape,
+        "variant": run.variant,
+        "round": run.number,
+        "rows": run.rows,
+        "seconds": round(run.seconds, 3),
+        "epochs_ms": [round(duration, 1) for duration in run.epochs_ms],
+    }
+
+
+def as_markdown(found: dict[str, Any]) -> str:
+    """The table with everything that is needed to read it."""
+    machine, settings = found["machine"], found["settings"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in machine if name not in _SAID_APART)
+    lines = [
+        "# Benchmarks",
+        "",
+        f"{machine['date']}; {machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']};"
+        f" {versions}. Load before: {machine['load_before'][0]}.",
+        "",
+        *_table(found["bars"]),
+        "",
+        _notes(settings),
+    ]
+    if table := _variants(found["runs"]):
+        lines += ["All variants, medians over the rounds:", "", *table, ""]
+    return "\n".join(lines)
+
+
+_SAID_APART = frozenset({"date", "cpu", "cores", "memory_gb", "system", "load_before"})
+
+
+def _notes(settings: dict[str, Any]) -> str:
+    parts: list[str] = []
+    if "tasks" in settings:
+        tasks = f"{settings['tasks']} row group{'s' if settings['tasks'] > 1 else ''} each"
+        parts.append(_NOTES.format(settling=settings["settling"], tasks=tasks))
+    if "long_age" in settings:
+        values = {name.removeprefix("long_"): value for name, value in settings.items() if name.startswith("long_")}
+        parts.append(_LONG_NOTES.format(**values))
+    return "".join(parts)
+
+
+def _table(bars: Sequence[dict[str, Any]]) -> list[str]:
+    lines = [
+        "| job | ours | peer | ours | peer | value (spread) | bar | |",
+        "|---|---|---|--:|--:|--:|--:|---|",
+    ]
+    for bar in bars:
+        at_least = bar["compared"] == Rule.RATE.value
+        lines.append(
+            f"| {bar['job']} | {bar['ours']} | {bar['peer']} | {_amount(bar['ours_median'], bar['unit'])} "
+            f"| {_amount(bar['peer_median'], bar['unit'])} | **{_short(bar['value'])}** {bar['compared']} "
+            f"({_short(bar['lowest'])}..{_short(bar['highest'])}) "
+            f"| {'>=' if at_least else '<='} {bar['limit']:g} | {'met' if bar['met'] else '**missed**'} |"
+        )
+    return lines
+
+
+def _variants(runs: Sequence[dict[str, Any]]) -> list[str]:
+    from statistics import median
+
+    keys = dict.fromkeys((run["shape"], run["variant"]) for run in runs)
+    lines = ["| input | variant | seconds | rows/s | epoch p50 ms |", "|---|---|--:|--:|--:|"]
+    for shape, variant in keys:
+        own = [run for run in runs if (run["shape"], run["variant"]) == (shape, variant)]
+        seconds = median(run["seconds"] for run in own)
+        epoch = median(median(run["epochs_ms"]) for run in own)
+        lines.append(f"| {shape} | {variant} | {seconds:.2f} | {own[0]['rows'] / seconds:,.0f} | {epoch:.0f} |")
+    return lines if keys else []
+
+
+def _amount(value: float, unit: str) -> str:
+    return f"{value / 1000:,.0f}k {unit}" if unit == "rows/s" else f"{value:,.1f} {unit}"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

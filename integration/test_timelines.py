@@ -1,0 +1,285 @@
+"""The timelines that every version must survive, with real processes: zombies, lost answers, lost and copied memories, races, SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from integration.stage import (
+    Company,
+    Inbox,
+    Scene,
+    await_end_of_session,
+    await_event,
+    await_stopped,
+    last,
+    quick_jvm,
+    refused_with,
+    scratch,
+    until,
+    was_killed,
+)
+
+from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger import EventKind
+
+pytestmark = [pytest.mark.kill, pytest.mark.postgres]
+
+KINDS = ("delta", "postgres")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[EmbeddedPostgres]:
+    with scratch("onceonly-timelines-") as folder, EmbeddedPostgres(folder / "data") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def company(tmp_path_factory) -> Iterator[Company]:
+    made = Company(tmp_path_factory.mktemp("drivers"), quick_jvm())
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def scene(server, tmp_path, request) -> Callable[[str], Scene]:
+    """Makes a pipeline into an empty target."""
+    inbox = Inbox(tmp_path / "in")
+    database = re.sub(r"\W", "_", request.node.name)[-50:]
+
+    def make(kind: str) -> Scene:
+        target = str(tmp_path / "table") if kind == "delta" else server.database(database)
+        return Scene(tmp_path, kind, target, inbox)
+
+    return make
+
+
+# ---- T1: driver A is stopped after its checks; B opens and goes on; A wakes and changes nothing anywhere
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, company, kind):
+    """In Postgres the sleeper also holds an open transaction with its rows in it."""
+    one = scene(kind)
+    one.inbox.fill(3)
+    sleeper = company.start(one.job(), fault="commit.before:stop:2")
+    await_stopped(sleeper)
+    one.holds_exactly(1)
+    company.finish(one.job())
+    after_the_second = one.snapshot()
+    sleeper.resume()
+    assert refused_with(sleeper, "E401"), sleeper.last_words()
+    assert one.snapshot() == after_the_second
+    one.holds_everything()
+
+
+def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, company):
+    one = scene("postgres")
+    one.inbox.fill(1)
+    company.finish(one.job())
+    one.inbox.fill(3)
+    with psycopg.connect(one.target) as ours:
+        ours.execute("LOCK TABLE onceonly.epoch IN SHARE MODE")
+        sleeper = company.start(one.job())
+        until(lambda: _waits_for_a_lock(ours), "the commit meets our lock, after it has locked the head row")
+        sleeper.stop()
+    with psycopg.connect(one.target, autocommit=True) as ours:
+        until(lambda: _idles_in_transaction(ours), "the server waits for the sleeper's COMMIT")
+    company.finish(one.job())
+    after_the_second = one.snapshot()
+    sleeper.resume()
+    assert refused_with(sleeper, "E401"), sleeper.last_words()
+    assert one.snapshot() == after_the_second
+    one.holds_everything()
+
+
+def _waits_for_a_lock(connection: psycopg.Connection) -> bool:
+    return _sessions(connection, "wait_event_type = 'Lock'") == 1
+
+
+def _idles_in_transaction(connection: psycopg.Connection) -> bool:
+    return _sessions(connection, "state = 'idle in transaction'") == 1
+
+
+def _sessions(connection: psycopg.Connection, condition: str) -> int:
+    query = f"SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'onceonly:%' AND {condition}"
+    return connection.execute(query).fetchone()[0]
+
+
+# ---- T2: the commit landed and the answer was cut; or the request was cut before it landed
+
+
+def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, company):
+    both = [scene(kind) for kind in KINDS]
+    both[0].inbox.fill(3)
+    company.finish(*(one.job() for one in both), fault="commit.sent:raise:2")
+    for one in both:
+        one.holds_everything()
+        assert [(event.epoch, "it holds the epoch" in event.reason) for event in one.events(EventKind.RESOLVED)] == [
+            (2, True)
+        ]
+
+
+def test_t2_a_commit_cut_before_it_landed_is_one_copy(scene, company, tmp_path):
+    one = scene("postgres")
+    one.inbox.fill(2)
+    driver = company.start(one.job(), hold=("commit.before", str(tmp_path / "go")))
+    await_event(driver, "hold")
+    with psycopg.connect(one.target, autocommit=True) as ours:
+        assert _cut(ours) >= 1
+    (tmp_path / "go").touch()
+    assert refused_with(driver, "E501"), driver.last_words()
+    one.holds_exactly(0)
+    company.finish(one.job())
+    one.holds_everything()
+
+
+def _cut(connection: psycopg.Connection) -> int:
+    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onceonly:%'"
+    return len(connection.execute(query).fetchall())
+
+
+# ---- T4: the checkpoint is deleted
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, company, kind):
+    one = scene(kind)
+    one.ledger_place = one.target if kind == "postgres" else f"{one.checkpoint}.onceonly.db"
+    one.inbox.fill(2)
+    company.finish(one.job(ledger=None))
+    shutil.rmtree(one.checkpoint)
+    one.inbox.fill(4)
+    refused = company.start(one.job(ledger=None))
+    assert refused_with(refused, "E211"), refused.last_words()
+    one.holds_exactly(2)
+    _run_printed(refused.err.read_text(), {"ONCEONLY_LEDGER": one.target} if kind == "postgres" else {})
+    company.finish(one.job(ledger=None))
+    one.holds_everything()
+
+
+def _run_printed(said: str, env: dict[str, str]) -> None:
+    printed = re.search(r"onceonly (checkpoint rebuild \S+ --query \S+)", said)
+    assert printed, said
+    command = [str(Path(sys.executable).with_name("onceonly")), *shlex.split(printed[1]), "--yes"]
+    answer = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
+
+
+# ---- T5: the checkpoint is copied to a second cluster
+
+
+def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_stops(scene, company, tmp_path):
+    one = scene("postgres")
+    one.inbox.fill(1)
+    company.finish(one.job())
+    copy = tmp_path / "copy"
+    shutil.copytree(one.checkpoint, copy)
+    one.inbox.fill(4)
+    first = company.start(one.job(), fault="commit.before:stop")
+    await_stopped(first)
+    elsewhere = one.job(checkpoint=copy, ledger=str(tmp_path / "elsewhere.db"))
+    second = company.start(elsewhere, hold=("commit.before", str(tmp_path / "go")))
+    await_event(second, "hold")
+    first.resume()
+    (tmp_path / "go").touch()
+    assert refused_with(first, "E401"), first.last_words()
+    assert second.wait(120) == 0, second.last_words()
+    one.holds_exactly(4)
+    again = company.start(one.job())
+    assert refused_with(again, "E203", "E205"), again.last_words()
+    one.holds_exactly(4)
+
+
+# ---- T7: the ledger is deleted, or a second machine has its own
+
+
+def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenced(scene, company, tmp_path):
+    one = scene("delta")
+    one.inbox.fill(2)
+    assert was_killed(company.start(one.job(), fault="commit.sent:killgroup:2"))
+    assert one.recorded() == [1]
+    Path(one.ledger_place).unlink()
+    one.inbox.fill(4)
+    sleeper = company.start(one.job(), fault="commit.before:stop:2")
+    await_stopped(sleeper)
+    one.holds_exactly(3)
+    assert one.recorded() == [1, 2, 3]
+    assert [event.epoch for event in one.events(EventKind.REBUILT)] == [2]
+    assert [event.epoch for event in one.events(EventKind.SKIPPED)] == [2]
+    other = str(tmp_path / "second-machine.db")
+    company.finish(one.job(ledger=other))
+    assert [event.epoch for event in one.events(EventKind.REBUILT, other)] == [3]
+    assert one.recorded(other) == [1, 2, 3, 4]
+    sleeper.resume()
+    assert refused_with(sleeper, "E401"), sleeper.last_words()
+    one.holds_exactly(4)
+
+
+# ---- T8: an opening races another; the answer to a fence is lost
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_t8_of_two_drivers_that_open_at_once_each_generation_has_one_owner(scene, company, tmp_path, kind):
+    one = scene(kind)
+    one.inbox.fill(4)
+    assert was_killed(company.start(one.job(), fault="discover.after:killgroup:2"))
+    gate = tmp_path / "go"
+    rivals = [company.start(one.job(), hold=("install.before", str(gate))) for _ in range(2)]
+    for rival in rivals:
+        await_event(rival, "hold")
+    gate.touch()
+    codes = [rival.wait(120) for rival in rivals]
+    assert codes != [0, 0], "both believe that they finished"
+    one.holds_exactly(one.newest())
+    company.finish(one.job(), fault="install.sent:raise")
+    one.holds_everything()
+    one.has_one_owner_per_generation()
+    generations = [event.generation for event in one.events(EventKind.OPENED)]
+    assert len(generations) == len(set(generations))
+
+
+# ---- SIGTERM
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene, company, tmp_path, kind):
+    one = scene(kind)
+    one.inbox.fill(2)
+    driver = company.start(one.job(), hold=("commit.before", str(tmp_path / "never")))
+    await_event(driver, "hold")
+    os.killpg(driver.pid, signal.SIGTERM)
+    assert driver.wait(60) == -signal.SIGTERM
+    await_end_of_session(driver)
+    one.holds_exactly(0)
+    assert one.batches("commits") == []
+    company.finish(one.job())
+    one.holds_everything()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_driver_that_stops_its_query_on_sigterm_finishes_or_abandons_the_epoch(scene, company, tmp_path, kind):
+    one = scene(kind)
+    one.inbox.fill(3)
+    gate = tmp_path / "go"
+    driver = company.start(one.job(), hold=("commit.before", str(gate)), graceful=True)
+    await_event(driver, "hold")
+    os.kill(driver.pid, signal.SIGTERM)
+    await_event(driver, "sigterm")
+    gate.touch()
+    assert driver.wait(60) == 0, driver.last_words()
+    assert last(driver)["event"] == "done"
+    held = one.newest()
+    assert held < one.inbox.files, "the query was to stop, not to go on"
+    one.holds_exactly(held)
+    company.finish(one.job())
+    one.holds_everything()

@@ -1,0 +1,271 @@
+"""One opening of a table: its fence, its position, its commits. The phases of the contract that change the log.
+
+What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse one if another
+with that id has landed since the version it was checked against. Version files are created where none is, by link or
+conditional put, so of two commits for one version one fails.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onceonly import faults
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.faults import Point
+from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing
+from onceonly_sinks.delta.columns import Merge
+from onceonly_sinks.delta.logcommitter import LogCommitter
+from onceonly_sinks.delta.marker import Note, pack
+from onceonly_sinks.delta.prepare import HeldRows, WrittenFiles
+from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
+from onceonly_sinks.delta.standing import Standing
+from onceonly_sinks.delta.table import Found, Table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+Rows = HeldRows | WrittenFiles | StagedRows
+"""What can be committed."""
+
+_TRIES = 20
+_BUSY = "other commits of this pipeline were faster each time"
+
+
+class Writer:
+    """Fences a table and commits to it.
+
+    Args:
+        table: the table.
+        merge: how rows enter it.
+        partition_by: columns by which a table that is created here is partitioned.
+        spark: finds Spark's committer, where there is one.
+    """
+
+    def __init__(
+        self, table: Table, merge: Merge, partition_by: Sequence[str], spark: Callable[[], SparkCommitter | None]
+    ) -> None:
+        self._table = table
+        self._merge = merge
+        self._mode = "merge" if merge.key else "append"
+        self._partition_by = partition_by
+        self._spark = spark
+        self._log = LogCommitter(table.sink, table.root, table.options)
+        self._standing: Standing | None = None
+
+    @property
+    def generation(self) -> int:
+        """Generation of our fence; 0 before there is one."""
+        return self._standing.fence.generation if self._standing else 0
+
+    def close(self) -> None:
+        """Let go of the fence; in the table it stays."""
+        self._standing = None
+
+    # ---- fence and position
+
+    def install(self, fence: Fence) -> None:
+        """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
+
+        A table that does not exist is created for it, so that fences order drivers before there is any row.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: E507 or E509, the table cannot be written, or forgets markers; E512.
+        """
+        for _ in range(_TRIES):
+            handle = self._table.reopen()
+            found = self._table.found(handle)
+            if standing.still_ours(self._table.sink, fence, found):
+                self._standing = standing.first(fence, found, self._table.identity)
+                return
+            self._try_fence(fence, handle, found)
+        raise OutcomeUnknown(self._table.sink, _BUSY)
+
+    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
+        """Commit a fence on the handle that was read; whether it stands, the next look tells."""
+        note = standing.fence_note(self._table.app, fence, found, self._mode, _token())
+        pack(self._table.sink, *note.packed)
+        try:
+            if handle is None:
+                self._log.create(note)
+            else:
+                self._table.check_retention()
+                self._mark(handle, note)
+            faults.fire(Point.INSTALL_SENT)
+        except OnceOnlyError:
+            raise
+        except Exception as error:
+            self._table.drop_handle()
+            if not failures.lost_a_race(error, created=handle is None and self._table.exists()):
+                raise failures.of_fence(self._table, error) from error
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the table stands, under our fence.
+
+        Everything before the newest epoch was judged when that epoch was committed, so only what came later is judged here.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand; E509, the table forgets markers.
+        """
+        now = self._renewed(self._need())
+        self._table.check_retention()
+        identity = self._table.identity
+        found = self._judged(standing.since(now, since)) if now.epoch else ()
+        self._standing = replace(now, judged=self._table.handle.version(), identity=identity)
+        return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
+
+    def _judged(self, known: Standing) -> tuple[Disturbance, ...]:
+        head, identity = self._table.handle.version(), self._table.identity
+        found = standing.judge(self._table.log, known, head)
+        replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
+        return (*found, Disturbance("recreated", f"table id {identity}", fatal=True)) if replaced else found
+
+    # ---- one epoch
+
+    def commit(self, prepared: Rows | None, marker: Marker) -> Receipt:
+        """Commit rows and marker as one version, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            IdentityError: E208 or E209, the table was replaced or changed, or the previous epoch is not the newest.
+            DestinationError: E503 to E509, the table cannot take the rows; E512.
+            OutcomeUnknown: the answer was lost.
+        """
+        before = self._ready(marker)
+        note = Note(
+            app=self._table.app,
+            fence=marker.fence,
+            epoch=marker.epoch.number,
+            marker=marker,
+            at=None,
+            read=before.judged,
+            rows=prepared.rows if prepared else 0,
+            mode=self._mode,
+            identity=before.identity,
+            token=_token(),
+        )
+        pack(self._table.sink, *note.packed)
+        try:
+            self._send(prepared, note, before)
+            faults.fire(Point.COMMIT_SENT)
+            version = reading.landed(self._table.log, before.judged + 1, note.token)
+        except Exception as error:
+            raise self._after(error, before, note) from error
+        self._standing = replace(before, note=note, version=version)
+        self._table.committed()
+        return reading.receipt(self._table.sink, note, version)
+
+    def _ready(self, marker: Marker) -> Standing:
+        """Everything that must hold before a commit is sent, read on the handle that will commit."""
+        before = self._renewed(self._need(marker.fence))
+        self._table.check_retention()
+        sink, identity = self._table.sink, self._table.identity
+        if identity != before.identity:
+            raise refuse("E208", sink=sink, was=before.identity, now=identity, pipeline=marker.pipeline)
+        reason = next((one.detail for one in self._judged(before) if one.fatal), None)
+        reason = reason or standing.obstacle(sink, before, marker.epoch)
+        if reason:
+            raise refuse("E209", sink=sink, epoch=before.epoch, event=reason, pipeline=marker.pipeline)
+        return replace(before, judged=self._table.handle.version())
+
+    def _send(self, prepared: Rows | None, note: Note, before: Standing) -> None:
+        handle = self._table.handle
+        if prepared is None:
+            self._mark(handle, note)
+            return
+        if columns.is_placeholder(self._table.columns):
+            defining = before.note.repeated(before.fence, before.version, _token())
+            self._log.define(handle, defining, prepared.schema, self._partition_by)
+        if isinstance(prepared, StagedRows):
+            prepared.send(note, self._merge)
+        else:
+            prepared.send(self._log, handle, note)
+
+    def _mark(self, handle: DeltaTable, note: Note) -> None:
+        """Commit a note without rows, through whichever committer the table takes."""
+        why = self._table.needs_spark()
+        if why is None:
+            self._log.mark(handle, note)
+        else:
+            sparkcommitter.needed(self._table.sink, self._spark(), why).mark(note)
+
+    def _after(self, error: Exception, before: Standing, note: Note) -> Exception:
+        """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
+        if isinstance(error, OnceOnlyError):
+            return error
+        found = self._table.found(self._table.reopen())
+        self._table.drop_handle()
+        try:
+            standing.still_ours(self._table.sink, before.fence, found)
+        except Superseded as fenced:
+            return fenced
+        return failures.of_commit(self._table, error, landed=found.holds(note.token))
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """After an unknown answer: the receipt if that very epoch is there.
+
+        If it is not, our fence is committed once more before ``None`` is said: that takes the version for which a late
+        commit was meant, so it cannot land any more.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: it cannot be said.
+        """
+        before = self._need(marker.fence)
+        for _ in range(_TRIES):
+            self._table.drop_handle()
+            now = self._standing = self._renewed(before)
+            if receipt := reading.find(self._table.log, self._table.handle, marker):
+                return receipt
+            if self._closed_behind(now):
+                self._standing = self._renewed(now)
+                return None
+        raise OutcomeUnknown(self._table.sink, _BUSY)
+
+    def _closed_behind(self, now: Standing) -> bool:
+        """Make sure that nothing which was sent can land any more; ``False``: something of ours landed meanwhile."""
+        if self._table.needs_spark():
+            if not SparkCommitter.at_rest(self._table):
+                raise OutcomeUnknown(self._table.sink, "Spark may still be committing")
+            return True
+        try:
+            self._log.mark(self._table.handle, now.note.repeated(now.fence, now.version, _token()))
+        except Exception as error:
+            if failures.lost_a_race(error, created=False):
+                return False
+            raise failures.of_fence(self._table, error) from error
+        return True
+
+    # ---- helpers
+
+    def _need(self, fence: Fence | None = None) -> Standing:
+        if self._standing is not None and fence in (None, self._standing.fence):
+            return self._standing
+        if fence is not None:
+            standing.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
+        raise failures.no_fence(self._table.sink)
+
+    def _renewed(self, before: Standing) -> Standing:
+        """The standing with whatever of ours was committed since, under our fence, read on the handle that will commit.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand.
+        """
+        found = self._table.found(self._table.current())
+        if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):
+            return before
+        if not standing.still_ours(self._table.sink, before.fence, found):
+            raise failures.no_fence(self._table.sink)
+        return standing.advanced(before, found)
+
+
+def _token() -> str:
+    return uuid.uuid4().hex

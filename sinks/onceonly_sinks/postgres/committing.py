@@ -1,0 +1,81 @@
+"""Fills the transaction of an epoch: rows into the target, the head moved, the epoch row, the ledger's record. Everything but its COMMIT."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
+from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
+from onceonly_sinks.postgres import head, survey, upsert
+from onceonly_sinks.postgres.loading import LOCK_SECONDS, Target
+from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.transactions import Transactions
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+def fill(
+    transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, ledger: Ledger | None
+) -> tuple[Connection, Receipt]:
+    """The transaction with all of the epoch in it, and what its receipt will be.
+
+    The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes.
+
+    Raises:
+        Superseded: another fence stands.
+        OnceOnlyError: the epoch does not follow what was found, or the rows cannot be taken.
+        DBAPIError: the same, in the server's words.
+    """
+    ready = rows.connection if rows else None
+    connection = ready or transactions.begin(target.writer.session(marker.fence), LOCK_SECONDS)
+    try:
+        oid = _bring(connection, target, rows, marker.epoch.number)
+        count = rows.rows if rows else 0
+        where = head.advance(connection, marker, oid, count)
+        if where is None:
+            raise _why_not(connection, marker, target, oid)
+        receipt = head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
+        if ledger is not None:
+            _record(ledger, connection, marker, receipt)
+    except BaseException:
+        transactions.drop(connection)
+        raise
+    return connection, receipt
+
+
+def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, epoch: int) -> int:
+    """Bring rows that wait into the target; return the table's oid."""
+    if rows is None:
+        return survey.oid(connection, target.name)
+    if not rows.rows:
+        return survey.oid(connection, target.name) or target.stands(connection, rows.plan).oid
+    # Rows that were loaded into the target itself hold it locked since; the others meet it only now.
+    loaded = rows.connection is not None and rows.plan.table.oid
+    table = rows.plan.table if loaded else target.stands(connection, rows.plan)
+    if rows.waiting is None:
+        return table.oid
+    counted = None if rows.proven else upsert.count(connection, rows.waiting)
+    changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
+    written = changed if not target.merge.key else rows.rows if counted is None else counted
+    if written != rows.rows:
+        raise refuse("E510", sink=target.writer.sink, written=written, epoch=epoch, counted=rows.rows)
+    return table.oid
+
+
+def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
+    """Why the head did not move, read under its lock."""
+    found = head.read(connection, target.writer, lock=True)
+    refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid), marker)
+    return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+
+
+def _record(ledger: Ledger, connection: Connection, marker: Marker, receipt: Receipt) -> None:
+    now = time.time_ns() // 1_000_000
+    record = EpochRecord(marker.pipeline, marker.fence, marker.epoch, (receipt,), recorded_ms=now)
+    try:
+        ledger.record(record, connection=connection)
+    except LedgerUnavailable as error:
+        raise refuse("E511", ledger=ledger.address, reason=str(error)) from error
