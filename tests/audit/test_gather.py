@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,19 @@ def test_a_file_that_is_no_ledger_is_named(world: World, tmp_path: Path) -> None
     (tmp_path / "x.db").write_text("no database at all, just text that is long enough")
     result = audit(SqlLedger(str(tmp_path / "x.db")), world.name, [world.sink])
     assert [finding.code for finding in result.findings] == ["A106"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_epoch_that_lands_while_rows_are_counted_is_no_finding(world: World, late: bool) -> None:
+    class BusySink(MemorySink):
+        """A driver commits at the worst moment: just before, or just after, the rows are counted."""
+
+        def recount(self) -> Mapping[int, int] | None:
+            counted = super().recount() if late else None
+            world.write(9)
+            return counted if late else super().recount()
+
+    result = audit(world.ledger, world.name, [BusySink(store=world.store)])
+    assert result.verdict == Verdict.EXACTLY_ONCE
+    assert [(finding.code, finding.epoch) for finding in result.findings] == [("A130", 5)]
+    assert len(result.epochs) == 5

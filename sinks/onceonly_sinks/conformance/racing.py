@@ -103,7 +103,8 @@ def _fences_between(story: Story, moment: float) -> None:
         writing = pool.submit(writer.writes_until_refused)
         writer.running.wait(60)
         time.sleep(moment * writer.seconds)
-        owner = story.driver()
+        owner = story.newcomer()
+        expect(_installs(owner), "A higher fence was refused.")
         seen = Counter(row["id"] for row in story.harness.rows())
         stands = owner.position().epoch
         writer.fenced.set()

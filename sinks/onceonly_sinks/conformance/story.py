@@ -217,10 +217,14 @@ class Story:
         self._sinks.append(driver.sink)
         return driver
 
-    def driver(self, generation: int | None = None, owner: str | None = None) -> Driver:
-        """A driver that fenced the target, by default with the next generation."""
+    def newcomer(self, generation: int | None = None) -> Driver:
+        """A driver that is about to fence the target, by default with the next generation."""
         self._generation = generation or self._generation + 1
-        driver = self.stranger(self._generation, owner or f"owner-{self._generation}")
+        return self.stranger(self._generation, f"owner-{self._generation}")
+
+    def driver(self, generation: int | None = None) -> Driver:
+        """A driver that fenced the target."""
+        driver = self.newcomer(generation)
         driver.fences()
         return driver
 
