@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from integration.streams import FileStream
+from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
 from onceonly.lab.jars import fast_session
@@ -30,3 +35,28 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostg
     """One server for all tests; each takes a database of its own."""
     with EmbeddedPostgres(tmp_path_factory.mktemp("postgres")) as server:
         yield server
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> FileStream:
+    """A file source and the query over it."""
+    return FileStream(spark, tmp_path)
+
+
+@pytest.fixture
+def pg(postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> PostgresTarget:
+    """A table in a database of this test's own."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+    return PostgresTarget(postgres.database(f"t{name}"))
+
+
+@pytest.fixture
+def delta(tmp_path: Path) -> DeltaTarget:
+    """A table in this test's own directory."""
+    return DeltaTarget(str(tmp_path / "table"))
+
+
+@pytest.fixture(params=["postgres", "delta"])
+def target(request: pytest.FixtureRequest) -> Any:
+    """Each of the two destinations in turn."""
+    return request.getfixturevalue("pg" if request.param == "postgres" else "delta")

@@ -1,10 +1,11 @@
-"""A checkpoint rebuilt from the ledger makes real Spark go on exactly where it was; and what ``verify`` says Spark will do, it does."""
+"""A rebuilt checkpoint makes real Spark go on exactly where it was; what ``verify`` says Spark will do, it does."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,11 +62,15 @@ class Pipeline:
     def storage(self) -> LocalStorage:
         return LocalStorage(self.checkpoint)
 
-    @property
-    def ledger(self) -> SqlLedger:
-        ledger = SqlLedger(str(self.home / "ledger.db"))
-        ledger.open()
-        return ledger
+    @contextmanager
+    def ledger(self) -> Iterator[SqlLedger]:
+        with closing(SqlLedger(str(self.home / "ledger.db"))) as ledger:
+            ledger.open()
+            yield ledger
+
+    def records(self) -> Sequence[EpochRecord]:
+        with self.ledger() as ledger:
+            return ledger.epochs("orders")
 
     def run(self, *, recording: bool = True, dying: bool = False) -> list[tuple[int, list[int]]]:
         """Start the query, let it do what there is to do, and return ``(batch id, values)`` of this start."""
@@ -90,20 +95,24 @@ class Pipeline:
         return self.seen[before:]
 
     def _record(self, batch_id: int) -> None:
-        storage, ledger = self.storage, self.ledger
+        storage = self.storage
         slice_, entry = sparklog.slice_of(storage, batch_id), sparklog.offset_entry(storage, batch_id)
-        head = ledger.head("orders")
-        number, previous = (head.epoch.number + 1, head.epoch.chain) if head else (1, chain.GENESIS)
-        digest = Digest(len(self.seen[-1][1]))
         lineage = Lineage(
-            sparklog.query_id(storage), "run", str(self.checkpoint), batch_id,
-            entry.batch_timestamp_ms, entry.watermark_ms,
-        )  # fmt: skip
-        epoch = Epoch(
-            number, slice_, chain.link(previous, slice_, digest, "s"), previous, digest, "s", (("list", 1),), lineage
+            query_id=sparklog.query_id(storage),
+            run_id="run",
+            checkpoint=str(self.checkpoint),
+            batch_id=batch_id,
+            batch_timestamp_ms=entry.batch_timestamp_ms,
+            watermark_ms=entry.watermark_ms,
         )
-        ledger.record(EpochRecord("orders", Fence(1, "me"), epoch, (), tuple(self._files(slice_.start, slice_.end))))
-        ledger.close()
+        with self.ledger() as ledger:
+            head = ledger.head("orders")
+            number, before = (head.epoch.number + 1, head.epoch.chain) if head else (1, chain.GENESIS)
+            digest = Digest(len(self.seen[-1][1]))
+            linked = chain.link(before, slice_, digest, "s")
+            epoch = Epoch(number, slice_, linked, before, digest, "s", (("list", 1),), lineage)
+            files = tuple(self._files(slice_.start, slice_.end))
+            ledger.record(EpochRecord("orders", Fence(1, "me"), epoch, (), files))
 
     def _files(self, start: SourceOffsets, end: SourceOffsets) -> Iterator[InputFile]:
         starts = dict(start.entries)
@@ -114,7 +123,7 @@ class Pipeline:
                 yield from sparklog.input_files(self.storage, source, after, upto)
 
     def rebuild(self, at: int | None = None) -> None:
-        records = self.ledger.epochs("orders")
+        records = self.records()
         surgery.apply(surgery.plan_rebuild(records, at or records[-1].epoch.number), self.storage)
 
 
@@ -143,8 +152,8 @@ class Inbox:
         return reader.option("pathGlobFilter", "*.csv").csv(str(self.path))
 
 
-def ticks(spark: SparkSession, until_ms: int) -> DataFrame:
-    """The deterministic source: ten rows per second of made-up time."""
+def ticks(spark: SparkSession) -> DataFrame:
+    """The deterministic source: ten rows per batch, counted on."""
     reader = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).option("numPartitions", 1)
     return reader.load().selectExpr("cast(value as int) as value")
 
@@ -187,7 +196,7 @@ def test_a_lost_checkpoint_of_a_file_source_is_rebuilt_and_spark_goes_on(
     assert files.run() == [(number, [number]) for number in range(before, before + after)]
     assert sparklog.query_id(files.storage) == query_id
     assert surgery.verify(files.storage) == ()
-    assert chain.first_break([record.epoch for record in files.ledger.epochs("orders")]) is None
+    assert chain.first_break([record.epoch for record in files.records()]) is None
 
 
 def test_rebuilding_at_an_earlier_epoch_replays_what_came_after_it(files: Pipeline, inbox: Inbox) -> None:
@@ -211,7 +220,7 @@ def test_a_rebuilt_checkpoint_can_be_lost_and_rebuilt_again(files: Pipeline, inb
 
 
 def test_a_lost_checkpoint_of_an_offset_source_is_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
-    pipeline = Pipeline(spark, tmp_path, lambda: ticks(spark, 0), dict([FAST_LOGS]))
+    pipeline = Pipeline(spark, tmp_path, lambda: ticks(spark), dict([FAST_LOGS]))
     first = pipeline.run()
     second = pipeline.run()
     assert [number for number, _ in first + second] == [0, 1]
@@ -266,7 +275,7 @@ def test_a_batch_id_that_was_cut_anew_is_put_back_to_what_was_recorded(files: Pi
         files.run(dying=True)
     assert len(sparklog.input_files(files.storage, 0, 1, 2)) == 3
 
-    record = files.ledger.epochs("orders")[2]
+    record = files.records()[2]
     plan = [*surgery.plan_inputs(record, files.storage), surgery.plan_entry(record)]
     assert surgery.in_the_way(plan, files.storage) == ("sources/0/2", "offsets/2")
     surgery.apply(plan, files.storage, replacing=True)

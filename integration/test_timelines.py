@@ -87,27 +87,24 @@ def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene
     one.inbox.fill(1)
     company.finish(one.job())
     one.inbox.fill(3)
-    with psycopg.connect(one.target) as ours:
+    with psycopg.connect(one.target) as ours, psycopg.connect(one.target, autocommit=True) as watch:
         ours.execute("LOCK TABLE onceonly.epoch IN SHARE MODE")
         sleeper = company.start(one.job())
-        until(lambda: _waits_for_a_lock(ours), "the commit meets our lock, after it has locked the head row")
+        until(
+            lambda: _sessions(watch, "wait_event_type = 'Lock'") == 1,
+            "the commit, holding the head row, meets our lock",
+        )
         sleeper.stop()
-    with psycopg.connect(one.target, autocommit=True) as ours:
-        until(lambda: _idles_in_transaction(ours), "the server waits for the sleeper's COMMIT")
+        ours.rollback()
+        until(
+            lambda: _sessions(watch, "state = 'idle in transaction'") == 1, "the server waits for the sleeper's COMMIT"
+        )
     company.finish(one.job())
     after_the_second = one.snapshot()
     sleeper.resume()
     assert refused_with(sleeper, "E401"), sleeper.last_words()
     assert one.snapshot() == after_the_second
     one.holds_everything()
-
-
-def _waits_for_a_lock(connection: psycopg.Connection) -> bool:
-    return _sessions(connection, "wait_event_type = 'Lock'") == 1
-
-
-def _idles_in_transaction(connection: psycopg.Connection) -> bool:
-    return _sessions(connection, "state = 'idle in transaction'") == 1
 
 
 def _sessions(connection: psycopg.Connection, condition: str) -> int:

@@ -9,9 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from integration.streams import FileStream
 from pyspark.sql import functions as f
 
-from integration.streams import FileStream
 from onceonly import engine, exactly_once
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
@@ -19,11 +19,6 @@ from onceonly_checkpoints.storage import open_storage
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def stream(spark, tmp_path):
-    return FileStream(spark, tmp_path)
 
 
 @pytest.fixture

@@ -120,68 +120,68 @@ _IDENTITY = {
         'Query "{pipeline}" offers {range}, but {sink} already holds up to {end} (epoch {epoch}).',
         "Nothing was written. Going on would write rows a second time.",
         "{cause}",
-        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline}\n"
-        "or see where it stands:       onceonly checkpoint offsets --query {pipeline}\n"
-        "or write them again on purpose: onceonly queries adopt {pipeline} --overlap accept-duplicates",
+        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
+        "or see where it stands:       onceonly checkpoint offsets --query {pipeline} --ledger {ledger}\n"
+        "or write them again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates",
     ),
     "E204": Entry(
         'Query "{pipeline}" offers {range}, but {sink} ends at {end} (epoch {epoch}): what lies between was never written.',
         "Nothing was written. Going on would lose those rows.",
         "{cause}",
-        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline}\n"
-        "or give the range up by name: onceonly queries adopt {pipeline} --accept-loss",
+        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
+        "or give the range up by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
     "E205": Entry(
         'Batch {batch} of query "{pipeline}" was epoch {epoch} with {recorded}; now it comes with {offered}.',
         "One batch id stands for two different ranges. Nothing was written.",
         "the checkpoint was rolled back, edited or copied, and Spark cut the batch anew",
-        "put that batch's entry back:  onceonly checkpoint rebuild {checkpoint} --query {pipeline} --entry {batch}\n"
-        "or, if more than one is wrong, rebuild all of it in a new place: onceonly checkpoint rebuild NEW_PATH --query {pipeline}",
+        "put that batch's entry back:  onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger} --entry {batch}\n"
+        "or, if more than one is wrong, rebuild all of it in a new place: onceonly checkpoint rebuild NEW_PATH --query {pipeline} --ledger {ledger}",
     ),
     "E206": Entry(
         'Query "{pipeline}" keeps state and comes with another checkpoint (query id {offered}, before {recorded}).',
         "Its state (windows, seen keys) is gone: results would be wrong from the first row. Nothing was written.",
         "the checkpoint was deleted or replaced",
-        "restore the old checkpoint from a backup; or accept that state starts empty: onceonly queries adopt {pipeline} --accept-state-loss",
+        "restore the old checkpoint from a backup; or accept that state starts empty: onceonly queries adopt {pipeline} --ledger {ledger} --accept-state-loss",
     ),
     "E207": Entry(
         "{sink} stands at epoch {found}, but it once confirmed epoch {receipt}.",
         "Epochs that were committed are gone from the sink. Nothing was written.",
         "the sink was restored from a backup, or a standby that lagged was promoted",
-        "stop every driver, then either restore a newer backup, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
+        "stop every driver, then either restore a newer backup, or accept the loss by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
     "E208": Entry(
         "{sink} is not the table it was: {was} before, {now} now.",
         "It was dropped and created again or replaced; what it held is gone. Nothing was written.",
         "DROP + CREATE, CREATE OR REPLACE, or another database behind the same name",
-        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
+        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
     "E209": Entry(
         "{sink} was changed by somebody else since epoch {epoch}: {event}.",
         "Rows of committed epochs may be gone or doubled. Nothing was written.",
         "a RESTORE, overwrite or delete, not done by this pipeline",
-        "check the rows with: onceonly audit --query {pipeline}; then, if they are as wanted: onceonly queries adopt {pipeline} --accept-change",
+        "check the rows with: onceonly audit --query {pipeline} --ledger {ledger}; then, if they are as wanted: onceonly queries adopt {pipeline} --ledger {ledger} --accept-change",
     ),
     "E210": Entry(
         "The ledger's epoch {epoch} and {sink} disagree about what that epoch was.",
         "Two histories exist under one name. Nothing was written.",
         "two pipelines share the name, or the ledger belongs to another environment",
-        "give one of them its own name=, or point ledger= at the right ledger; the sink is the truth: onceonly ledger rebuild --query {pipeline}",
+        "give one of them its own name=, or point ledger= at the right ledger; the sink is the truth: onceonly ledger rebuild --query {pipeline} --ledger {ledger}",
     ),
     "E211": Entry(
         'Query "{pipeline}" starts anew (query id {offered}, before {recorded}) and its source does not say where.',
         "Whether it repeats or skips rows of {sink} (epoch {epoch}, up to {end}) cannot be proven. Nothing was written.",
         "the checkpoint was deleted or moved",
-        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline}\n"
-        "or see where it stands:       onceonly checkpoint offsets --query {pipeline}\n"
-        "or, the source starting where epoch {epoch} ended: onceonly queries adopt {pipeline} --continue\n"
-        "or, writing rows again on purpose: onceonly queries adopt {pipeline} --overlap accept-duplicates",
+        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
+        "or see where it stands:       onceonly checkpoint offsets --query {pipeline} --ledger {ledger}\n"
+        "or, the source starting where epoch {epoch} ended: onceonly queries adopt {pipeline} --ledger {ledger} --continue\n"
+        "or, writing rows again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates",
     ),
     "E212": Entry(
         'The sources of query "{pipeline}" are not those of epoch {epoch}: {was} before, {now} now.',
         "Offsets of one source mean nothing for another. Nothing was written.",
         "a source was removed, reordered or pointed elsewhere",
-        "restore the sources; or, the new ones going on where the old ones ended: onceonly queries adopt {pipeline} --continue",
+        "restore the sources; or, the new ones going on where the old ones ended: onceonly queries adopt {pipeline} --ledger {ledger} --continue",
     ),
     "E213": Entry(
         '{sink} belongs to pipeline "{pipeline}" since epoch {first} but was not given to exactly_once().',
@@ -193,13 +193,13 @@ _IDENTITY = {
         'Epoch {epoch} of pipeline "{pipeline}" needs input that is gone: {missing}.',
         "Spark would read zero rows in its place and carry on. Nothing was written.",
         "the files of a batch that was planned but not yet written were deleted or moved",
-        "put the files back and restart the query; or give them up by name: onceonly queries adopt {pipeline} --accept-loss",
+        "put the files back and restart the query; or give them up by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
     "E215": Entry(
         'Batch {batch} of query "{pipeline}" was run again and gave other rows ({now}) than epoch {epoch} holds ({was}).',
         "Spark's state no longer agrees with the sink. The rows in the sink were not touched.",
         "the query's code or its static tables changed between the crash and the restart",
-        "put the old code back for one run; see onceonly epochs show {epoch} --query {pipeline}",
+        "put the old code back for one run; see onceonly epochs show {epoch} --query {pipeline} --ledger {ledger}",
     ),
     "E216": Entry(
         "{sink} stands at epoch {epoch}, but where in the source that is can no longer be read.",
@@ -223,7 +223,7 @@ _IDENTITY = {
         '{sinks} stand one epoch behind the other sinks of pipeline "{pipeline}" (epoch {epoch}), and its staged bytes are gone.',
         "They cannot be brought to it. Nothing was written.",
         "the staging directory was removed",
-        "restore the staging directory, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss",
+        "restore the staging directory, or accept the loss by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
 }
 
@@ -232,7 +232,7 @@ _OUTCOME = {
         "Whether epoch {epoch} reached {sink} is not known: the answer to its commit was lost ({reason}).",
         "It is there completely or not at all. It was neither assumed nor written again.",
         "the destination went away while it was committing",
-        "bring the destination back and restart the query; to settle it without Spark: onceonly txn resolve --query {pipeline}",
+        "bring the destination back and restart the query; to settle it without Spark: onceonly txn resolve --query {pipeline} --ledger {ledger}",
     ),
     "E302": Entry(
         "{sink} lost the answer to a fence {times} times.",
@@ -349,13 +349,13 @@ _CHECKPOINT = {
         "{path} is missing, empty or torn: {reason}.",
         "What the batch is to read cannot be known. Nothing was written.",
         "the machine lost power while Spark wrote it (local checkpoints are never flushed), or it was edited",
-        "onceonly checkpoint rebuild {checkpoint} --query NAME",
+        "onceonly checkpoint rebuild {checkpoint} --query NAME --ledger LEDGER",
     ),
     "E603": Entry(
         "{path} is not a checkpoint: {reason}.",
         "Nothing was read.",
         "a wrong path, or the checkpoint was deleted",
-        "give the directory that was set as checkpointLocation; if it is gone: onceonly checkpoint rebuild {path} --query NAME",
+        "give the directory that was set as checkpointLocation; if it is gone: onceonly checkpoint rebuild {path} --query NAME --ledger LEDGER",
     ),
     "E604": Entry(
         'The checkpoint of "{pipeline}" cannot be rebuilt: {reason}.',

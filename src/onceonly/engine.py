@@ -115,14 +115,22 @@ def _execution(df: DataFrame) -> Any:
     return _active(df, query_id) if query_id else None
 
 
-def _jvm(df: DataFrame) -> Any:
-    return df.sparkSession.sparkContext._jvm
+def _java_class(df: DataFrame, name: str) -> Any:
+    """A Java class by its full name.
+
+    Asked for by its path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
+    """
+    from py4j.java_gateway import JavaClass
+
+    context: Any = df.sparkSession.sparkContext
+    return JavaClass(name, context._gateway._gateway_client)
 
 
 def _active(df: DataFrame, query_id: str) -> Any:
     """The active StreamExecution of a query in this process. The batch's own session is a clone that lists none."""
     session: Any = df.sparkSession._jsparkSession
-    return session.sharedState().activeStreamingQueries().get(_jvm(df).java.util.UUID.fromString(query_id))
+    uuid = _java_class(df, "java.util.UUID").fromString(query_id)
+    return session.sharedState().activeStreamingQueries().get(uuid)
 
 
 def discover_run(df: DataFrame) -> Run:
@@ -163,8 +171,8 @@ def _items(sequence: Any) -> list[Any]:
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
     nodes = list(_walk(execution.lastExecution().executedPlan()))
-    jvm = _jvm(df)
-    writer = jvm.java.lang.Class.forName(_STATEFUL, True, jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    loader = _java_class(df, "java.lang.Thread").currentThread().getContextClassLoader()
+    writer = _java_class(df, "java.lang.Class").forName(_STATEFUL, True, loader)
     stateful = any(writer.isInstance(node) for node in nodes)
     sources = _items(execution.sources())
     return Plan(
@@ -228,11 +236,14 @@ def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
 
 
 def _entry_text(df: DataFrame, execution: Any, number: int) -> str | None:
-    found = execution.offsetLog().get(number) if number >= 0 else None
-    if found is None or found.isEmpty():
+    if number < 0:
         return None
-    stream = _jvm(df).java.io.ByteArrayOutputStream()
-    execution.offsetLog().serialize(found.get(), stream)
+    log = execution.offsetLog()
+    found = log.get(number)
+    if found.isEmpty():
+        return None
+    stream = _java_class(df, "java.io.ByteArrayOutputStream")()
+    log.serialize(found.get(), stream)
     return str(stream.toString("UTF-8"))
 
 

@@ -41,7 +41,7 @@ Reading (no fence, no Spark; for audit, resolve and rebuild):
 9. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
    destination remembers.
 10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
-   epoch column).
+   epoch column). Under 0: rows that no epoch of ours brought, where it can tell.
 11. ``disturbances(since)``, where a sink can (:class:`Witness`): what others did to the target since a receipt, as
    in ``position``.
 
@@ -202,6 +202,11 @@ class Batch(Protocol):
 
 class Recorder(Protocol):
     """The one thing that a sink in the ledger's own database may do with the ledger."""
+
+    @property
+    def address(self) -> str:
+        """Where the ledger lies, without secrets; for the words of a refusal."""
+        ...
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         """Record the epoch on ``connection`` (an SQLAlchemy ``Connection``), inside the sink's transaction."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -270,7 +271,9 @@ class Runner:
 
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
         self._remember_offer(state)
-        raise refuse(command.refusal.code, **dict(command.refusal.details))
+        # The message must stand alone: the command it prints names the ledger, without its password.
+        ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
+        raise refuse(command.refusal.code, ledger=ledger, **dict(command.refusal.details))
 
     def _remember_offer(self, state: State) -> None:
         offer: Offer | None = state.offer
@@ -285,6 +288,10 @@ class _Carried:
     ledger: Ledger
     offer: Offer | None
     phases: tuple[tuple[str, float], ...]
+
+    @property
+    def address(self) -> str:
+        return self.ledger.address
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         files = self.offer.files if self.offer else ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from onceonly import digest, engine
 from onceonly.protocol import Attempt, Estimate, Task
@@ -12,7 +13,14 @@ from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, Observation
+    from pyspark import SparkContext
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import StructType
+
+_Known = dict[tuple["StructType", frozenset[str]], "Sequence[Column]"]
+
+_known_metrics: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
+"""Digest columns by schema: they name columns, not a batch, and building them takes hundreds of calls into the JVM."""
 
 
 class SparkBatch:
@@ -47,7 +55,7 @@ class SparkBatch:
         from pyspark.sql import Observation
 
         self._observation = observation = Observation()
-        return self._df.observe(observation, *digest.metrics(self._df.schema, self._leave_out))
+        return self._df.observe(observation, *_metrics(self._df, self._leave_out))
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver."""
@@ -73,6 +81,14 @@ class SparkBatch:
         if self._observation is None:
             raise RuntimeError("the batch was not read yet, so it has no digest")
         return digest.from_metrics(self._observation.get)
+
+
+def _metrics(df: DataFrame, leave_out: frozenset[str]) -> Sequence[Column]:
+    known = _known_metrics.setdefault(df.sparkSession.sparkContext, {})
+    key = (df.schema, leave_out)
+    if key not in known:
+        known[key] = digest.metrics(*key)
+    return known[key]
 
 
 def _on_partition(task: Task, schema: pa.Schema) -> Any:

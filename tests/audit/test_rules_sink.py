@@ -90,7 +90,14 @@ def test_an_upsert_cannot_tell_rows_and_the_rest_stays_clean() -> None:
 
 
 def test_a_table_without_an_epoch_column_says_why_it_cannot_tell() -> None:
-    assert "no count per epoch" in only(with_sink(true_facts(), rows=None), "A120").evidence
+    assert "nothing in the target tells them apart" in only(with_sink(true_facts(), rows=None), "A120").evidence
+
+
+def test_rows_that_no_epoch_brought_are_told_and_not_judged() -> None:
+    facts = with_sink(true_facts(), rows={0: 5, 1: 10, 3: 7, 4: 12})
+    assert "5 rows" in only(facts, "A128").evidence
+    assert (judge(facts).verdict, judge(facts).exit_code) == (Verdict.EXACTLY_ONCE, 0)
+    assert "29 rows counted there" in judge(facts).scope
 
 
 def test_an_upsert_with_a_broken_chain_is_still_found_out() -> None:
@@ -299,3 +306,8 @@ def test_a_restore_by_somebody_else_is_in_doubt_even_if_the_count_is_right() -> 
     facts = with_sink(true_facts(), disturbances=(event,))
     assert "RESTORE as version 9" in only(facts, "A126").evidence
     assert (judge(facts).verdict, judge(facts).exit_code) == (Verdict.IN_DOUBT, 1)
+
+
+def test_an_aged_marker_that_a_fence_repeats_is_not_counted_and_not_missed() -> None:
+    facts = with_sink(with_history(true_facts(), epochs()[2:]), rows={4: 12})
+    assert [finding.code for finding in judge(facts).findings] == ["A103"]

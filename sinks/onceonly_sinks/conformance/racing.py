@@ -98,16 +98,17 @@ def nothing_of_an_older_fence_appears_after_an_install(harness: SinkHarness) -> 
 
 def _fences_between(story: Story, moment: float) -> None:
     """Have a driver write as fast as it can, fence it out at a fraction of an epoch, and see nothing change."""
-    writer = _Writer(story.driver())
+    writer, owner = _Writer(story.driver()), story.newcomer()
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(writer.writes_until_refused)
-        writer.running.wait(60)
-        time.sleep(moment * writer.seconds)
-        owner = story.newcomer()
-        expect(_installs(owner), "A higher fence was refused.")
-        seen = Counter(row["id"] for row in story.harness.rows())
-        stands = owner.position().epoch
-        writer.fenced.set()
+        try:
+            writer.running.wait(60)
+            time.sleep(moment * writer.seconds)
+            expect(_installs(owner), "A higher fence was refused.")
+            seen = Counter(row["id"] for row in story.harness.rows())
+            stands = owner.position().epoch
+        finally:
+            writer.fenced.set()
         expect(writing.result(), "The older driver was never refused.")
     later = Counter(row["id"] for row in story.harness.rows())
     expect(later == seen, f"After the install {(later - seen).total()} more rows appeared.")

@@ -213,7 +213,7 @@ def _newest(sink: str, rows: pa.Table, merge: Merge, sequence: str) -> pa.Table:
 def _example(counts: pa.Table, merge: Merge, column: str) -> tuple[Any, ...] | None:
     import pyarrow.compute as pc
 
-    several = counts.filter(pc.greater(counts.column(column), 1)).slice(0, 1).to_pylist()
+    several = counts.filter(pc.field(column) > 1).slice(0, 1).to_pylist()
     return tuple(several[0][name] for name in merge.key) if several else None
 
 

@@ -6,6 +6,7 @@ is deleting it. Task attempts write under names of their own; only those of the 
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import uuid
@@ -26,6 +27,9 @@ _INDEXED_COLUMNS = 32
 
 _LONGEST_TEXT = 128
 _ROW_GROUP = 256 * 1024
+_HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What running the task again will not mend: answered, so that the driver can say it."""
+
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -56,14 +60,17 @@ class WriteFiles:
         )
         try:
             wrong = self._write(out, batches)
-        except BaseException:
+            size = out.close()
+        except BaseException as error:
             out.remove()
+            if isinstance(error, OSError) and error.errno in _HOPELESS:
+                return {"path": None, "null": None, "errno": error.errno}
             raise
         if wrong or not out.rows:
             out.remove()
-            return {"path": None, "null": wrong}
-        size = out.close()
-        return {"path": out.name, "size": size, "rows": out.rows, "stats": out.statistics.text(out.rows), "null": None}
+            return {"path": None, "null": wrong, "errno": None}
+        stats = out.statistics.text(out.rows)
+        return {"path": out.name, "size": size, "rows": out.rows, "stats": stats, "null": None, "errno": None}
 
     def _write(self, out: _FileSink, batches: Iterator[pa.RecordBatch]) -> str | None:
         wrong = None
@@ -106,15 +113,16 @@ class _FileSink:
         self.rows += table.num_rows
 
     def close(self) -> int:
-        assert self._writer is not None
+        if self._writer is None:
+            return 0
         self._writer.close()
         size = int(self._out.tell())
-        self._place.finish(self._out)
+        self._out.close()
         return size
 
     def remove(self) -> None:
         if self._out is not None:
-            self._place.finish(self._out)
+            self._out.close()
             self._place.remove(self.name)
 
 
@@ -127,10 +135,6 @@ class LocalPlace:
     def create(self, name: str) -> Any:
         """Open a new file for writing."""
         return (self._root / name).open("xb")
-
-    def finish(self, out: Any) -> None:
-        """Close a written file."""
-        out.close()
 
     def size(self, name: str) -> int | None:
         """Size of a file as this process sees it; ``None`` if it is not there."""
@@ -154,10 +158,6 @@ class RemotePlace:
     def create(self, name: str) -> Any:
         """Open a new file for writing."""
         return self._store.open_output_stream(name)
-
-    def finish(self, out: Any) -> None:
-        """Complete the upload."""
-        out.close()
 
     def size(self, name: str) -> int | None:
         """Size of a file; ``None`` if it is not there."""
@@ -198,8 +198,8 @@ class Statistics:
                 continue
             if types.is_floating(field.type) and pc.any(pc.is_nan(values)).as_py():
                 self._without_range.add(field.name)
-            bounds = pc.min_max(values).as_py()
-            self._widen(field.name, bounds["min"], bounds["max"])
+            bounds: Any = pc.min_max(values)
+            self._widen(field.name, bounds["min"].as_py(), bounds["max"].as_py())
 
     def _widen(self, name: str, least: Any, greatest: Any) -> None:
         if least is None:

@@ -77,8 +77,12 @@ class DeltaLog:
 
     def entry(self, version: int) -> Entry | None:
         """One version; ``None`` if its file is not there: not written yet, or cleaned away."""
-        text = self._files.read(f"{version:020d}.json") if version >= 0 else None
+        text = self.text(version)
         return None if text is None else loginspect.parse(version, text, self.app)
+
+    def text(self, version: int) -> str | None:
+        """Text of one version's commit file; ``None`` if it is not there."""
+        return self._files.read(f"{version:020d}.json") if version >= 0 else None
 
     def since(self, version: int) -> Iterator[Entry]:
         """Entries from ``version`` on, until the first that is missing."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.delta import census, loginspect
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
 from onceonly_sinks.delta.marker import Note
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from onceonly_sinks.delta.table import Table
+
+log = logging.getLogger(__name__)
 
 
 class NotInLog(Exception):
@@ -70,16 +75,36 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 
 
 def recount(table: Table) -> Mapping[int, int] | None:
-    """Rows in the files of each epoch's commit; ``None`` if an epoch was merged."""
-    counted: dict[int, int] = {}
-    for entry in _ours(table):
-        if entry.note is None or not entry.note.brings_epoch:
-            continue
-        if entry.note.mode == "merge":
-            return None
-        if entry.rows is not None:
-            counted[entry.note.epoch] = entry.rows
-    return counted
+    """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
+    texts = ((version, table.log.text(version)) for version in table.log.versions())
+    changes = [
+        census.parse(loginspect.parse(version, text, table.log.app), text)
+        for version, text in texts
+        if text is not None
+    ]
+    try:
+        return census.count(changes)
+    except census.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
+        return None
+
+
+def disturbances(table: Table, since: Receipt | None) -> tuple[Disturbance, ...]:
+    """What others did to the table since a receipt, or since ever."""
+    handle = table.reopen()
+    judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
+    versions = range(judged + 1, table.log.head() + 1)
+    entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
+    was, now = since.identity if since else "", "" if handle is None else table.identity
+    found = loginspect.disturbances(entries, was, held)
+    if was and was != now and all(one.kind != "recreated" for one in found):
+        return (*found, Disturbance("recreated", f"table id {now}" if now else "there is no table", fatal=True))
+    return found
+
+
+def _coordinate(receipt: Receipt, name: str) -> int:
+    found = receipt.at(name)
+    return found if isinstance(found, int) else -1
 
 
 def _ours(table: Table) -> Iterator[Entry]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Position, Prepared
+from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
 from onceonly_sinks.delta.columns import Merge
@@ -213,12 +213,16 @@ class DeltaSink:
         return reading.history(self._id, self._open.table, after)
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the files that its commit added.
+        """Rows per epoch that still stand, counted by following its files through the log; see ``census``.
 
-        Epochs whose log file was cleaned away, or whose files do not say how many rows they hold, are left out.
-        ``None`` where an epoch was merged.
+        Epochs whose log file was cleaned away are left out. ``None`` where an epoch was merged, or where the log does
+        not show whose rows somebody deleted.
         """
         return None if self._merge.key else reading.recount(self._open.table)
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What others did to the table since a receipt; appends and compactions are nobody's business."""
+        return reading.disturbances(self._open.table, since)
 
     def close(self) -> None:
         """Let go of handle and fence."""

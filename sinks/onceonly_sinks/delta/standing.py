@@ -112,7 +112,8 @@ def obstacle(sink: str, standing: Standing, epoch: Epoch) -> str | None:
 
 def judge(log: DeltaLog, known: Standing, head: int) -> tuple[Disturbance, ...]:
     """What others did after the versions that are judged already, up to ``head``."""
-    start, found = known.judged + 1, ()
+    start = known.judged + 1
+    found: tuple[Disturbance, ...] = ()
     if start <= head and log.entry(start) is None:
         readable = min((version for version in log.versions() if version > start), default=head + 1)
         found, start = (loginspect.unreadable(start, readable - 1),), readable

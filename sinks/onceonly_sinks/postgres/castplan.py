@@ -6,8 +6,8 @@ column. Pure: no database, runs on executors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
@@ -50,8 +50,8 @@ class Plan:
         return [convert(lane, batch.column(index)) for index, lane in enumerate(self.lanes)]
 
 
-def make_plan(sink: str, batch: pa.Schema, table: Table) -> Plan:
-    """Plan how such a batch is written to such a table.
+def make_plan(sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = ()) -> Plan:
+    """Plan how such a batch is written to such a table. Nulls in ``key`` are left to whoever counts them over the whole batch.
 
     Raises:
         DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
@@ -59,7 +59,8 @@ def make_plan(sink: str, batch: pa.Schema, table: Table) -> Plan:
     targets = [_target(sink, field.name, table) for field in batch]
     _complete(sink, {column.name for column in targets}, table)
     pairs = zip(batch, targets, strict=True)
-    return Plan(table, tuple(_lane(sink, field.name, field.type, column) for field, column in pairs))
+    lanes = (_lane(sink, field.name, field.type, column) for field, column in pairs)
+    return Plan(table, tuple(replace(lane, required=False) if lane.target in key else lane for lane in lanes))
 
 
 def _target(sink: str, name: str, table: Table) -> Column:

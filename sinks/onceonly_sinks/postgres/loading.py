@@ -67,7 +67,7 @@ class Target:
         if table is None:
             table = schema.planned(self.name, batch, self.merge.key, self.epoch_column, sink)
         upsert.check_index(sink, table, self.merge)
-        return make_plan(sink, batch, table)
+        return make_plan(sink, batch, table, self.merge.key)
 
     def stands(self, connection: Connection, plan: Plan) -> Table:
         """The plan's table, locked against changes; made now if the plan was to make it.

@@ -228,6 +228,13 @@ _ROWS = {
         "A failover, or maintenance; the rows of all epochs stand.",
         "nothing to do",
     ),
+    "A128": Rule(
+        "The target also holds rows that no epoch of this pipeline brought.",
+        Severity.INFO,
+        None,
+        "They were there before, or somebody else writes there too; the verdict does not cover them.",
+        "nothing to do, if others are meant to write there",
+    ),
 }
 
 _LEDGER = {

@@ -136,7 +136,7 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
 def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
     """A120: the sink cannot tell rows per epoch."""
     if line.held and line.sink.rows is None:
-        why = "it keeps no count per epoch" if line.sink.append_only else "it replaces rows by key"
+        why = "rows of epochs are replaced by key, or nothing in the target tells them apart"
         yield found("A120", pipeline, line.sink, None, f"{line.sink.id}: CANNOT TELL for rows, {why}")
 
 
@@ -146,7 +146,8 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
     if rows is None:
         return
     for epoch in line.epochs:
-        aged = epoch.number < line.oldest and epoch.number not in rows
+        # A fence can repeat a marker whose own commit has aged out: the oldest one may be uncounted, too.
+        aged = line.first < line.oldest >= epoch.number and epoch.number not in rows
         if aged or epoch.number > line.sink.counted:
             continue
         counted, wanted = rows.get(epoch.number, 0), epoch.digest.rows
@@ -163,7 +164,7 @@ def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
     named = {epoch.number for epoch in line.epochs}
     forgotten = range(line.first, line.oldest)
     for number, count in sorted((line.sink.rows or {}).items()):
-        if count and number not in named and number not in forgotten:
+        if count and number and number not in named and number not in forgotten:
             yield found(
                 "A123",
                 pipeline,
@@ -171,6 +172,12 @@ def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
                 number,
                 f"{count} rows carry epoch {number}; the newest marker is that of epoch {line.newest}",
             )
+
+
+def rows_of_others(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A128: rows that the sink counts and no epoch brought."""
+    if others := (line.sink.rows or {}).get(0):
+        yield found("A128", pipeline, line.sink, None, f"{others} rows beside those of the epochs")
 
 
 def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -222,6 +229,7 @@ SINK_RULES: tuple[SinkRule, ...] = (
     rows_uncounted,
     rows_match,
     rows_unnamed,
+    rows_of_others,
     receipts_match_digests,
     identity_changed,
     target_disturbed,

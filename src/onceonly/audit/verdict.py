@@ -62,4 +62,5 @@ def _line_scope(line: Line) -> str:
     if line.sink.rows is None:
         return f"{said}; rows: CANNOT TELL."
     committed = sum(epoch.digest.rows for epoch in line.epochs)
-    return f"{said}; {sum(line.sink.rows.values())} rows counted there, {committed} committed."
+    counted = sum(rows for number, rows in line.sink.rows.items() if number)
+    return f"{said}; {counted} rows counted there, {committed} committed."

@@ -1,0 +1,143 @@
+"""Every refusal prints commands; here they are run as printed, and the query goes on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+def command(said: str, words: str) -> list[str]:
+    """The printed command that contains ``words``, as a shell would split it."""
+    printed = [line for line in re.findall(r"(onceonly [^\n]*)", said) if words in line]
+    assert printed, f"no command with {words!r} in: {said}"
+    return shlex.split(printed[0])
+
+
+def run(printed: list[str], *more: str) -> str:
+    """Run a printed command with the program that stands beside this interpreter."""
+    program = Path(sys.executable).parent / printed[0]
+    done = subprocess.run([program, *printed[1:], *more], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def counted(df):
+    return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").alias("n"))
+
+
+def test_a_deleted_checkpoint_is_put_back(stream, target):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
+    stream.lose_checkpoint()
+    said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
+    stream.lose_checkpoint()
+    run(command(said, "checkpoint rebuild"), "--yes")
+    stream.run(exactly_once(target.sink()))
+    assert target.ids() == list(range(15))
+
+
+def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, target):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
+    stream.lose_checkpoint()
+    said = stream.fail(exactly_once(target.sink()))
+    assert '"logOffset":1' in run(command(said, "checkpoint offsets"))
+
+
+def test_rows_are_written_again_only_when_that_is_said(stream, target):
+    stream.receive(range(5)).run(exactly_once(target.sink()))
+    stream.lose_checkpoint()
+    said = stream.receive(range(5, 10)).fail(exactly_once(target.sink()))
+    run(command(said, "accept-duplicates"), "--yes")
+    stream.run(exactly_once(target.sink()))
+    assert Counter(target.ids()) == Counter([*range(5), *range(10)])
+
+
+def test_a_gap_is_given_up_by_name(stream, target):
+    stream.receive(range(5)).run(exactly_once(target.sink()))
+    stream.receive(range(5, 10)).run(lambda df, batch_id: None)
+    said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
+    run(command(said, "accept-loss"), "--yes")
+    stream.run(exactly_once(target.sink()))
+    assert target.ids() == [*range(5), *range(10, 15)]
+
+
+def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, target):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
+    stream.remove("commits", 1)
+    stream.remove("offsets", 1)
+    said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
+    run(command(said, "--entry 1"), "--yes")
+    stream.run(exactly_once(target.sink()))
+    assert target.ids() == list(range(15))
+
+
+def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
+    ledger = stream.root / "ledger.db"
+    stream.receive(range(5)).run(exactly_once(target.sink(), ledger=ledger))
+    target.vanish()
+    said = stream.receive(range(5, 10)).fail(exactly_once(target.sink(), ledger=ledger))
+    assert "[ONCE-E208]" in said
+    run(command(said, "accept-loss"), "--yes")
+    stream.run(exactly_once(target.sink(), ledger=ledger))
+    assert target.ids() == list(range(5, 10))
+
+
+def test_lost_state_is_accepted_by_name(stream, target):
+    options = {"shape": counted, "mode": "update"}
+    stream.receive(range(9)).run(exactly_once(target.sink()), **options)
+    stream.lose_checkpoint()
+    said = stream.fail(exactly_once(target.sink()), **options)
+    assert "[ONCE-E206]" in said
+    run(command(said, "accept-state-loss"), "--yes")
+    stream.run(exactly_once(target.sink()), **options)
+    assert target.ids() == [0, 0, 1, 1, 2, 2]
+
+
+def test_missing_input_is_given_up_by_name(stream, target):
+    stream.receive(range(5)).run(exactly_once(target.sink()))
+    stream.receive(range(5, 10)).fail(_dies)
+    (stream.inbox / "part-0001.parquet").unlink()
+    said = stream.fail(exactly_once(target.sink()))
+    assert "[ONCE-E214]" in said
+    run(command(said, "accept-loss"), "--yes")
+    stream.receive(range(10, 15)).run(exactly_once(target.sink()))
+    assert target.ids() == [*range(5), *range(10, 15)]
+
+
+def _dies(df, batch_id):
+    raise RuntimeError("the job dies before it writes")
+
+
+def test_a_change_by_somebody_else_is_accepted_by_name(stream, delta):
+    stream.receive(range(5)).run(exactly_once(delta.sink()))
+    delta.table.delete("id = 3")
+    said = stream.receive(range(5, 10)).fail(exactly_once(delta.sink()))
+    run(command(said, "accept-change"), "--yes")
+    stream.run(exactly_once(delta.sink()))
+    assert delta.ids() == [0, 1, 2, *range(4, 10)]
+
+
+def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, target):
+    ledger = str(stream.root / "ledger.db")
+    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink(), ledger=ledger))
+    said = run(["onceonly", "audit", "--query", "orders", "--ledger", ledger, "--output", "json"])
+    assert '"verdict": "EXACTLY ONCE"' in said
+
+
+def test_a_pipeline_is_resolved_without_spark(stream, target):
+    ledger = str(stream.root / "ledger.db")
+    stream.receive(range(5)).run(exactly_once(target.sink(), ledger=ledger))
+    said = run(["onceonly", "txn", "resolve", "--query", "orders", "--ledger", ledger])
+    assert "epoch 1" in said
+    stream.receive(range(5, 10)).run(exactly_once(target.sink(), ledger=ledger))
+    assert target.ids() == list(range(10))

@@ -1,0 +1,242 @@
+"""Counts the rows that each epoch still has in a Delta table, out of its log alone. Pure.
+
+The log names the files of every commit with their rows. Following the files through what others did (compaction,
+deletes, overwrites, restores) tells how many rows of an epoch still stand, without reading one of them. Where rows of
+several epochs were mixed in a file and then some deleted, the log cannot tell whose they were, nor can the census.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from onceonly_sinks.delta.loginspect import Entry
+
+_OTHERS = -1
+"""Owner of rows that no epoch brought."""
+
+_FORGOTTEN = 0
+"""Owner of rows whose commit was cleaned away from the log."""
+
+_KEEPING = frozenset({"UPDATE", "OPTIMIZE"})
+"""Operations that write every row they take away again."""
+
+_TAKING = frozenset({"DELETE", "TRUNCATE"})
+"""Operations that write again a part of what they take away, and nothing else."""
+
+_REPLACING = frozenset({"WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"})
+"""Operations whose added files hold none of the rows that they take away, if no predicate chose them."""
+
+
+class CannotTell(Exception):
+    """The log does not say how many rows of an epoch still stand."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A data file in an action of the log.
+
+    Attributes:
+        path: its name.
+        vector: its deletion vector; a file with another one holds other rows.
+        rows: rows without deleted ones; ``None`` where the action does not say.
+        changes: whether the commit says that data changed.
+    """
+
+    path: str
+    vector: str
+    rows: int | None
+    changes: bool
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from the same file with other rows deleted."""
+        return self.path, self.vector
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One version of a table, as far as its files go.
+
+    Attributes:
+        entry: what the commit says of itself.
+        adds: files that stand from it on.
+        removes: files that stand no more.
+    """
+
+    entry: Entry
+    adds: tuple[File, ...]
+    removes: tuple[File, ...]
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that it brought; ``None`` for a fence and for others' commits."""
+        note = self.entry.note
+        return note.epoch if note and note.brings_epoch else None
+
+
+def parse(entry: Entry, text: str) -> Change:
+    """Read the file actions of one commit file."""
+    actions = [json.loads(line) for line in text.split("\n") if line.strip()]
+    adds = tuple(_file(action["add"]) for action in actions if "add" in action)
+    removes = tuple(_file(action["remove"]) for action in actions if "remove" in action)
+    return Change(entry, adds, removes)
+
+
+def _file(action: Mapping[str, Any]) -> File:
+    vector = action.get("deletionVector") or {}
+    records = json.loads(action.get("stats") or "{}").get("numRecords")
+    rows = None if records is None else int(records) - int(vector.get("cardinality", 0))
+    name = f"{vector.get('storageType', '')}{vector.get('pathOrInlineDv', '')}{vector.get('offset', '')}"
+    return File(action["path"], name, rows, bool(action.get("dataChange", True)))
+
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Parcel:
+    """Files whose rows belong to their owners together; which row lies in which file is not known."""
+
+    files: dict[Key, int]
+    owners: Counter[int]
+
+
+@dataclass(slots=True)
+class _Census:
+    """Which files stand, and whose rows they hold."""
+
+    at: dict[Key, _Parcel] = field(default_factory=dict)
+
+    def settle(self, files: Mapping[Key, int], owners: Mapping[int, int]) -> None:
+        parcel = _Parcel(dict(files), Counter(dict(owners)))
+        for key in files:
+            self.at[key] = parcel
+
+    def lift(self, keys: Iterable[Key]) -> tuple[list[_Parcel], bool]:
+        """Take the parcels of some files out; also whether a file was not known."""
+        asked = list(keys)
+        parcels = {id(parcel): parcel for key in asked if (parcel := self.at.get(key)) is not None}
+        unknown = any(key not in self.at for key in asked)
+        for parcel in parcels.values():
+            for key in parcel.files:
+                del self.at[key]
+        return list(parcels.values()), unknown
+
+
+def count(changes: Sequence[Change]) -> Mapping[int, int]:
+    """Rows per epoch that still stand; every epoch whose commit is in the log is named. Under 0: rows of others.
+
+    Args:
+        changes: the versions whose commit files still exist, ascending.
+
+    Raises:
+        CannotTell: an epoch was merged, a file does not say its rows, or the log does not show whose rows were taken.
+    """
+    census = _replay(changes)
+    counted: Counter[int] = Counter({change.epoch: 0 for change in changes if change.epoch is not None})
+    for parcel in {id(parcel): parcel for parcel in census.at.values()}.values():
+        counted.update({owner: rows for owner, rows in parcel.owners.items() if owner > 0})
+        counted.update({0: parcel.owners[_OTHERS]} if parcel.owners[_OTHERS] else {})
+    return dict(counted)
+
+
+def _replay(changes: Sequence[Change]) -> _Census:
+    census = _Census()
+    for index, change in enumerate(changes):
+        if change.entry.operation == "RESTORE":
+            census = _replay(_until(changes[:index], change.entry))
+        else:
+            _apply(census, change)
+    return census
+
+
+def _until(changes: Sequence[Change], restore: Entry) -> Sequence[Change]:
+    target = str(restore.parameters.get("version"))
+    if not target.isdigit() or not any(change.entry.version <= int(target) for change in changes):
+        raise CannotTell("a RESTORE went back to a version that the log no longer holds")
+    return [change for change in changes if change.entry.version <= int(target)]
+
+
+def _apply(census: _Census, change: Change) -> None:
+    added = {file.key: _rows(file) for file in change.adds}
+    epoch = change.epoch
+    if epoch is not None:
+        if change.entry.note and change.entry.note.mode == "merge":
+            raise CannotTell("an epoch was merged")
+        for key, rows in added.items():
+            census.settle({key: rows}, {epoch: rows})
+        return
+    # A file that comes back with other rows deleted is its own successor, whatever else the commit did.
+    by_path = {file.path: file for file in change.adds}
+    successors = [(old, by_path[old.path]) for old in change.removes if old.path in by_path]
+    for old, new in successors:
+        _rewrite(census, [old.key], {new.key: added.pop(new.key)}, change)
+    renewed = {old.key for old, _ in successors}
+    removed = [file.key for file in change.removes if file.key not in renewed]
+    if removed:
+        _rewrite(census, removed, added, change)
+    else:
+        _settle_others(census, added)
+
+
+def _rows(file: File) -> int:
+    if file.rows is None:
+        raise CannotTell(f"{file.path} does not say how many rows it holds")
+    return file.rows
+
+
+def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
+    for key, rows in added.items():
+        census.settle({key: rows}, {_OTHERS: rows})
+
+
+def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
+    """Files were taken away, others came: move the rows from parcel to parcel."""
+    operation = change.entry.operation
+    keeps = operation in _KEEPING or not any(file.changes for file in (*change.adds, *change.removes))
+    if not keeps and operation in _REPLACING and not change.entry.parameters.get("predicate"):
+        _shrink_each(census, removed)
+        _settle_others(census, added)
+    elif not keeps and not added:
+        _shrink_each(census, removed)
+    elif keeps or operation in _TAKING:
+        _merge(census, removed, added, keeps=keeps)
+    else:
+        raise CannotTell(f"{operation or 'an unnamed operation'} took rows away and brought others")
+
+
+def _shrink_each(census: _Census, removed: Sequence[Key]) -> None:
+    """Files are gone with all their rows."""
+    gone = set(removed)
+    for parcel in census.lift(removed)[0]:
+        rest = {key: rows for key, rows in parcel.files.items() if key not in gone}
+        if rest:
+            census.settle(rest, _shrunk(parcel.owners, sum(rest.values())))
+
+
+def _merge(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], *, keeps: bool) -> None:
+    """Rows of some files lie in others now; all of them, or those that are left."""
+    gone = set(removed)
+    parcels, unknown = census.lift(removed)
+    files = {key: rows for parcel in parcels for key, rows in parcel.files.items() if key not in gone} | dict(added)
+    owners: Counter[int] = Counter()
+    for parcel in parcels:
+        owners.update(parcel.owners)
+    if unknown:
+        owners[_FORGOTTEN] += max(0, sum(files.values()) - sum(owners.values()))
+    census.settle(files, owners if keeps else _shrunk(owners, sum(files.values()), mixed=unknown))
+
+
+def _shrunk(owners: Counter[int], left: int, *, mixed: bool = False) -> Mapping[int, int]:
+    if not mixed and sum(owners.values()) == left:
+        return owners
+    holding = [owner for owner, rows in owners.items() if rows]
+    if left == 0:
+        return {}
+    if mixed or len(holding) != 1:
+        raise CannotTell("rows of several epochs lay in one file when some of them were deleted")
+    return {holding[0]: left}
