@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.company import Company, quick_jvm
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
@@ -31,10 +33,19 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def postgres() -> Iterator[EmbeddedPostgres]:
     """One server for all tests; each takes a database of its own."""
-    with EmbeddedPostgres(tmp_path_factory.mktemp("postgres")) as server:
+    # Not below pytest's own directory: the server runs as another user, and every session closes that one to others.
+    with tempfile.TemporaryDirectory(prefix="onceonly-") as place, EmbeddedPostgres(Path(place) / "data") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+    """Drivers to kill, in processes of their own."""
+    made = Company(tmp_path_factory.mktemp("drivers"), quick_jvm())
+    yield made
+    made.close()
 
 
 @pytest.fixture

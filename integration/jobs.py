@@ -1,6 +1,7 @@
-"""The driver program that the tests kill, stop and race: real queries over one directory of files, run one after the other.
+"""The driver program that tests kill, stop and race: real queries over one directory of files, run one after the other.
 
-It starts before it has a task, so that the start of one overlaps with the work of another. It prints one JSON line per event, straight to the file descriptor: what a killed process had buffered would be lost.
+It starts before it has a task, so that the start of one overlaps with the work of another. It prints one JSON line per
+event, straight to the file descriptor: what a killed process had buffered would be lost.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ class Task:
 
     Attributes:
         jobs: the queries.
-        fault: as in ``ONCEONLY_FAULT``, armed anew for each query. ``killgroup`` waits at its point until every query of the
-            driver has come to it, so that one kill meets all of them there.
+        fault: as in ``ONCEONLY_FAULT``, armed anew for each query. ``killgroup`` waits at its point until every query
+            of the driver has come to it, so that one kill meets all of them there.
         hold: ``(point, file)``: a query that comes to the point waits there until the file exists.
         graceful: SIGTERM stops the query instead of the process.
     """
@@ -191,7 +192,7 @@ def _stop_on_sigterm(query: StreamingQuery) -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Start the session, wait for the task in the file ``argv[0]`` and run it. Prints ``done`` only when every query has ended."""
+    """Start the session, await the task in ``argv[0]``, run it; ``done`` comes when all queries have ended."""
     end_with_parent()
     spark = session()
     say("up")

@@ -1,27 +1,17 @@
-"""Real drivers, SIGKILLed with their JVM at every fault point there is, in a chain: each restart heals one kill and runs into the next."""
+"""Real drivers, SIGKILLed with their JVM at every fault point: each restart heals one kill and runs into the next."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
-from integration.stage import (
-    Company,
-    Inbox,
-    Scene,
-    begun,
-    interleave,
-    quick_jvm,
-    scratch,
-    story,
-    was_killed,
-)
+from integration.company import Company, begun, story, was_killed
+from integration.stage import Inbox, Scene
 
 from onceonly.faults import Point
 from onceonly.lab.driver import Driver
-from onceonly.lab.postgres import EmbeddedPostgres
 
 pytestmark = [pytest.mark.kill, pytest.mark.postgres]
 
@@ -34,7 +24,7 @@ OPENING = (
     Point.READ_AFTER,
     Point.REINDEX_AFTER,
 )
-"""Passed once per start, before any batch is looked at. The first kill of the chain meets a target that does not exist yet."""
+"""Passed once per start, before a batch is looked at. The first kill meets a target that does not exist yet."""
 
 STATEFUL = (Point.EXECUTE_AFTER,)
 """Passed only where a skipped batch still has to be executed: a chain of its own."""
@@ -53,7 +43,7 @@ VISIBLE = frozenset(
 
 PER_EPOCH = tuple(point for point in Point if point not in (*OPENING, *STATEFUL))
 
-CHAIN = tuple(interleave(OPENING, PER_EPOCH))
+CHAIN = tuple(point for point in chain.from_iterable(zip_longest(OPENING, PER_EPOCH)) if point)
 """An opening is killed in turn with an epoch, so that openings also die while they meet what a dead epoch left."""
 
 LONGEST_LIFE = 4
@@ -68,26 +58,13 @@ class Target:
     company: Company
 
 
-@pytest.fixture(scope="module")
-def place() -> Iterator[tuple[EmbeddedPostgres, Company]]:
-    with scratch("onceonly-kills-") as folder, EmbeddedPostgres(folder / "data") as server:
-        company = Company(folder / "log", quick_jvm())
-        try:
-            yield server, company
-        finally:
-            company.close()
-
-
 @pytest.fixture
-def target(place, tmp_path: Path) -> Target:
+def target(postgres, company, tmp_path: Path, request) -> Target:
     """One pipeline into Delta and one into Postgres, over the same files."""
-    server, company = place
     inbox = Inbox(tmp_path / "in")
     delta = Scene(tmp_path, "delta", str(tmp_path / "table"), inbox)
-    postgres = Scene(tmp_path, "postgres", server.database(f"db{tmp_path.name}"[-40:]), inbox)
-    import os
-
-    return Target((postgres,) if os.environ.get("ONLYPG") else (delta, postgres), company)
+    database = postgres.database(f"kills_{abs(hash(request.node.name)):x}")
+    return Target((delta, Scene(tmp_path, "postgres", database, inbox)), company)
 
 
 def deadly(point: Point) -> str:
@@ -98,7 +75,7 @@ def deadly(point: Point) -> str:
 
 
 def died_at(driver: Driver, point: Point, scenes: tuple[Scene, ...]) -> dict[str, int]:
-    """Demand that SIGKILL ended the driver while every query stood at the point; return the batch that each of them was in."""
+    """Demand that SIGKILL ended the driver while every query stood at the point; return the batch of each."""
     assert was_killed(driver), driver.last_words()
     stood = {said["query"]: said["point"] for said in story(driver) if said["event"] == "at"}
     assert stood == {scene.name: point for scene in scenes}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,11 +91,12 @@ class SqliteFile:
         A write-ahead log costs one flush per commit (a rollback journal: three or four), and readers never make a
         driver wait. It works on one machine only, like the locks of SQLite on most network file systems.
         """
-        connection = self._connect("rwc")
-        try:
-            connection.execute("PRAGMA journal_mode=WAL").close()
-        finally:
-            connection.close()
+        until = time.monotonic() + PATIENCE_S
+        with closing(self._connect("rwc")) as connection:
+            while not _write_ahead(connection):
+                if time.monotonic() > until:
+                    raise LedgerUnavailable(_SQLITE_WORDS[sqlite3.SQLITE_BUSY])
+                time.sleep(0.02)
 
     def check(self, connection: Connection) -> None:
         """Refuse to write into a file that has been deleted or replaced while it was open."""
@@ -118,6 +121,17 @@ class SqliteFile:
         if not self.path.exists() and _may_write(self.path.parent):
             return "there is no such file"
         return f"{os.strerror(errno.EACCES).lower()} in {self.path.parent}"
+
+
+def _write_ahead(connection: sqlite3.Connection) -> bool:
+    """Switch the file to a write-ahead log; ``False`` while others hold it, for SQLite does not wait in this one case."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL").close()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 def _may_write(path: Path) -> bool:

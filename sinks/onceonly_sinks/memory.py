@@ -16,7 +16,7 @@ from onceonly_sinks.memory_store import Entry, MemoryStore, Merge, Writer, one_p
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from onceonly_checkpoints.ledger import Ledger
+    from onceonly.protocol import Recorder
 
 __all__ = ["MemoryPrepared", "MemorySink", "MemoryStore"]
 
@@ -179,7 +179,7 @@ class MemorySink:
         faults.fire(Point.PREPARE_SENT)
         return MemoryPrepared(kept, offered=table.num_rows)
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Add one entry that holds rows and marker, where our fence and the previous chain stand.
 
         Raises:
@@ -220,10 +220,11 @@ class MemorySink:
                 yield marker, self._receipt(entry, marker)
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows that lie in the store, per epoch; ``None`` for an upsert."""
+        """Rows that lie in the store, per epoch, those without any marker under 0; ``None`` for an upsert."""
         if self._merge.key:
             return None
-        return {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
+        ours = {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
+        return {0: foreign, **ours} if (foreign := self.store.foreign_rows) else ours
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""

@@ -122,6 +122,12 @@ class MemoryStore:
             return any(entry.rows is not None and entry.rows.num_rows for entry in self._log)
 
     @property
+    def foreign_rows(self) -> int:
+        """Rows that came without a marker."""
+        with self.lock:
+            return sum(entry.rows.num_rows for entry in self._log if entry.rows is not None and entry.writer is None)
+
+    @property
     def schema(self) -> pa.Schema | None:
         """Columns of the rows; ``None`` before the first."""
         with self.lock:

@@ -101,9 +101,9 @@ def test_rows_of_an_epoch_that_never_was_are_duplicates(stored: Stored, dsn: str
     assert found(stored) == (Verdict.DUPLICATES, [("A123", 77)])
 
 
-def test_rows_of_others_without_a_number_are_none_of_ours(stored: Stored, dsn: str) -> None:
+def test_rows_of_others_without_a_number_are_told_and_not_judged(stored: Stored, dsn: str) -> None:
     sql(dsn, "INSERT INTO orders (id, note) VALUES (1, 'x')")
-    assert found(stored) == (Verdict.EXACTLY_ONCE, [])
+    assert found(stored) == (Verdict.EXACTLY_ONCE, [("A128", None)])
 
 
 def test_a_truncated_table_has_lost_every_epoch_with_rows(stored: Stored, dsn: str) -> None:
@@ -113,7 +113,12 @@ def test_a_truncated_table_has_lost_every_epoch_with_rows(stored: Stored, dsn: s
 
 def test_a_dropped_table_has_lost_every_epoch_with_rows(stored: Stored, dsn: str) -> None:
     sql(dsn, "DROP TABLE orders")
-    assert found(stored) == (Verdict.GAPS, [("A121", 1), ("A121", 3), ("A121", 4)])
+    assert found(stored) == (Verdict.GAPS, [("A126", None), ("A121", 1), ("A121", 3), ("A121", 4)])
+
+
+def test_a_table_made_anew_with_the_same_rows_is_in_doubt(stored: Stored, dsn: str) -> None:
+    sql(dsn, "CREATE TABLE copy AS TABLE orders; DROP TABLE orders; ALTER TABLE copy RENAME TO orders")
+    assert found(stored) == (Verdict.IN_DOUBT, [("A126", None)])
 
 
 def test_an_upsert_says_cannot_tell_for_rows(dsn: str, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_the_tree_has_no_command_without_a_test_of_its_help() -> None:
 
 
 _COMMAND = re.compile(r"onceonly ((?:audit|epochs|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)")
-_FILLED = {"epoch": "1", "batch": "1", "where": "", "ledger": "", "address": "memory:x"}
+_FILLED = {"epoch": "1", "batch": "1", "address": "memory:x"}
 
 
 def commands_in(texts: Iterable[str]) -> list[list[str]]:
@@ -176,7 +176,8 @@ def commands_in(texts: Iterable[str]) -> list[list[str]]:
 
 
 def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) -> None:
-    texts = [entry.remedy for entry in CATALOGUE.values()] + [rule.remedy for rule in RULES.values()]
+    texts = [entry.remedy for entry in CATALOGUE.values()]
+    texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
     commands = commands_in(texts)
     assert ["txn", "resolve", "--query", "x"] in commands
     for words in commands:

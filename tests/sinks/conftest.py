@@ -9,9 +9,16 @@ from onceonly.lab.postgres import EmbeddedPostgres, temporary_postgres
 
 _EMPTY = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
-DROP SCHEMA IF EXISTS onceonly CASCADE;
-DROP SCHEMA public CASCADE;
+DO $$
+DECLARE name text;
+BEGIN
+    FOR name IN SELECT nspname FROM pg_namespace WHERE nspname NOT IN ('pg_catalog', 'pg_toast', 'information_schema')
+                AND NOT starts_with(nspname, 'pg_temp') AND NOT starts_with(nspname, 'pg_toast') LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', name);
+    END LOOP;
+END $$;
 CREATE SCHEMA public;
+GRANT USAGE ON SCHEMA public TO PUBLIC;
 """
 
 

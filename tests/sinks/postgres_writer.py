@@ -35,10 +35,17 @@ class Writer:
     def __init__(self, dsn: str, table: str = "target", generation: int = 1, **options: Any) -> None:
         self.sink = PostgresSink(dsn, table, **options)
         self.fence = Fence(generation, f"owner-{generation}")
+        try:
+            self.last = self._opens()
+        except BaseException:
+            self.sink.close()
+            raise
+
+    def _opens(self) -> Epoch | None:
         self.sink.open(PIPELINE)
         self.sink.install(self.fence)
         marker = self.sink.position(None).marker
-        self.last = marker.epoch if marker else None
+        return marker.epoch if marker else None
 
     def __enter__(self) -> Writer:
         return self

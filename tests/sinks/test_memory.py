@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError, IdentityError
-from onceonly.protocol import Sink
+from onceonly.protocol import Sink, Witness
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.conformance.story import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -169,7 +169,7 @@ def test_foreign_rows_are_seen_but_are_no_disturbance() -> None:
     assert position.has_rows
     assert position.marker is None
     assert position.disturbances == ()
-    assert not sink.recount()
+    assert sink.recount() == {0: 1}
 
 
 def disturbances(sink: MemorySink, since: Receipt | None) -> list[str]:
@@ -230,13 +230,25 @@ def test_a_recreated_store_is_another_one_and_knows_nothing() -> None:
     assert [found.kind for found in position.disturbances] == ["recreated"]
 
 
+def test_what_others_did_is_told_without_a_fence() -> None:
+    sink = opened(MemorySink())
+    first = write(sink, rows((1, 1, "new")))
+    sink.store.overwrite(rows())
+    second = write(sink, rows((2, 1, "new")))
+    reader = MemorySink(store=sink.store)
+    reader.open("orders")
+    assert isinstance(reader, Witness)
+    told = {since: [found.kind for found in reader.disturbances(since)] for since in (first, second)}
+    assert told == {first: ["overwritten"], second: []}
+
+
 def test_an_overwrite_leaves_markers_and_shows_in_the_recount() -> None:
     sink = opened(MemorySink())
     receipt = write(sink, rows((1, 1, "new"), (2, 1, "new")))
     sink.store.overwrite(rows((9, 9, "foreign")))
     assert states(sink) == {9: "foreign"}
     assert disturbances(sink, receipt) == ["overwritten"]
-    assert sink.recount() == {1: 0}
+    assert sink.recount() == {0: 1, 1: 0}
     [(marker, recorded)] = sink.history()
     assert (marker.epoch.number, recorded.rows) == (1, 2)
 

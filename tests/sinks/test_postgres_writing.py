@@ -1,4 +1,4 @@
-"""Rows reach the table whole, once and as they were meant: both ways, append and upsert; what the table cannot take is refused in words."""
+"""Rows reach the table once and as they were meant, both ways; what the table cannot take is refused in words."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError, OnceOnlyError
 from onceonly.protocol import Estimate, Task
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_sinks.postgres import PostgresSink
-from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
 pytestmark = pytest.mark.postgres
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from onceonly.protocol import Witness
 from onceonly_checkpoints.chain import first_break
 from onceonly_sinks.conformance.harness import SinkHarness, claims_of
 from onceonly_sinks.conformance.story import PIPELINE, Plan, Story, expect, replayed
@@ -88,6 +89,9 @@ def our_own_doings_are_no_disturbance(harness: SinkHarness) -> None:
         for since in (receipt, None):
             fatal = [found for found in later.sink.position(since).disturbances if found.fatal]
             expect(not fatal, f"Since {since} these are reported: {fatal}.")
+        reader = story.reader()
+        told = reader.disturbances(receipt) if isinstance(reader, Witness) else ()
+        expect(not [found for found in told if found.fatal], f"To a handle without a fence these are reported: {told}.")
 
 
 def the_reading_half_needs_no_fence(harness: SinkHarness) -> None:

@@ -33,13 +33,14 @@ def of_fence(table: Table, error: Exception) -> Exception:
     return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
 
 
-def of_commit(table: Table, error: Exception, *, landed: bool) -> Exception:
+def of_commit(table: Table, error: Exception, *, landed: bool, checks_rows: bool) -> Exception:
     """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
 
     Args:
         table: the table.
         error: what the commit raised.
         landed: whether the log holds it.
+        checks_rows: whether rows were computed and checked in the same call.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
@@ -52,7 +53,7 @@ def of_commit(table: Table, error: Exception, *, landed: bool) -> Exception:
         return _of_values(table, condition)
     if not table.is_local or isinstance(error, CommitFailedError) or not isinstance(error, DeltaError | OSError):
         return unknown
-    return _no_room(table, error) or _of_values(table, _first_line(error))
+    return _no_room(table, error) or (_of_values(table, _first_line(error)) if checks_rows else unknown)
 
 
 def _of_rows(error: Exception) -> str | None:

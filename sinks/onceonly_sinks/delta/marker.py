@@ -58,7 +58,9 @@ class Note:
         epoch: number of the newest epoch after this commit; 0 for none.
         marker: the newest marker after this commit, in full; ``None`` before the first, or where its text had aged out.
         at: version of the commit that brought the rows of ``marker``; ``None``: this very commit.
-        read: version up to which the doings of others had been judged before those rows were committed; -1 for none.
+        read: version that the commit of those rows was checked against; -1 for none.
+        judged: version up to which the doings of others are known to have left our rows alone. A fence moves it on, so that
+            an idle pipeline does not depend on a log that is cleaned away behind it.
         rows: rows of that epoch.
         mode: ``append`` or ``merge``.
         identity: id of the table that took those rows; empty for none. A replaced table keeps log and application versions.
@@ -71,6 +73,7 @@ class Note:
     marker: Marker | None
     at: int | None
     read: int
+    judged: int
     rows: int
     mode: str
     identity: str
@@ -93,6 +96,7 @@ class Note:
             "marker": marker,
             "at": self.at,
             "read": self.read,
+            "judged": self.judged,
             "rows": self.rows,
             "mode": self.mode,
             "identity": self.identity,
@@ -105,16 +109,17 @@ class Note:
         """``(generation, epoch)``, as the application version of this commit says too."""
         return self.fence.generation, self.epoch
 
-    def repeated(self, fence: Fence, version: int, token: str) -> Note:
+    def repeated(self, fence: Fence, version: int, judged: int, token: str) -> Note:
         """The note of a commit that brings no epoch: the newest marker in full, under ``fence``.
 
         Args:
             fence: the fence that stands after that commit.
             version: version of this note's own commit.
+            judged: see there.
             token: unique to that commit.
         """
         at = self.at if self.at is not None or self.marker is None else version
-        return replace(self, fence=fence, at=at, token=token)
+        return replace(self, fence=fence, at=at, judged=judged, token=token)
 
     @classmethod
     def parse(cls, text: object, app: str) -> Self | None:
@@ -149,6 +154,7 @@ class Note:
             None if marker is None else Marker.from_json(marker),
             value["at"],
             value["read"],
+            value["judged"],
             value["rows"],
             value["mode"],
             value["identity"],

@@ -332,7 +332,7 @@ class Preparer:
         import pyarrow as pa
 
         try:
-            return rows.select(held.names).cast(pa.schema([one.with_nullable(True) for one in held]))
+            return rows.select(held.names).cast(held)
         except pa.ArrowInvalid as error:
             raise refuse(
                 "E503",
@@ -344,8 +344,8 @@ class Preparer:
 
 
 def _held(table: Schema, offered: Sequence[Column]) -> pa.Schema:
-    """The columns to write, in the table's order; those that Delta computes are left out."""
+    """The columns to write, in the table's order; those that Delta computes are left out, nulls are looked for apart."""
     import pyarrow as pa
 
     names = {column.name for column in offered}
-    return pa.schema([one for one in pa.schema(table.to_arrow()) if one.name in names])
+    return pa.schema([one.with_nullable(True) for one in pa.schema(table.to_arrow()) if one.name in names])

@@ -20,8 +20,10 @@ class Standing:
         fence: our fence.
         note: our newest commit's note.
         version: version of that commit.
-        judged: version up to which the doings of others are judged.
-        identity: the table's id.
+        judged: version up to which the doings of others are known to have left our rows alone.
+        identity: id of the table that took our newest rows; before the first, of the table as we found it.
+        told: version up to which the doings of others were told to the core, which then decided to go on; -1 for none.
+        told_identity: the table's id as it was told.
     """
 
     fence: Fence
@@ -29,6 +31,8 @@ class Standing:
     version: int
     judged: int
     identity: str
+    told: int = -1
+    told_identity: str = ""
 
     @property
     def marker(self) -> Marker | None:
@@ -62,25 +66,31 @@ def still_ours(sink: str, fence: Fence, found: Found) -> bool:
     return True
 
 
-def fence_note(app: str, fence: Fence, found: Found, mode: str, token: str) -> Note:
+def fence_note(app: str, fence: Fence, found: Found, judged: int, mode: str, token: str) -> Note:
     """What a fence says: the newest marker in full, or, where its text has aged out, its epoch's number."""
     if found.note is not None:
-        return found.note.repeated(fence, found.version, token)
-    return Note(app, fence, found.epoch, None, None, found.head, 0, mode, "", token)
+        return found.note.repeated(fence, found.version, judged, token)
+    return Note(app, fence, found.epoch, None, None, found.head, judged, 0, mode, "", token)
 
 
 def first(fence: Fence, found: Found, identity: str) -> Standing:
-    """The standing right after a fence. What came after the newest epoch is still to be judged."""
+    """The standing that a fence finds."""
     note = found.note
     assert note is not None
-    judged = found.version if note.marker is None else note.read
-    return Standing(fence, note, found.version, judged, note.identity or identity)
+    return Standing(fence, note, found.version, note.judged, note.identity or identity)
 
 
 def advanced(before: Standing, found: Found) -> Standing:
     """The standing with the newest commit of ours that was found."""
     assert found.note is not None
-    return replace(before, note=found.note, version=found.version)
+    return replace(before, note=found.note, version=found.version, judged=max(before.judged, found.note.judged))
+
+
+def accepted(standing: Standing) -> Standing:
+    """The standing that a commit is judged by: what was told at the opening is not held against it."""
+    if standing.told < standing.judged:
+        return standing
+    return replace(standing, judged=standing.told, identity=standing.told_identity)
 
 
 def since(now: Standing, receipt: Receipt | None) -> Standing:

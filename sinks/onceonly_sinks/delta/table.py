@@ -204,6 +204,16 @@ class Table:
         packed = handle.transaction_version(self.app)
         return Found(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
 
+    def look(self) -> Found:
+        """What of ours stands now, read through the kept handle and on it."""
+        from deltalake.exceptions import DeltaError
+
+        try:
+            return self.found(self.current())
+        except (DeltaError, FileNotFoundError):
+            # The handle reads log files late; somebody cleaned them up, or dropped the table.
+            return self.found(self.reopen())
+
     # ---- what the table is
 
     @property

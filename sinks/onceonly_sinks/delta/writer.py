@@ -89,7 +89,7 @@ class Writer:
 
     def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
         """Commit a fence on the handle that was read; whether it stands, the next look tells."""
-        note = standing.fence_note(self._table.app, fence, found, self._mode, _token())
+        note = standing.fence_note(self._table.app, fence, found, self._judged_until(fence, found), self._mode, _token())
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:
@@ -105,6 +105,13 @@ class Writer:
             if not failures.lost_a_race(error, created=handle is None and self._table.exists()):
                 raise failures.of_fence(self._table, error) from error
 
+    def _judged_until(self, fence: Fence, found: Found) -> int:
+        """How far the log can be called harmless now, for later openings: as far as nothing in it is fatal."""
+        if found.note is None or not found.note.epoch:
+            return found.head
+        fatal = any(one.fatal for one in self._judged(standing.first(fence, found, self._table.identity)))
+        return found.note.judged if fatal else found.head
+
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
 
@@ -118,7 +125,7 @@ class Writer:
         self._table.check_retention()
         identity = self._table.identity
         found = self._judged(standing.since(now, since)) if now.epoch else ()
-        self._standing = replace(now, judged=self._table.handle.version(), identity=identity)
+        self._standing = replace(now, told=self._table.handle.version(), told_identity=identity)
         return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
 
     def _judged(self, known: Standing) -> tuple[Disturbance, ...]:
@@ -146,6 +153,7 @@ class Writer:
             marker=marker,
             at=None,
             read=before.judged,
+            judged=before.judged,
             rows=prepared.rows if prepared else 0,
             mode=self._mode,
             identity=before.identity,
@@ -157,14 +165,14 @@ class Writer:
             faults.fire(Point.COMMIT_SENT)
             version = reading.landed(self._table.log, before.judged + 1, note.token)
         except Exception as error:
-            raise self._after(error, before, note) from error
+            raise self._after(error, before, note, checks_rows=isinstance(prepared, HeldRows)) from error
         self._standing = replace(before, note=note, version=version)
         self._table.committed()
         return reading.receipt(self._table.sink, note, version)
 
     def _ready(self, marker: Marker) -> Standing:
         """Everything that must hold before a commit is sent, read on the handle that will commit."""
-        before = self._renewed(self._need(marker.fence))
+        before = standing.accepted(self._renewed(self._need(marker.fence)))
         self._table.check_retention()
         sink, identity = self._table.sink, self._table.identity
         if identity != before.identity:
@@ -181,7 +189,7 @@ class Writer:
             self._mark(handle, note)
             return
         if columns.is_placeholder(self._table.columns):
-            defining = before.note.repeated(before.fence, before.version, _token())
+            defining = before.note.repeated(before.fence, before.version, before.judged, _token())
             self._log.define(handle, defining, prepared.schema, self._partition_by)
         if isinstance(prepared, StagedRows):
             prepared.send(note, self._merge)
@@ -196,17 +204,18 @@ class Writer:
         else:
             sparkcommitter.needed(self._table.sink, self._spark(), why).mark(note)
 
-    def _after(self, error: Exception, before: Standing, note: Note) -> Exception:
+    def _after(self, error: Exception, before: Standing, note: Note, *, checks_rows: bool) -> Exception:
         """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
         if isinstance(error, OnceOnlyError):
             return error
         found = self._table.found(self._table.reopen())
         self._table.drop_handle()
         try:
-            standing.still_ours(self._table.sink, before.fence, found)
+            if not standing.still_ours(self._table.sink, before.fence, found):
+                return failures.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
-        return failures.of_commit(self._table, error, landed=found.holds(note.token))
+        return failures.of_commit(self._table, error, landed=found.holds(note.token), checks_rows=checks_rows)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there.
@@ -236,7 +245,7 @@ class Writer:
                 raise OutcomeUnknown(self._table.sink, "Spark may still be committing")
             return True
         try:
-            self._log.mark(self._table.handle, now.note.repeated(now.fence, now.version, _token()))
+            self._log.mark(self._table.handle, now.note.repeated(now.fence, now.version, now.note.judged, _token()))
         except Exception as error:
             if failures.lost_a_race(error, created=False):
                 return False
@@ -259,7 +268,7 @@ class Writer:
             Superseded: another fence stands.
             DestinationError: E508, our fence does not stand.
         """
-        found = self._table.found(self._table.current())
+        found = self._table.look()
         if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):
             return before
         if not standing.still_ours(self._table.sink, before.fence, found):

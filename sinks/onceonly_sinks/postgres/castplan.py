@@ -1,7 +1,7 @@
-"""How every column of a batch becomes a column of the table without losing anything: decided once per schema, checked per value.
+"""How every column of a batch becomes a column of the table without loss: decided once per schema, checked per value.
 
-A binary COPY carries no types, and Postgres rounds and trims in silence where it can. So what would round, trim or wrap is refused here, naming the
-column. Pure: no database, runs on executors.
+A binary COPY carries no types, and Postgres rounds and trims in silence where it can. So what would round, trim or
+wrap is refused here, naming the column. Pure: no database, runs on executors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly_sinks.postgres import schema as shapes
+from onceonly_sinks.postgres.ddl import ddl_of, spark_name
 from onceonly_sinks.postgres.lanes import Lane, convert
 from onceonly_sinks.postgres.schema import Column, Table
 
@@ -51,7 +51,9 @@ class Plan:
 
 
 def make_plan(sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = ()) -> Plan:
-    """Plan how such a batch is written to such a table. Nulls in ``key`` are left to whoever counts them over the whole batch.
+    """Plan how such a batch is written to such a table.
+
+    Nulls in the columns of ``key`` are left to whoever counts them over the whole batch.
 
     Raises:
         DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
@@ -90,7 +92,7 @@ def _complete(sink: str, written: set[str], table: Table) -> None:
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"the batch has no column {', '.join(missing)}, which the table wants not null and gives no default",
+            difference=f"the batch has no column {', '.join(missing)}, which is not null and has no default in the table",
             next="add it to the query's columns, or give it a default",
         )
 
@@ -100,13 +102,13 @@ def _complete(sink: str, written: set[str], table: Table) -> None:
 
 def _lane(sink: str, name: str, type_: pa.DataType, column: Column) -> Lane:
     way = _array_way(type_, column) if column.array else _scalar_way(type_, column)
-    spark = shapes.spark_name(type_)
+    spark = spark_name(type_)
     if way is None:
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"column {name} is {spark} in the batch and {column.ddl} in the table; it would be rounded, or has no such form",
-            next=f"cast it in the query, or make the column {shapes.ddl_of(type_) or 'text'}",
+            difference=f"column {name} is {spark} in the batch and {column.ddl} in the table, which could not hold it exactly",
+            next=f"cast it in the query, or make the column {ddl_of(type_) or 'text'}",
         )
     return Lane(column.name, spark, column.ddl, required=column.required, **way)
 
@@ -215,7 +217,7 @@ def _json(type_: pa.DataType, column: Column) -> dict[str, Any] | None:
     jsonb = column.type == "jsonb"
     if str(type_) in ("string", "large_string"):
         return {"arrow": pa.string(), "how": "text", "jsonb": jsonb}
-    nested = pa.types.is_nested(type_) and shapes.ddl_of(type_) is not None
+    nested = pa.types.is_nested(type_) and ddl_of(type_) is not None
     return {"arrow": pa.string(), "how": "json", "jsonb": jsonb} if nested else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from onceonly.errors import OnceOnlyError, mask, refuse
@@ -14,7 +14,7 @@ NO_SUCH_TABLE = "42P01"
 
 _UNKNOWN_COMPLETION = "40003"
 _IN_COPY = re.compile(r"\bcolumn (?P<column>[^:\n]+)")
-_DROP_GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
+_GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Failure:
 
     @property
     def transaction_is_over(self) -> bool:
-        """Whether the server said itself that the transaction failed: an ERROR aborts it; a FATAL may follow a commit that stands."""
+        """Whether the server said that the transaction failed: an ERROR aborts it, a FATAL may follow a commit."""
         return self.severity == "ERROR" and self.state != _UNKNOWN_COMPLETION and not self.state.startswith("08")
 
 
@@ -88,20 +88,33 @@ def read(error: BaseException) -> Failure | None:
 
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
     """The error that a failure before or instead of a commit becomes."""
-    state, sink = failure.state, context.sink
-    if failure.password or state.startswith("28"):
-        return refuse("E502", sink=sink, reason=failure.reason, next="set PGPASSWORD or correct the connection string")
-    if state == INSUFFICIENT_PRIVILEGE:
-        return refuse("E502", sink=sink, reason=failure.reason, next=_DROP_GRANT)
-    if not state or state.startswith(("08", "57P")) or state in ("53300", "25P03", "25P04"):
-        return refuse("E501", sink=sink, reason=failure.reason, address=context.address)
-    if state.startswith("53") or state in ("25006", "58030"):
-        return refuse("E507", sink=sink, reason=failure.reason)
-    if state.startswith(("22", "23")):
-        return _value(failure, context)
-    if state in (NO_SUCH_TABLE, "42703", "42804", "42P07", "42701", "42P10", "428C9"):
-        return refuse("E506", sink=sink, difference=failure.reason, next="restart the query; it reads the table again")
-    return _other(failure, context)
+    for states, make in _FAMILIES:
+        if failure.state.startswith(states):
+            return make(failure, context)
+    unspoken = _login if failure.password else _unreachable
+    return _other(failure, context) if failure.state else unspoken(failure, context)
+
+
+def _login(failure: Failure, context: Context) -> OnceOnlyError:
+    next_ = "set PGPASSWORD or correct the connection string"
+    return refuse("E502", sink=context.sink, reason=failure.reason, next=next_)
+
+
+def _right(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E502", sink=context.sink, reason=failure.reason, next=_GRANT)
+
+
+def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E501", sink=context.sink, reason=failure.reason, address=context.address)
+
+
+def _no_room(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E507", sink=context.sink, reason=failure.reason)
+
+
+def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
+    next_ = "restart the query; it reads the table again"
+    return refuse("E506", sink=context.sink, difference=failure.reason, next=next_)
 
 
 def _value(failure: Failure, context: Context) -> OnceOnlyError:
@@ -131,3 +144,14 @@ def _other(failure: Failure, context: Context) -> OnceOnlyError:
     return refuse(
         "E508", sink=context.sink, reason=failure.reason, cause=cause, next="remove the cause, then restart the query"
     )
+
+
+_FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyError]], ...] = (
+    (("28",), _login),
+    ((INSUFFICIENT_PRIVILEGE,), _right),
+    (("08", "57P", "53300", "25P03", "25P04"), _unreachable),
+    (("53", "25006", "58030"), _no_room),
+    (("22", "23"), _value),
+    ((NO_SUCH_TABLE, "42703", "42804", "42P07", "42701", "42P10", "428C9"), _other_shape),
+)
+"""Beginnings of SQLSTATEs, first match first."""

@@ -1,4 +1,4 @@
-"""Fills the transaction of an epoch: rows into the target, the head moved, the epoch row, the ledger's record. Everything but its COMMIT."""
+"""Fills the transaction of an epoch with rows, marker and the ledger's record: everything but its COMMIT."""
 
 from __future__ import annotations
 

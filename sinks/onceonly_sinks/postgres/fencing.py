@@ -84,7 +84,7 @@ def _same(landed: Marker, marker: Marker) -> bool:
 def _patiently(
     transactions: Transactions, writer: Writer, fence: Fence, victim: Victim, act: Callable[[Connection], None]
 ) -> Connection:
-    """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended, and try again."""
+    """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended."""
     for left in reversed(range(_ATTEMPTS)):
         connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
         try:

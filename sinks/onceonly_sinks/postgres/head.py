@@ -1,7 +1,8 @@
-"""The sink's own two tables, in the target's database: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
+"""The sink's own two tables: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
 
-``head`` has one row per (pipeline, sink); every change of it is conditional on the fence and the chain that were read. The functions here run one
-statement each inside the caller's transaction; :func:`judge` decides without I/O.
+They lie in the target's database. ``head`` has one row per (pipeline, sink); every change of it is conditional on the
+fence and the chain that were read. The functions here run one statement each inside the caller's transaction;
+:func:`judge` decides without I/O.
 """
 
 from __future__ import annotations
@@ -15,106 +16,10 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.postgres import statements as q
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-_LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(-7210411)"
-_KNOWN = "SELECT pg_catalog.to_regclass('onceonly.head') IS NOT NULL AND pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL"
-_DDL = (
-    "CREATE SCHEMA IF NOT EXISTS onceonly",
-    """
-    CREATE TABLE IF NOT EXISTS onceonly.head (
-        pipeline text NOT NULL, sink text NOT NULL,
-        generation bigint NOT NULL, owner text NOT NULL,
-        epoch bigint NOT NULL, chain text NOT NULL,
-        system_id text NOT NULL, timeline bigint NOT NULL, target_oid bigint NOT NULL,
-        updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-        PRIMARY KEY (pipeline, sink)
-    ) WITH (fillfactor = 50)
-    """,
-    """
-    CREATE TABLE IF NOT EXISTS onceonly.epoch (
-        pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL,
-        generation bigint NOT NULL, owner text NOT NULL,
-        chain text NOT NULL, rows bigint NOT NULL, marker text NOT NULL,
-        system_id text NOT NULL, timeline bigint NOT NULL, target_oid bigint NOT NULL,
-        committed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-        PRIMARY KEY (pipeline, sink, epoch)
-    )
-    """,
-)
-
-# A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
-_SETTINGS = """
-SELECT set_config('application_name', %(application)s, true), set_config('lock_timeout', %(lock)s, true),
-       set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true),
-       set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')
-                                             THEN 'on' ELSE current_setting('synchronous_commit') END, true)
-"""
-
-_PLACE = """
-SELECT c.system_identifier::text AS system_id,
-       ('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::bigint AS timeline
-FROM pg_catalog.pg_control_system() c
-"""
-
-_HEAD = "generation, owner, epoch, chain, system_id, timeline, target_oid"
-_OURS = "pipeline = %(pipeline)s AND sink = %(sink)s"
-_READ = f"SELECT {_HEAD} FROM onceonly.head WHERE {_OURS}"
-
-# Our own newest epoch row stands in for a head that somebody deleted: the marker is the truth, the head only points at it.
-_INSTALL = f"""
-WITH newest AS (SELECT * FROM onceonly.epoch WHERE {_OURS} ORDER BY epoch DESC LIMIT 1)
-INSERT INTO onceonly.head AS h (pipeline, sink, {_HEAD})
-SELECT %(pipeline)s, %(sink)s, %(generation)s, %(owner)s, coalesce(n.epoch, 0), coalesce(n.chain, ''),
-       coalesce(n.system_id, ''), coalesce(n.timeline, 0), coalesce(n.target_oid, 0)
-FROM (VALUES (1)) one (x) LEFT JOIN newest n ON true
-WHERE n.generation IS NULL OR n.generation < %(generation)s
-ON CONFLICT (pipeline, sink) DO UPDATE
-SET generation = excluded.generation, owner = excluded.owner, updated_at = clock_timestamp()
-WHERE h.generation < excluded.generation
-"""
-
-# One statement: it waits for the row's lock, looks at the row as it is then, and moves it only from where we left it. The epoch row is written only
-# if the head moved. A table that is not the one of the last epoch is refused here, too; an adoption accepts what it finds.
-_ADVANCE = f"""
-WITH here AS MATERIALIZED ({_PLACE}),
-advanced AS (
-    UPDATE onceonly.head h
-    SET epoch = %(epoch)s, chain = %(chain)s, system_id = here.system_id, timeline = here.timeline, target_oid = %(oid)s,
-        updated_at = clock_timestamp()
-    FROM here
-    WHERE {_OURS} AND h.generation = %(generation)s AND h.owner = %(owner)s
-      AND h.epoch = %(before_epoch)s AND h.chain = %(before_chain)s
-      AND (h.target_oid = 0 OR %(adopts)s OR (h.target_oid = %(oid)s AND h.system_id = here.system_id))
-    RETURNING here.system_id, here.timeline
-),
-written AS (
-    INSERT INTO onceonly.epoch (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline, target_oid)
-    SELECT %(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
-           a.system_id, a.timeline, %(oid)s
-    FROM advanced a
-    ON CONFLICT DO NOTHING
-    RETURNING 1
-)
-SELECT a.system_id, a.timeline FROM advanced a, written
-"""
-
-_TOUCH = f"UPDATE onceonly.head SET updated_at = clock_timestamp() WHERE {_OURS}"
-_EPOCH = "epoch, chain, rows, marker, system_id, timeline, target_oid"
-_EPOCHS = f"SELECT {_EPOCH} FROM onceonly.epoch WHERE {_OURS} AND epoch > %(after)s ORDER BY epoch LIMIT %(limit)s"
-_ONE_EPOCH = f"SELECT {_EPOCH} FROM onceonly.epoch WHERE {_OURS} AND epoch = %(epoch)s"
-_SHARED = f"SELECT count(*) FROM onceonly.head WHERE target_oid = %(oid)s AND NOT ({_OURS})"
-
-_BACKENDS = """
-SELECT pid, application_name FROM pg_catalog.pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_catalog.pg_backend_pid() AND starts_with(application_name, %(prefix)s)
-"""
-_TERMINATE = """
-SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
-WHERE pid = %(pid)s AND application_name = %(name)s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,32 +81,32 @@ class Writer:
 
 def settings(application: str, lock_seconds: float) -> tuple[str, dict[str, Any]]:
     """The statement that begins a writing transaction. It is local to it, so it works through a transaction pooler."""
-    return _SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
+    return q.SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
 
 
 def exists(connection: Connection) -> bool:
     """Whether our tables are there."""
-    return bool(connection.exec_driver_sql(_KNOWN, {}).scalar_one())
+    return bool(connection.exec_driver_sql(q.KNOWN, {}).scalar_one())
 
 
 def create(connection: Connection) -> None:
     """Make our tables where they are missing; safe when several drivers start at once."""
     if exists(connection):
         return
-    connection.exec_driver_sql(_LOCK_DDL, {})
-    for statement in _DDL:
+    connection.exec_driver_sql(q.LOCK_DDL, {})
+    for statement in q.DDL:
         connection.exec_driver_sql(statement, {})
 
 
 def place(connection: Connection, oid: int) -> Place:
     """The database's identity now, with the table's oid."""
-    system, timeline = connection.exec_driver_sql(_PLACE, {}).one()
+    system, timeline = connection.exec_driver_sql(q.PLACE, {}).one()
     return Place(system, int(timeline), oid)
 
 
 def read(connection: Connection, writer: Writer, *, lock: bool = False) -> Head | None:
     """The head row; ``lock`` waits until every transaction that changed it has ended."""
-    row = connection.exec_driver_sql(_READ + (" FOR UPDATE" if lock else ""), writer.parameters).one_or_none()
+    row = connection.exec_driver_sql(q.READ + (" FOR UPDATE" if lock else ""), writer.parameters).one_or_none()
     if row is None:
         return None
     return Head(Fence(row[0], row[1]), row[2], row[3], Place(row[4], row[5], row[6]))
@@ -212,7 +117,7 @@ def newest_fence(connection: Connection, writer: Writer) -> Fence | None:
     head = read(connection, writer)
     if head is not None:
         return head.fence
-    query = f"SELECT generation, owner FROM onceonly.epoch WHERE {_OURS} ORDER BY epoch DESC LIMIT 1"
+    query = f"SELECT generation, owner FROM onceonly.epoch WHERE {q.OURS} ORDER BY epoch DESC LIMIT 1"
     row = connection.exec_driver_sql(query, writer.parameters).one_or_none()
     return Fence(row[0], row[1]) if row else None
 
@@ -224,7 +129,7 @@ def install(connection: Connection, writer: Writer, fence: Fence) -> None:
         Superseded: a fence stands that is neither lower nor this one.
     """
     parameters = {**writer.parameters, **fence.to_json()}
-    if connection.exec_driver_sql(_INSTALL, parameters).rowcount == 1:
+    if connection.exec_driver_sql(q.INSTALL, parameters).rowcount == 1:
         return
     found = newest_fence(connection, writer)
     if found is not None and found != fence:
@@ -276,25 +181,25 @@ def advance(connection: Connection, marker: Marker, oid: int, rows: int) -> Plac
         "marker": marker.text,
         "oid": oid,
     }
-    row = connection.exec_driver_sql(_ADVANCE, parameters).one_or_none()
+    row = connection.exec_driver_sql(q.ADVANCE, parameters).one_or_none()
     return Place(row[0], row[1], oid) if row else None
 
 
 def touch(connection: Connection, writer: Writer) -> None:
-    """Write the head without changing what it says: the transaction's commit then waits for the same standby as the one it looks for."""
-    connection.exec_driver_sql(_TOUCH, writer.parameters)
+    """Write the head without changing what it says: the commit then waits for the standby that the lost one needs."""
+    connection.exec_driver_sql(q.TOUCH, writer.parameters)
 
 
 def epoch_at(connection: Connection, writer: Writer, number: int) -> tuple[Marker, Receipt] | None:
     """One epoch; ``None`` if it is not there."""
-    row = connection.exec_driver_sql(_ONE_EPOCH, {**writer.parameters, "epoch": number}).one_or_none()
+    row = connection.exec_driver_sql(q.ONE_EPOCH, {**writer.parameters, "epoch": number}).one_or_none()
     return _epoch(writer, row) if row else None
 
 
 def epochs_after(connection: Connection, writer: Writer, after: int, limit: int) -> list[tuple[Marker, Receipt]]:
     """The next epochs, oldest first."""
     parameters = {**writer.parameters, "after": after, "limit": limit}
-    return [_epoch(writer, row) for row in connection.exec_driver_sql(_EPOCHS, parameters)]
+    return [_epoch(writer, row) for row in connection.exec_driver_sql(q.EPOCHS, parameters)]
 
 
 def _epoch(writer: Writer, row: Sequence[Any]) -> tuple[Marker, Receipt]:
@@ -310,12 +215,12 @@ def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Rece
 
 def shared(connection: Connection, writer: Writer, oid: int) -> bool:
     """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
-    return bool(connection.exec_driver_sql(_SHARED, {**writer.parameters, "oid": oid}).scalar_one())
+    return bool(connection.exec_driver_sql(q.SHARED, {**writer.parameters, "oid": oid}).scalar_one())
 
 
 def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
     """Process id and name of the other sessions that write for this sink, under whatever fence."""
-    rows = connection.exec_driver_sql(_BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
+    rows = connection.exec_driver_sql(q.BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
     return [(row[0], row[1]) for row in rows]
 
 
@@ -328,4 +233,4 @@ def of_lower_generation(session: str, fence: Fence) -> bool:
 def terminate(connection: Connection, victims: Sequence[tuple[int, str]]) -> None:
     """End sessions; one that has ended meanwhile, or is another's by now, is left alone."""
     for pid, name in victims:
-        connection.exec_driver_sql(_TERMINATE, {"pid": pid, "name": name})
+        connection.exec_driver_sql(q.TERMINATE, {"pid": pid, "name": name})

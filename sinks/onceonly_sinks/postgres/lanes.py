@@ -1,4 +1,4 @@
-"""One column's way into the table: converts an Arrow array and refuses what Postgres would round, trim, wrap or reject. Pure."""
+"""One column's way into the table: converts an Arrow array, refuses what Postgres would round, trim or reject."""
 
 from __future__ import annotations
 

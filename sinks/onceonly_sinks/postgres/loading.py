@@ -1,4 +1,4 @@
-"""Brings the rows of a batch near the target: through the driver into an open transaction, or by executors into a staging table."""
+"""Brings a batch near the target: through the driver into an open transaction, or by executors into a staging table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 
 from onceonly.protocol import Batch
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import classify, schema, staging, upsert
+from onceonly_sinks.postgres import classify, ddl, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Writer
@@ -65,7 +65,7 @@ class Target:
         sink = self.writer.sink
         table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
         if table is None:
-            table = schema.planned(self.name, batch, self.merge.key, self.epoch_column, sink)
+            table = ddl.planned(self.name, batch, self.merge.key, self.epoch_column, sink)
         upsert.check_index(sink, table, self.merge)
         return make_plan(sink, batch, table, self.merge.key)
 
@@ -77,7 +77,7 @@ class Target:
         """
         table = schema.inspect(connection, self.name, self.writer.sink, self.epoch_column, lock=True)
         if table is None and plan.table.oid == 0:
-            return schema.create(connection, plan.table, self.merge.key)
+            return ddl.create(connection, plan.table, self.merge.key)
         if table is None or not staging.same_shape(plan.table, table):
             raise schema.changed(self.writer.sink)
         return table
@@ -105,7 +105,7 @@ class Loader:
     def load(self, batch: Batch, epoch: int, limit: int | None) -> PostgresPrepared:
         """Stream the rows through the driver into an open transaction.
 
-        The transaction opens with the first rows, not before: while Spark still computes, nothing is held in the database.
+        The transaction opens with the first rows: while Spark still computes, nothing is held in the database.
 
         Args:
             batch: the rows.

@@ -36,6 +36,7 @@ class Options:
     @classmethod
     def check(
         cls,
+        *,
         mode: Mode | None,
         key: str | Sequence[str] | None,
         sequence: str | None,

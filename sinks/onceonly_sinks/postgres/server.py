@@ -1,4 +1,4 @@
-"""Where the database is and what a table is called: connection strings, addresses without secrets, engines, quoted names."""
+"""Where the database is and what a table is called: connection strings, addresses without secrets, quoted names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAME_BYTES = 63
 
 
 def quote(identifier: str) -> str:
-    """Quote an identifier for SQL; the percent sign is doubled because every statement goes through the driver's placeholders."""
+    """Quote an identifier for a statement with placeholders, in which a percent sign is doubled."""
     return '"' + identifier.replace('"', '""').replace("%", "%%") + '"'
 
 
@@ -115,7 +115,7 @@ class Server:
                 "E110",
                 problem="The connection string of the Postgres sink cannot be read.",
                 cause="a misspelt parameter or URL",
-                next="PostgresSink('postgresql://user@host:5432/database', table=...), password in PGPASSWORD or ~/.pgpass",
+                next="write postgresql://user@host:5432/database and put the password into PGPASSWORD or ~/.pgpass",
             ) from None
         return cls({name: str(value) for name, value in found.items() if value is not None})
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from onceonly import faults
 from onceonly.errors import DestinationError, refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Superseded
+from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.postgres import classify, committing, fencing, head, schema, staging, survey
@@ -28,8 +28,9 @@ _READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one t
 class PostgresSink:
     """Writes each epoch to a Postgres table in one transaction with its marker; appends, or upserts with ``key=``.
 
-    Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table. What another
-    program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink cannot see; ``onceonly audit`` recounts them.
+    Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table.
+    What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink cannot see; ``onceonly audit``
+    recounts them.
 
     Args:
         dsn: libpq URL or key-value string. A password is better left to PGPASSWORD or ``~/.pgpass``.
@@ -38,7 +39,7 @@ class PostgresSink:
         key: columns that identify a row. The table needs a unique index on exactly these.
         sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
         id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
-        epoch_column: bigint column that takes the epoch's number; ``auto``: ``_epoch`` where the table has it; ``None``: none.
+        epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch``, where the table has it; ``None``: none.
         driver_limit: bytes in Arrow form that may go through the driver.
         via: ``driver`` or ``executors``, to decide it for good.
 
@@ -61,7 +62,9 @@ class PostgresSink:
     ) -> None:
         self._server = Server.parse(dsn)
         self._name = TableName.parse(table)
-        self._options = Options.check(mode, key, sequence, epoch_column, via, driver_limit)
+        self._options = Options.check(
+            mode=mode, key=key, sequence=sequence, epoch_column=epoch_column, via=via, driver_limit=driver_limit
+        )
         self._id = id or f"postgres:{self._name.text}"
         self._pipeline = ""
         self._open: Transactions | None = None
@@ -112,7 +115,7 @@ class PostgresSink:
         """Connect and check that rows can be written there; creates nothing.
 
         Raises:
-            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no such schema or not such a table.
+            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
         """
         self.close()
         self._pipeline = pipeline
@@ -129,7 +132,7 @@ class PostgresSink:
             return head.newest_fence(connection, self._writer) if head.exists(connection) else None
 
     def install(self, fence: Fence) -> None:
-        """Make ``fence`` the newest where it is strictly greater, or find it standing; makes our tables if they are missing.
+        """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
 
         Raises:
             Superseded: a fence stands that is neither lower nor this one.
@@ -248,7 +251,10 @@ class PostgresSink:
             after = page[-1][0].epoch.number
 
     def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the table; ``None`` for an upsert, without an epoch column, or where another sink numbers rows there, too."""
+        """Rows per epoch, counted in the table.
+
+        ``None`` for an upsert, without an epoch column, or where another sink numbers rows there, too.
+        """
         if self._options.merge.key:
             return None
         with self._refusals(), self._transactions.reading() as connection:
@@ -258,6 +264,11 @@ class PostgresSink:
             if table.epoch_column is None or head.shared(connection, self._writer, table.oid):
                 return None
             return survey.recount(connection, table, table.epoch_column)
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return survey.disturbances(since, head.place(connection, survey.oid(connection, self._aim.name)))
 
     def close(self) -> None:
         """Release connections. May repeat."""
@@ -305,7 +316,7 @@ class PostgresSink:
             raise classify.refusal(failure, self._context(rows)) from error
 
     def _deeper(self, judge: Callable[[Head | None], Exception | None]) -> Exception | None:
-        """What the head says of a refusal, if it can be read at all: a newer driver ends our sessions and drops our staging tables."""
+        """What the head says of a refusal, if it can be read: a newer driver ends our sessions, drops our staging."""
         try:
             with self._refusals(), self._transactions.reading() as connection:
                 return judge(head.read(connection, self._writer) if head.exists(connection) else None)

@@ -1,7 +1,8 @@
 """Rows that executors bring: an unlogged table of one attempt, every row tagged with the task attempt that wrote it.
 
-Spark may run a task twice, and an attempt that lost may have written all its rows; only the pairs (partition, attempt) that Spark's answers name are
-taken over. A crash of the server empties an unlogged table: the rows are counted again before the commit.
+Spark may run a task twice, and an attempt that lost may have written all its rows; only the pairs (partition, attempt)
+that Spark's answers name are taken over. A crash of the server empties an unlogged table: the rows are counted again
+before the commit.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def names(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """What an executor runs over one partition. Answers ``partition``, ``attempt``, ``rows``, and ``refused`` if the table cannot hold a value.
+    """What an executor runs over one partition.
+
+    Answers ``partition``, ``attempt``, ``rows``, and ``refused`` if the table cannot hold a value.
 
     Attributes:
         sink: sink id, for messages.

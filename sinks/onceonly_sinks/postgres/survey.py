@@ -71,9 +71,9 @@ def has_rows(connection: Connection, name: TableName) -> bool:
 
 
 def recount(connection: Connection, table: Table, column: str) -> dict[int, int]:
-    """Rows by the value of the epoch column."""
+    """Rows by the value of the epoch column; those without one under 0."""
     name = quote(column)
-    query = f"SELECT {name}, count(*) FROM {table.name.sql} WHERE {name} IS NOT NULL GROUP BY 1 ORDER BY 1"
+    query = f"SELECT coalesce({name}, 0), count(*) FROM {table.name.sql} GROUP BY 1 ORDER BY 1"
     return {int(epoch): int(rows) for epoch, rows in connection.exec_driver_sql(query, {})}
 
 

@@ -1,4 +1,4 @@
-"""Opens the sink's transactions in one way, and sends their COMMIT: the one place where an outcome can become unknown."""
+"""Opens the sink's transactions, and sends their COMMIT: the one place where an outcome can become unknown."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Transactions:
     def begin_with(
         self, application: str, lock_seconds: float, *statements: tuple[str, Mapping[str, Any]]
     ) -> tuple[Connection, list[Any]]:
-        """Open a writing transaction with its first statements in one round trip; return the last one's rows, too.
+        """Open a writing transaction with its first statements in one round trip; return the rows of the last.
 
         The last statement must be a query.
 
@@ -126,7 +126,7 @@ class Transactions:
         connection.close()
 
     def drop(self, connection: Connection, *, cut: bool = False) -> None:
-        """Roll back and give the connection back; ``cut``, or where that fails, close its socket. Never raises; may repeat."""
+        """Roll back and give the connection back; ``cut``: close its socket instead. Never raises; may repeat."""
         if connection.closed:
             return
         try:

@@ -172,8 +172,7 @@ _ROWS = {
         Severity.INFO,
         Verdict.CANNOT_TELL,
         "Markers, chain and slices are checked; whether the rows of each epoch still stand is not.",
-        "nothing to do: an upsert replaces rows of older epochs, and a table without an epoch column has no "
-        "count per epoch",
+        "nothing to do, unless another finding names a change of the target",
     ),
     "A121": Rule(
         "Rows of an epoch are missing.",

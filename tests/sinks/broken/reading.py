@@ -116,6 +116,15 @@ class DisturbedByItself(MemorySink):
         return replace(position, disturbances=mishaps)
 
 
+@caught_by("our_own_doings_are_no_disturbance")
+class TellsOfItself(MemorySink):
+    """Tells a reader of its own epochs as somebody else's doing."""
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        ours = self.store.epochs(self._writer)
+        return tuple(Disturbance("overwritten", f"entry {entry.serial}", fatal=True) for entry in ours)
+
+
 @caught_by("the_address_finds_the_target_again")
 class LeadsElsewhere(MemorySink):
     """Its address leads to a new target."""

@@ -22,6 +22,7 @@ from onceonly.lab.demo.plan import OPENING, UNSEEN, WINDOW
 from onceonly.lab.demo.targets import Target
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
+from onceonly.lab.jvmarchive import end_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 ForeachBatch = Callable[["DataFrame", int], object]
 
 _LEAD = 1
+
+_CHECKPOINT_INTERVAL = "spark.databricks.delta.properties.defaults.checkpointInterval"
+"""Commits between two checkpoints of a Delta table: for so small a table, one costs more time than all its commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,8 @@ def _session(delta: bool) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.appName("onceonly-demo").master("local[2]")
-    return fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=delta)
+    builder = builder.config("spark.ui.showConsoleProgress", "false").config(_CHECKPOINT_INTERVAL, "100")
+    return fast_session(builder, delta=delta)
 
 
 def start(spark: SparkSession, job: Job, target: Target, batches: Batches) -> StreamingQuery:
@@ -213,7 +218,7 @@ def main(argv: list[str]) -> int:
     spark = _session(delta=any(target.kind == "delta" for target in job.targets))
     say(event="up")
     await_all({target.kind: start(spark, job, target, batches) for target in job.targets}, pace)
-    spark.stop()
+    end_jvm(spark)
     return 0
 
 

@@ -12,9 +12,10 @@ from typing import Any
 from onceonly.lab.demo.job import Job
 from onceonly.lab.demo.plan import Kill
 from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
+from onceonly.lab.jvmarchive import JvmArchive
 
 _KILLED = -9
-_SILENCE_SECONDS = 180.0
+_SILENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.02
 _LINES_OF_AN_ERROR = 10
 
@@ -67,8 +68,10 @@ Watcher = Callable[[Run, dict[str, Any]], None]
 """Is told every event of a run: the driver's own lines, and ``start``, ``tick`` and ``killed``."""
 
 
-def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher) -> Run:
+def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, archive: JvmArchive) -> Run:
     """Run the job to the end of its input through all ``kills``; logs of the drivers go to ``folder``.
+
+    The plain job comes first and ends on its own: its last driver makes the archive, if there is none yet.
 
     Raises:
         DriverEnded: a driver failed by itself.
@@ -81,12 +84,16 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher) -> 
         for tally in run.tallies.values():
             tally.offered.append(set())
         watcher(run, {"event": "start", "driver": number})
-        _one_driver(replace(job, aim=_aim(kill)), kill, folder / f"{job.variant}-{number}", run, watcher)
+        making = kill is None and job.variant == "plain" and not archive.made
+        environment = archive.making() if making else archive.environment()
+        task = _Task(replace(job, aim=_aim(kill)), kill, folder / f"{job.variant}-{number}", environment)
+        _one_driver(task, run, watcher)
         run.seconds = time.monotonic() - started
         if kill is not None:
             run.fired.append(kill)
             run.restarts += 1
             watcher(run, {"event": "killed", "moment": kill.moment})
+    archive.keep()
     return run
 
 
@@ -94,11 +101,20 @@ def _aim(kill: Kill | None) -> tuple[str, int, str] | None:
     return None if kill is None or kill.point is None else (kill.sink, kill.batch, kill.point)
 
 
-def _one_driver(job: Job, kill: Kill | None, log: Path, run: Run, watcher: Watcher) -> None:
+@dataclass(frozen=True, slots=True)
+class _Task:
     """One life of the driver: to its kill, or, without one, to the end of the input."""
-    task = log.with_suffix(".json")
-    job.save(task)
-    with Driver.module("onceonly.lab.demo.job", task, log=log) as driver:
+
+    job: Job
+    kill: Kill | None
+    log: Path
+    environment: dict[str, str]
+
+
+def _one_driver(task: _Task, run: Run, watcher: Watcher) -> None:
+    kill, log, told = task.kill, task.log, task.log.with_suffix(".json")
+    task.job.save(told)
+    with Driver.module("onceonly.lab.demo.job", told, log=log, env=task.environment) as driver:
         code = _watch(driver, kill, run, watcher)
     if code not in (0, _KILLED) or (code == _KILLED and kill is None):
         raise DriverEnded(f"{log.name} ended with exit code {code}\n{_reason(driver)}")
@@ -116,9 +132,8 @@ def _watch(driver: Driver, kill: Kill | None, run: Run, watcher: Watcher) -> int
     due, heard, begun = None, time.monotonic(), 0
     while True:
         code = driver.poll()
-        for line in driver.lines():
+        for event in _events(driver):
             heard = time.monotonic()
-            event = json.loads(line)
             _note(run, event)
             watcher(run, event)
             if kill is not None and event["event"] == "begin" and event["sink"] == kill.sink:
@@ -133,6 +148,11 @@ def _watch(driver: Driver, kill: Kill | None, run: Run, watcher: Watcher) -> int
             raise DriverSilent(f"no batch for {_SILENCE_SECONDS:.0f} s\n{driver.last_words()}")
         watcher(run, {"event": "tick"})
         time.sleep(_POLL_SECONDS)
+
+
+def _events(driver: Driver) -> list[dict[str, Any]]:
+    """What the job said; its stdout is the JVM's, too."""
+    return [json.loads(line) for line in driver.lines() if line.startswith("{")]
 
 
 def _note(run: Run, event: dict[str, Any]) -> None:

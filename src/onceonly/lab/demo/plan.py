@@ -20,7 +20,7 @@ OPENING = (Point.INSTALL_BEFORE, Point.INSTALL_SENT, Point.INSTALL_AFTER, Point.
 LONGEST_DELAY = 0.6
 """Seconds after the beginning of a batch within which a random moment lies: about one batch."""
 
-_LEAST_EPOCHS = 16
+_LEAST_EPOCHS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Kill:
 
 def epochs_for(kills: int) -> int:
     """How many epochs the input is cut into, so that every driver has a few of its own."""
-    return max(_LEAST_EPOCHS, 4 * (kills + 1))
+    return max(_LEAST_EPOCHS, 3 * (kills + 1))
 
 
 def plan(seed: int, kills: int, sinks: Sequence[str]) -> tuple[Kill, ...]:

@@ -24,6 +24,7 @@ from onceonly.lab.demo.report import Report, RunResult, SinkResult
 from onceonly.lab.demo.screen import Screen
 from onceonly.lab.demo.targets import Target
 from onceonly.lab.driver import DriverEnded, DriverSilent
+from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.postgres import EmbeddedPostgres, PostgresDidNotStart
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
@@ -44,6 +45,7 @@ class _Stage:
     folder: Path
     dsn: str
     given: pa.Table
+    archive: JvmArchive
     screen: Screen
 
 
@@ -65,14 +67,19 @@ def _play(options: Options, folder: Path, screen: Screen) -> Report:
     screen.say(f"{options.rows:,} flights of 2013, {kills} for each job, seed {options.seed}")
     flights.write(folder / "input", options.rows, epochs_for(options.kills))
     (folder / "logs").mkdir()
-    if "delta" in options.sinks:
-        screen.say("looking for Delta's jars (fetched on first use)")
-        jars.delta_jars()
+    archive = JvmArchive("demo", _jars(options, screen))
     with _postgres(options, folder, screen) as dsn:
-        stage = _Stage(options, folder, dsn, flights.read(folder / "input"), screen)
+        stage = _Stage(options, folder, dsn, flights.read(folder / "input"), archive, screen)
         results = {variant: _variant(stage, variant) for variant in options.variants}
     seconds = time.monotonic() - started
     return Report(options.seed, options.rows, results["onceonly"], results.get("plain"), seconds)
+
+
+def _jars(options: Options, screen: Screen) -> list[Path]:
+    if "delta" not in options.sinks:
+        return []
+    screen.say("looking for Delta's jars (fetched on first use)")
+    return jars.delta_jars()
 
 
 @contextmanager
@@ -101,7 +108,7 @@ def _variant(stage: _Stage, variant: str) -> RunResult:
     job = Job(variant, str(stage.folder / "input"), str(checkpoints), targets)
     screen.begin(variant, list(options.sinks), epochs)
     kills = plan(options.seed, options.kills, options.sinks)
-    run = torment(job, kills, stage.folder / "logs", screen.watch)
+    run = torment(job, kills, stage.folder / "logs", screen.watch, stage.archive)
     screen.say(f"{variant:8} comparing every row with the input")
     sinks = {target.kind: _result(target, run, stage.given) for target in targets}
     return RunResult(sinks, [kill.moment for kill in run.fired], run.restarts, run.seconds)

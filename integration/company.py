@@ -1,0 +1,166 @@
+"""Real drivers to kill, stop and race: started ahead of their task, heard through their lines, and none left behind."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+from integration.jobs import Job, Task
+from integration.stage import Scene
+from pyspark import __version__ as spark_version
+
+from onceonly.lab.driver import Driver
+from onceonly.lab.jars import cache_directory
+
+PATIENCE_S = 240.0
+"""How long a driver may take for one step on a busy machine."""
+
+_REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+class Company:
+    """Has drivers ready and reads what they said: while one works, the session of the next is coming up.
+
+    Args:
+        folder: for tasks and logs.
+        env: added to the environment of each.
+    """
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self._folder, self._env = folder, env
+        self._working: list[Driver] = []
+        self._ready: tuple[Driver, Path] | None = None
+        self._hired = 0
+
+    def start(self, *jobs: Job, **said: Any) -> Driver:
+        """Give the driver that waits its task, and let another one come up."""
+        self._let_go()
+        driver, task = self._ready or self._hire()
+        Task(jobs, **said).save(task)
+        self._working.append(driver)
+        self._ready = self._hire()
+        return driver
+
+    def finish(self, *jobs: Job, **said: Any) -> Driver:
+        """Run a driver to the end of its input."""
+        driver = self.start(*jobs, **said)
+        code = driver.wait(PATIENCE_S)
+        assert (code, last(driver)["event"]) == (0, "done"), driver.last_words()
+        return driver
+
+    def close(self) -> None:
+        """Leave no driver running. May repeat."""
+        for driver in [*self._working, *([self._ready[0]] if self._ready else [])]:
+            driver.close()
+        self._working, self._ready = [], None
+
+    def _hire(self) -> tuple[Driver, Path]:
+        self._hired += 1
+        log = self._folder / f"driver-{self._hired:03d}"
+        task = log.with_suffix(".json")
+        return Driver.module("integration.jobs", task, log=log, env=self._env, cwd=_REPOSITORY), task
+
+    def _let_go(self) -> None:
+        for driver in [driver for driver in self._working if driver.poll() is not None]:
+            driver.close()
+            self._working.remove(driver)
+
+
+def story(driver: Driver) -> list[dict[str, Any]]:
+    """All events that a driver told."""
+    return [json.loads(line) for line in driver.out.read_text().splitlines() if line.startswith("{")]
+
+
+def last(driver: Driver) -> dict[str, Any]:
+    return story(driver)[-1]
+
+
+def await_event(driver: Driver, event: str) -> dict[str, Any]:
+    """Wait until a driver tells of an event."""
+    line = driver.wait_for(lambda text: text.startswith("{") and json.loads(text)["event"] == event, PATIENCE_S)
+    return dict(json.loads(line))
+
+
+def was_killed(driver: Driver) -> bool:
+    """Wait for the end of a driver; whether SIGKILL was what ended it, in the middle of a batch."""
+    return driver.wait(PATIENCE_S) == -9 and "done" not in {said["event"] for said in story(driver)}
+
+
+def begun(driver: Driver) -> dict[str, int]:
+    """The last batch that each query of a driver began."""
+    return {said["query"]: said["batch"] for said in story(driver) if said["event"] == "begin"}
+
+
+def await_stopped(driver: Driver) -> None:
+    """Wait until a driver has stopped itself by SIGSTOP, then stop its JVM, too."""
+    until(lambda: psutil.Process(driver.pid).status() == psutil.STATUS_STOPPED, "the driver stops itself")
+    driver.stop()
+
+
+def refused_with(driver: Driver, *codes: str) -> bool:
+    """Wait for the end of a driver; whether it failed with one of our codes."""
+    code = driver.wait(PATIENCE_S)
+    said = driver.err.read_text()
+    return code == 1 and any(f"[ONCE-{one}]" in said for one in codes)
+
+
+# ---- a JVM that starts in half of the time
+
+
+def quick_jvm() -> dict[str, str]:
+    """Environment that lets drivers map an archive of Spark's loaded classes instead of loading them one by one.
+
+    Made once per Java and Spark, kept in the cache; a JVM for which an archive does not fit ignores it.
+    """
+    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
+    name = hashlib.sha256(f"{spark_version}\n{java}".encode()).hexdigest()[:16]
+    archive = cache_directory() / "jvm" / f"driver-{name}.jsa"
+    if not archive.is_file():
+        _make_archive(archive)
+    return {"SPARK_SUBMIT_OPTS": f"-XX:SharedArchiveFile={archive}"} if archive.is_file() else {}
+
+
+def _make_archive(archive: Path) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="onceonly-jvm-", dir=archive.parent) as folder:
+        scene = Scene(Path(folder), "memory", "memory:warm-up")
+        scene.inbox.fill(2)
+        made = Path(folder) / "classes.jsa"
+        company = Company(Path(folder), {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={made}"})
+        try:
+            await_end_of_session(company.finish(scene.job()))
+        finally:
+            company.close()
+        if made.is_file():
+            made.replace(archive)
+
+
+def await_end_of_session(driver: Driver) -> None:
+    """Wait for the JVM and the workers, too: they may outlive Python."""
+    until(lambda: not _session_lives(driver.pid), "the driver's session ends")
+
+
+def _session_lives(session: int) -> bool:
+    for pid in psutil.pids():
+        try:
+            if os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                return True
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return False
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain: {what}"
+        time.sleep(0.02)

@@ -1,0 +1,153 @@
+"""The table that a batch needs where there is none: planned from the batch's schema, made by the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly_sinks.postgres.schema import EPOCH_COLUMN, Column, Table, stamping
+from onceonly_sinks.postgres.server import TableName, quote
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+
+def planned(name: TableName, schema: pa.Schema, key: Sequence[str], epoch_column: str | None, sink: str) -> Table:
+    """Plan the table that holds such a batch.
+
+    Raises:
+        DestinationError: E506, a column's type has no form in Postgres.
+    """
+    columns = [_column_for(sink, field, required=field.name in key) for field in schema]
+    extra = EPOCH_COLUMN if epoch_column == "auto" else epoch_column
+    if extra is not None:
+        columns.append(Column(extra, "int8", -1, False, False, False, True, "bigint"))
+    keys = frozenset([frozenset(key)]) if key else frozenset[frozenset[str]]()
+    return Table(name, 0, tuple(columns), keys, extra)
+
+
+def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
+    """Make a planned table in the open transaction."""
+    lines = [f"{quote(column.name)} {column.ddl}" for column in table.columns]
+    if key:
+        lines.append(f"PRIMARY KEY ({', '.join(quote(name) for name in key)})")
+    connection.exec_driver_sql(f"CREATE TABLE {table.name.sql} ({', '.join(lines)})", {})
+    found = connection.exec_driver_sql(*stamping(table.name)).one()
+    return replace(table, oid=int(found[0]), stamp=tuple(found))
+
+
+def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
+    ddl = ddl_of(field.type)
+    if ddl is None:
+        raise refuse(
+            "E506",
+            sink=sink,
+            difference=f"column {field.name} of type {spark_name(field.type)} has no form in Postgres",
+            next="cast it in the query, e.g. to string",
+        )
+    base, array = ddl.removesuffix("[]"), ddl.endswith("[]")
+    return Column(field.name, _BASE[base.split("(")[0]], modifier_of(field.type), array, required, False, True, ddl)
+
+
+_BASE: Mapping[str, str] = {
+    "smallint": "int2",
+    "integer": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "double precision": "float8",
+    "numeric": "numeric",
+    "text": "text",
+    "bytea": "bytea",
+    "boolean": "bool",
+    "date": "date",
+    "timestamp with time zone": "timestamptz",
+    "timestamp": "timestamp",
+    "interval": "interval",
+    "time": "time",
+    "jsonb": "jsonb",
+}
+
+
+def ddl_of(type_: pa.DataType) -> str | None:
+    """Postgres type for a column of a batch, as SQL; ``None`` if it has no form."""
+    import pyarrow.types as t
+
+    if t.is_struct(type_) or t.is_map(type_):
+        return "jsonb"
+    if t.is_list(type_) or t.is_large_list(type_):
+        element = ddl_of(type_.value_type)
+        # The encoder writes no arrays of timestamptz, time or jsonb; Postgres takes no ragged arrays of arrays.
+        plain = (
+            element is not None
+            and element not in ("jsonb", "timestamp with time zone", "time")
+            and element[-2:] != "[]"
+        )
+        return f"{element}[]" if plain else "jsonb" if element else None
+    if t.is_decimal(type_):
+        return f"numeric({type_.precision},{type_.scale})"
+    if t.is_timestamp(type_):
+        return "timestamp with time zone" if type_.tz else "timestamp"
+    return _SCALAR.get(str(type_))
+
+
+_SCALAR: Mapping[str, str] = {
+    "int8": "smallint",
+    "int16": "smallint",
+    "int32": "integer",
+    "int64": "bigint",
+    "float": "real",
+    "double": "double precision",
+    "string": "text",
+    "large_string": "text",
+    "null": "text",
+    "binary": "bytea",
+    "large_binary": "bytea",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "duration[us]": "interval",
+    "time64[us]": "time",
+    "time64[ns]": "time",
+}
+
+
+def modifier_of(type_: pa.DataType) -> int:
+    """Type modifier of the planned type."""
+    import pyarrow.types as t
+
+    if t.is_list(type_) or t.is_large_list(type_):
+        return modifier_of(type_.value_type)
+    return (type_.precision << 16 | type_.scale) + 4 if t.is_decimal(type_) else -1
+
+
+_SPARK: Mapping[str, str] = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "large_string": "string",
+    "large_binary": "binary",
+    "bool": "boolean",
+    "date32[day]": "date",
+    "null": "void",
+    "duration[us]": "interval day to second",
+}
+
+
+def spark_name(type_: pa.DataType) -> str:
+    """A type in the words of Spark."""
+    import pyarrow.types as t
+
+    if t.is_decimal(type_):
+        return f"decimal({type_.precision},{type_.scale})"
+    if t.is_timestamp(type_):
+        return "timestamp" if type_.tz else "timestamp_ntz"
+    if t.is_map(type_):
+        return f"map<{spark_name(type_.key_type)},{spark_name(type_.item_type)}>"
+    if t.is_list(type_) or t.is_large_list(type_):
+        return f"array<{spark_name(type_.value_type)}>"
+    if t.is_struct(type_):
+        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in type_)}>"
+    return _SPARK.get(str(type_), str(type_))

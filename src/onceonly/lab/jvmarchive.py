@@ -1,0 +1,82 @@
+"""An archive of the classes that a Spark driver loads (application class-data sharing), which halves its start.
+
+A driver spends most of its first seconds on loading and checking the same classes as the last time. Where an archive
+does not fit (another Java, another class path), the JVM ignores it and loads them as ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from onceonly.lab.jars import cache_directory
+from onceonly.pins import SPARK_VERSION
+
+_VARIABLE = "SPARK_SUBMIT_OPTS"
+_BASE = ("-XX:+UseSerialGC", "-Xlog:disable")
+
+
+class JvmArchive:
+    """The archive of one program, for this Java, this Spark and these jars.
+
+    Args:
+        program: names the archive; programs that load other classes want one of their own.
+        jars: what is on the class path besides Spark.
+        cache: default ``jars.cache_directory()``.
+    """
+
+    def __init__(self, program: str, jars: Sequence[Path] = (), cache: Path | None = None) -> None:
+        version = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=True).stderr
+        key = "\n".join([version, SPARK_VERSION, *map(str, jars)])
+        folder = (cache or cache_directory()) / "jvm"
+        self.path = folder / f"{program}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+        self._made: Path | None = None
+
+    @property
+    def made(self) -> bool:
+        """Whether there is one."""
+        return self.path.is_file()
+
+    def environment(self) -> dict[str, str]:
+        """For a driver that uses the archive, if there is one."""
+        return _options(f"-XX:SharedArchiveFile={self.path}") if self.made else _options()
+
+    def making(self) -> dict[str, str]:
+        """For a driver that makes the archive when its JVM exits, some ten seconds more. Then call :meth:`keep`."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._made = Path(tempfile.mkdtemp(prefix="making-", dir=self.path.parent)) / "classes.jsa"
+        return _options(f"-XX:ArchiveClassesAtExit={self._made}")
+
+    def keep(self) -> None:
+        """Keep what a driver made; does nothing if it made none."""
+        if self._made is None:
+            return
+        if self._made.is_file():
+            self._made.replace(self.path)
+        shutil.rmtree(self._made.parent)
+        self._made = None
+
+
+def end_jvm(session: object) -> None:
+    """Stop a Spark session and wait for the end of its JVM, which may have an archive to write."""
+    spark = cast("Any", session)
+    process = spark.sparkContext._gateway.proc
+    spark.stop()
+    process.stdin.close()
+    process.wait()
+
+
+def _options(*more: str) -> dict[str, str]:
+    given = os.environ.get(_VARIABLE, "")
+    return {_VARIABLE: " ".join([*given.split(), *_BASE, *more])}
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else "java"

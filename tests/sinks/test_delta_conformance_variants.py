@@ -1,0 +1,51 @@
+"""The suite on a partitioned table with an epoch column; what still holds once a marker's text has aged out."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.sinks.delta_harness import DeltaHarness
+
+from onceonly.errors import OnceOnlyError
+from onceonly_sinks.conformance import SinkConformance
+from onceonly_sinks.conformance.story import Plan, Story, plan
+
+
+class TestDeltaPartitionedWithAnEpochColumn(SinkConformance):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> DeltaHarness:
+        return DeltaHarness(tmp_path, epoch_column="_epoch", partition_by="step")
+
+
+@pytest.fixture
+def aged(tmp_path: Path) -> Iterator[tuple[Story, list[Plan]]]:
+    """A table with four epochs whose log, and with it the markers' text, has been cleaned away."""
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        written = [driver.writes() for _ in range(4)]
+        harness.maintain()
+        harness.maintain()
+        harness.forget_log_before_checkpoint()
+        yield story, written
+
+
+def test_an_epoch_follows_the_one_whose_marker_has_aged_out(aged: tuple[Story, list[Plan]]) -> None:
+    story, written = aged
+    driver = story.driver()
+    position = driver.position()
+    assert (position.marker, position.epoch, position.has_rows) == (None, 4, True)
+    following = driver.plan(after=written[-1].epoch)
+    driver.tries(following)
+    story.has_rows_of(*written, following)
+
+
+def test_any_number_but_the_next_is_refused_where_the_marker_has_aged_out(aged: tuple[Story, list[Plan]]) -> None:
+    # Only the number outlives the log. Which history it belongs to is for the core to compare with the ledger.
+    story, written = aged
+    driver = story.driver()
+    gap = driver.plan(after=driver.plan(after=written[3].epoch).epoch)
+    for planned in (written[3], driver.plan(salt=1, after=written[2].epoch), gap, plan(None, driver.sink.id, salt=1)):
+        with pytest.raises(OnceOnlyError):
+            driver.tries(planned)
+    story.has_rows_of(*written)

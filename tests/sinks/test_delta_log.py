@@ -1,0 +1,165 @@
+"""The durable form of a marker and the rules over log entries: pure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from onceonly.errors import DestinationError
+from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_sinks.conformance.story import plan
+from onceonly_sinks.delta import loginspect
+from onceonly_sinks.delta.marker import Note, application_id, pack, unpack
+
+APP = application_id("orders", "delta:rows")
+ID = "6ab09a05-55b2-4f04-b8f0-9ecb3a94bc6c"
+
+
+def note(app: str = APP, pipeline: str = "orders", **changes: Any) -> Note:
+    marker = Marker(pipeline, "delta:rows", Fence(3, "me"), plan(None, "delta:rows").epoch)
+    fields: dict[str, Any] = {
+        "app": app,
+        "fence": Fence(3, "me"),
+        "epoch": 1,
+        "marker": marker,
+        "at": None,
+        "read": 4,
+        "judged": 4,
+        "rows": 3,
+        "mode": "append",
+        "identity": ID,
+        "token": "t",
+    }
+    return Note(**(fields | changes))
+
+
+def commit(operation: str, *actions: dict[str, Any], text: str | None = None, **parameters: Any) -> str:
+    info = {"operation": operation, "operationParameters": parameters, "timestamp": 1, "userMetadata": text}
+    return "\n".join(json.dumps(action) for action in ({"commitInfo": info}, *actions))
+
+
+ADD = {"add": {"path": "a", "dataChange": True, "stats": '{"numRecords":2}'}}
+REMOVE = {"remove": {"path": "a", "dataChange": True}}
+MOVED = {"remove": {"path": "a", "dataChange": False}}
+
+
+def judged(*commits: str, held_at: int = 5) -> list[tuple[str, bool]]:
+    entries = [loginspect.parse(version, text, APP) for version, text in enumerate(commits, start=6)]
+    return [(found.kind, found.fatal) for found in loginspect.disturbances(entries, ID, held_at)]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
+def test_a_packed_version_holds_both_numbers_in_a_signed_long(generation: int, epoch: int) -> None:
+    packed = pack("s", generation, epoch)
+    assert unpack(packed) == (generation, epoch)
+    assert 0 <= packed < 2**63
+
+
+@settings(deadline=None)
+@given(st.tuples(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1)), st.integers(0, 2**40 - 1))
+def test_a_higher_generation_is_greater_than_every_epoch_of_a_lower_one(one: tuple[int, int], epoch: int) -> None:
+    generation, earlier = one
+    if generation + 1 < 2**23:
+        assert pack("s", generation + 1, epoch) > pack("s", generation, earlier)
+
+
+@pytest.mark.parametrize(("generation", "epoch"), [(2**23, 0), (0, 2**40), (-1, 0)])
+def test_what_does_not_fit_is_refused(generation: int, epoch: int) -> None:
+    with pytest.raises(DestinationError) as refused:
+        pack("s", generation, epoch)
+    assert refused.value.code == "E512"
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
+def test_application_ids_of_different_sinks_differ(a: str, b: str, c: str, d: str) -> None:
+    assert (application_id(a, b) == application_id(c, d)) == ((a, b) == (c, d))
+
+
+@settings(deadline=None)
+@given(pipeline=st.text(), token=st.text())
+def test_a_note_is_read_back_from_a_commit_as_it_was_written(pipeline: str, token: str) -> None:
+    app = application_id(pipeline, "delta:rows")
+    written = note(app, pipeline, token=token)
+    entry = loginspect.parse(1, commit("WRITE", ADD, text=written.text), app)
+    assert entry.note == written
+
+
+def test_characters_that_end_a_line_elsewhere_do_not_cut_a_commit_in_two() -> None:
+    written = note(token="a\u2028b\x85c\x1ed")
+    text = json.dumps({"commitInfo": {"operation": "WRITE", "userMetadata": written.text}}, ensure_ascii=False)
+    assert loginspect.parse(1, text, APP).note == written
+
+
+def test_the_note_of_another_sink_is_not_ours() -> None:
+    other = application_id("orders", "delta:rows2")
+    assert loginspect.parse(1, commit("WRITE", text=note(other).text), APP).note is None
+    assert loginspect.parse(1, commit("WRITE", text=note(APP + "2").text), APP).note is None
+
+
+@pytest.mark.parametrize("text", [None, "", "nightly", "{", "[]", '{"app": 1}', json.dumps({"app": APP}), APP])
+def test_somebody_elses_metadata_is_no_note(text: str | None) -> None:
+    assert loginspect.parse(1, commit("WRITE", text=text), APP).note is None
+
+
+def test_a_note_of_a_newer_format_is_refused_and_not_overlooked() -> None:
+    newer = json.loads(note().text) | {"onceonly": 2}
+    with pytest.raises(DestinationError) as refused:
+        loginspect.parse(1, commit("WRITE", text=json.dumps(newer)), APP)
+    assert refused.value.code == "E508"
+
+
+def test_a_fence_repeats_the_marker_and_says_where_its_rows_are() -> None:
+    first = note().repeated(Fence(4, "you"), version=7, judged=8, token="u")
+    second = first.repeated(Fence(5, "us"), version=9, judged=9, token="v")
+    assert (second.marker, second.at, second.read, second.judged, second.epoch) == (note().marker, 7, 4, 9, 1)
+    assert not first.brings_epoch
+    written, repeated = note().receipt("delta:rows", 7), second.receipt("delta:rows", 9)
+    assert written == repeated
+
+
+def test_rows_are_counted_less_those_a_deletion_vector_hides() -> None:
+    hidden = {"add": {"path": "b", "stats": '{"numRecords":5}', "deletionVector": {"cardinality": 2}}}
+    assert loginspect.parse(1, commit("WRITE", ADD, hidden), APP).rows == 5
+
+
+def test_rows_of_a_file_without_statistics_are_not_known() -> None:
+    assert loginspect.parse(1, commit("WRITE", ADD, {"add": {"path": "b"}}), APP).rows is None
+    assert loginspect.parse(1, commit("OPTIMIZE"), APP).rows == 0
+
+
+def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
+    assert judged(commit("WRITE", ADD), commit("OPTIMIZE", ADD, MOVED), commit("VACUUM END")) == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [("DELETE", "deleted"), ("TRUNCATE", "deleted"), ("UPDATE", "overwritten"), ("MERGE", "overwritten"), ("", "overwritten")],
+)
+def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -> None:
+    assert judged(commit(operation, ADD, REMOVE)) == [(kind, True)]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "fatal"),
+    [({"version": 3}, True), ({"version": "4"}, True), ({"version": 5}, False), ({"version": 9}, False), ({"timestamp": "x"}, True)],
+)
+def test_a_restore_is_fatal_unless_it_goes_back_to_our_newest_rows_at_most(
+    parameters: dict[str, Any], fatal: bool
+) -> None:
+    assert judged(commit("RESTORE", ADD, REMOVE, **parameters)) == [("restored", fatal)]
+
+
+def test_another_table_id_is_a_recreation_and_the_same_one_is_not() -> None:
+    replaced = {"metaData": {"id": "another"}}
+    assert judged(commit("CREATE OR REPLACE TABLE", replaced, REMOVE)) == [("recreated", True)]
+    assert judged(commit("SET TBLPROPERTIES", {"metaData": {"id": ID}})) == []
+
+
+def test_our_own_removals_are_no_disturbance() -> None:
+    assert judged(commit("MERGE", ADD, REMOVE, text=note(mode="merge").text)) == []

@@ -1,0 +1,93 @@
+"""``with_delta`` adds to a builder and takes nothing away; versions that do not fit are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceonly.errors import ConfigurationError
+from onceonly.pins import DELTA_VERSION, SPARK_VERSION
+from onceonly_sinks.delta import with_delta
+from onceonly_sinks.delta.session import check_pair, settings
+from onceonly_sinks.delta.sparkcommitter import store_orders_writers
+
+PACKAGE = f"io.delta:delta-spark_4.2_2.13:{DELTA_VERSION}"
+EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
+
+
+def test_a_plain_builder_gets_package_extension_and_catalog() -> None:
+    assert settings({}, "4.2") == {
+        "spark.jars.packages": PACKAGE,
+        "spark.sql.extensions": EXTENSION,
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def test_packages_and_extensions_of_the_user_stay() -> None:
+    added = settings({"spark.jars.packages": "a:b:1, c:d:2", "spark.sql.extensions": "org.Mine"}, "4.2")
+    assert added["spark.jars.packages"] == f"a:b:1,c:d:2,{PACKAGE}"
+    assert added["spark.sql.extensions"] == f"org.Mine,{EXTENSION}"
+
+
+def test_adding_twice_adds_once() -> None:
+    once = settings({}, "4.2")
+    twice = settings(once, "4.2")
+    assert {**once, **twice} == once
+
+
+@pytest.mark.parametrize("name", ["spark.jars", "spark.driver.extraClassPath"])
+def test_a_jar_on_the_class_path_needs_no_package(name: str) -> None:
+    assert "spark.jars.packages" not in settings({name: "/jars/delta-spark_4.2_2.13-4.4.0.jar"}, "4.2")
+
+
+def test_another_version_that_the_user_asks_for_is_not_doubled() -> None:
+    asked = {"spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.1"}
+    assert "spark.jars.packages" not in settings(asked, "4.2")
+
+
+@pytest.mark.parametrize(("pyspark", "delta"), [(SPARK_VERSION, DELTA_VERSION), (SPARK_VERSION, None), ("4.1.2", "4.4.1")])
+def test_versions_that_fit_pass(pyspark: str, delta: str | None) -> None:
+    check_pair(pyspark, delta)
+
+
+@pytest.mark.parametrize(
+    ("pyspark", "delta"),
+    [("4.3.0", DELTA_VERSION), ("4.2.1", DELTA_VERSION), ("3.5.1", DELTA_VERSION), (SPARK_VERSION, "4.1.0"), ("4.3.0.dev1", None)],
+)
+def test_versions_that_do_not_fit_are_refused_with_a_pair_that_does(pyspark: str, delta: str | None) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_pair(pyspark, delta)
+    assert refused.value.code == "E111"
+    assert f"pyspark=={SPARK_VERSION}" in str(refused.value)
+    assert f"delta-spark=={DELTA_VERSION}" in str(refused.value)
+
+
+def test_a_missing_pyspark_is_named() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        check_pair(None, None)
+    assert refused.value.code == "E108"
+
+
+def test_a_real_builder_is_filled_and_returned() -> None:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.config("spark.jars.packages", "a:b:1")
+    assert with_delta(builder) is builder
+    assert builder._options["spark.jars.packages"] == f"a:b:1,{PACKAGE}"
+
+
+@pytest.mark.parametrize(
+    ("root", "chosen", "orders"),
+    [
+        ("/data/t", {}, True),
+        ("abfss://c@a/t", {}, True),
+        ("s3a://b/t", {}, False),
+        ("s3://b/t", {"spark.delta.logStore.s3.impl": "io.delta.storage.S3SingleDriverLogStore"}, False),
+        ("s3a://b/t", {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}, False),
+        ("s3a://b/t", {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}, True),
+        ("s3a://b/t", {"spark.delta.logStore.class": "io.delta.storage.S3DynamoDBLogStore"}, True),
+    ],
+)
+def test_on_s3_only_a_store_that_orders_writers_will_do(root: str, chosen: dict[str, str], orders: bool) -> None:
+    assert store_orders_writers(root, chosen.get) is orders

@@ -1,0 +1,229 @@
+"""Every type of Spark arrives as it was, in tables that are made and in tables that exist; decimals are fuzzed."""
+
+import datetime as dt
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.sinks.postgres_writer import Writer, rows, run
+
+from onceonly.errors import DestinationError
+from onceonly_sinks.postgres import lanes
+from onceonly_sinks.postgres.castplan import Plan, make_plan
+from onceonly_sinks.postgres.ddl import spark_name
+from onceonly_sinks.postgres.jsontext import spell
+from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres.schema import Column, Table
+from onceonly_sinks.postgres.server import TableName
+
+WAYS = ("driver", "executors")
+UTC = dt.UTC
+
+
+# ---- tables that the sink makes
+
+NATIVE: list[tuple[pa.DataType, str, list[Any]]] = [
+    (pa.int8(), "smallint", [-128, 127]),
+    (pa.int16(), "smallint", [-32768, 32767]),
+    (pa.int32(), "integer", [-(2**31), 2**31 - 1]),
+    (pa.int64(), "bigint", [-(2**63), 2**63 - 1]),
+    (pa.float32(), "real", [1.5, float("inf")]),
+    (pa.float64(), "double precision", [0.1, 5e-324, float("-inf")]),
+    (pa.decimal128(38, 10), "numeric(38,10)", [Decimal("-9999999999999999999999999999.0123456789"), Decimal("0E-10")]),
+    (pa.string(), "text", ["", "naïve 日本 🧾 \\N \\. 'quoted' \t\n"]),
+    (pa.large_string(), "text", ["long"]),
+    (pa.binary(), "bytea", [b"", bytes(range(256))]),
+    (pa.bool_(), "boolean", [True, False]),
+    (pa.date32(), "date", [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    (
+        pa.timestamp("us", "UTC"),
+        "timestamp with time zone",
+        [dt.datetime(1, 1, 1, tzinfo=UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)],
+    ),
+    (
+        pa.timestamp("us"),
+        "timestamp without time zone",
+        [dt.datetime(1582, 10, 4), dt.datetime(2024, 2, 29, 1, 2, 3, 4)],
+    ),
+    (pa.duration("us"), "interval", [dt.timedelta(days=-3, microseconds=7), dt.timedelta(0)]),
+    (pa.time64("us"), "time without time zone", [dt.time(1, 2, 3, 4)]),
+    (pa.list_(pa.int64()), "bigint[]", [[1, None, 3], []]),
+    (pa.list_(pa.string()), "text[]", [["a", None, '"{}"'], []]),
+    (pa.list_(pa.decimal128(10, 2)), "numeric[]", [[Decimal("1.25"), None]]),
+    (pa.list_(pa.date32()), "date[]", [[dt.date(2024, 1, 1)]]),
+    (pa.list_(pa.binary()), "bytea[]", [[b"\0"]]),
+    (pa.null(), "text", []),
+]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("via", WAYS)
+def test_every_type_that_postgres_has_comes_back_as_it_was(dsn: str, via: str) -> None:
+    run(dsn, "ALTER DATABASE tests SET timezone = 'UTC'")
+    columns = {f"c{index}": pa.array([*values, None], type_) for index, (type_, _, values) in enumerate(NATIVE)}
+    longest = max(map(len, columns.values()))
+    table = pa.table({name: pa.concat_arrays([c, pa.nulls(longest - len(c), c.type)]) for name, c in columns.items()})
+    with Writer(dsn, via=via) as writer:
+        writer.write(table)
+    types = run(
+        dsn,
+        "SELECT format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = 'target'::regclass AND attnum > 0",
+    )
+    assert [kind for (kind,) in types] == [ddl.replace("numeric[]", "numeric(10,2)[]") for _, ddl, _ in NATIVE] + [
+        "bigint"
+    ]
+    for name in columns:
+        got = [value for (value,) in run(dsn, f"SELECT {name} FROM target")]
+        assert sorted(got, key=repr) == sorted(table[name].to_pylist(), key=repr), name
+
+
+NESTED: list[tuple[pa.DataType, Any, Any]] = [
+    (pa.struct([("a", pa.int64()), ("b", pa.string())]), {"a": 2**63 - 1, "b": 'x"y\\u0000'}, None),
+    (pa.map_(pa.string(), pa.int32()), [("k", 1), ("l", None)], {"k": 1, "l": None}),
+    (pa.map_(pa.int32(), pa.string()), [(1, "a")], {"1": "a"}),
+    (pa.list_(pa.struct([("d", pa.decimal128(20, 3))])), [{"d": Decimal("1.250")}, None], [{"d": 1.25}, None]),
+    (pa.list_(pa.list_(pa.int32())), [[1], [], None], None),
+    (pa.list_(pa.timestamp("us", "UTC")), [dt.datetime(2024, 1, 1, tzinfo=UTC)], ["2024-01-01T00:00:00+00:00"]),
+    (
+        pa.struct([("f", pa.float64()), ("b", pa.binary())]),
+        {"f": float("nan"), "b": b"\xff"},
+        {"f": "NaN", "b": "/w=="},
+    ),
+]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("via", WAYS)
+def test_nested_values_become_jsonb(dsn: str, via: str) -> None:
+    table = pa.table({f"c{index}": pa.array([value, None], type_) for index, (type_, value, _) in enumerate(NESTED)})
+    with Writer(dsn, via=via) as writer:
+        writer.write(table)
+    for index, (_, value, expected) in enumerate(NESTED):
+        got = run(dsn, f"SELECT c{index} FROM target")
+        assert sorted(got, key=repr) == sorted([(value if expected is None else expected,), (None,)], key=repr)
+
+
+# ---- tables that exist
+
+EXISTING: list[tuple[str, pa.DataType, Any, Any]] = [
+    ("bigint", pa.int8(), 5, 5),
+    ("smallint", pa.int64(), -32768, -32768),
+    ("double precision", pa.float32(), 1.5, 1.5),
+    ("double precision", pa.int32(), 7, 7.0),
+    ("numeric", pa.int64(), -(2**63), Decimal(-(2**63))),
+    ("numeric", pa.decimal128(38, 37), Decimal("1.0000000000000000000000000000000000001"), None),
+    ("numeric(12,2)", pa.int64(), 9_999_999_999, Decimal("9999999999.00")),
+    ("numeric(50,20)", pa.decimal128(38, 18), Decimal("12345678901234567890.123456789012345678"), None),
+    ("varchar(3)", pa.string(), "日本語", "日本語"),
+    ("char(3)", pa.string(), "x", "x  "),
+    ("uuid", pa.string(), "6BA7B810-9dad-11d1-80b4-00c04fd430c8", uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")),
+    ("uuid", pa.binary(), uuid.UUID(int=7).bytes, uuid.UUID(int=7)),
+    ("json", pa.string(), '{"a": [1]}', {"a": [1]}),
+    ("jsonb", pa.string(), '{"a": [1]}', {"a": [1]}),
+    ("jsonb", pa.list_(pa.int64()), [1, 2], [1, 2]),
+    ("timestamp(3)", pa.timestamp("us"), dt.datetime(2024, 1, 1, 0, 0, 0, 123000), None),
+    ("mood", pa.string(), "happy", "happy"),
+    ("positive", pa.int32(), 3, 3),
+    ("numeric(6,2)[]", pa.list_(pa.decimal128(10, 3)), [Decimal("1.250")], [Decimal("1.25")]),
+    ("smallint[]", pa.list_(pa.int64()), [1], [1]),
+    ("time", pa.time64("ns"), dt.time(1, 2, 3), dt.time(1, 2, 3)),
+]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("via", WAYS)
+def test_a_wider_or_other_type_of_the_table_is_filled_exactly(dsn: str, via: str) -> None:
+    run(dsn, "CREATE TYPE mood AS ENUM ('happy', 'sad'); CREATE DOMAIN positive AS bigint CHECK (VALUE > 0)")
+    run(dsn, f"CREATE TABLE target ({', '.join(f'c{n} {ddl}' for n, (ddl, _, _, _) in enumerate(EXISTING))})")
+    table = pa.table({f"c{n}": pa.array([None, value], type_) for n, (_, type_, value, _) in enumerate(EXISTING)})
+    with Writer(dsn, via=via) as writer:
+        writer.write(table.slice(1))  # a slice: offsets into shared buffers
+    [found] = rows(dsn)
+    for (ddl, _, value, expected), got in zip(EXISTING, found, strict=True):
+        assert got == (value if expected is None else expected), ddl
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(("ddl", "value"), [("mood", "angry"), ("positive", "-1"), ("positive", None)])
+def test_a_value_outside_a_type_of_the_users_own_is_refused(dsn: str, ddl: str, value: str | None) -> None:
+    run(dsn, "CREATE TYPE mood AS ENUM ('happy'); CREATE DOMAIN positive AS bigint NOT NULL CHECK (VALUE > 0)")
+    run(dsn, f"CREATE TABLE target (v {ddl})")
+    type_ = pa.string() if ddl == "mood" else pa.int64()
+    with Writer(dsn) as writer, pytest.raises(DestinationError) as caught:
+        writer.write(pa.table({"v": pa.array([value and (value if ddl == "mood" else int(value))], type_)}))
+    assert caught.value.code == "E503"
+
+
+# ---- decimals, fuzzed
+
+DECIMALS = st.decimals(allow_nan=False, allow_infinity=False, min_value=-(10**20), max_value=10**20, places=10)
+
+
+@pytest.mark.postgres
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(values=st.lists(st.none() | DECIMALS, min_size=1, max_size=400), scale=st.integers(10, 17))
+def test_decimals_come_back_digit_for_digit(dsn: str, values: list[Decimal | None], scale: int) -> None:
+    # One table per scale: each example appends to what the ones before have left.
+    name, column = f"fuzz_{scale}", pa.array(values, pa.decimal128(38, scale))
+    with Writer(dsn, name) as writer:
+        receipt = writer.write(pa.table({"v": column}))
+    got = run(dsn, f"SELECT v FROM {name} WHERE _epoch = {receipt.epoch}")
+    assert sorted(map(repr, (value for (value,) in got))) == sorted(map(repr, column.to_pylist()))
+
+
+# ---- the plan, without a database
+
+
+def column(ddl: str, **more: Any) -> Column:
+    base = {"type": ddl, "modifier": -1, "array": False, "required": False, "filled": False, "writable": True}
+    return Column(name="v", ddl=ddl, **{**base, **more})
+
+
+def plan(type_: pa.DataType, target: Column) -> Plan:
+    table = Table(TableName("public", "target"), 1, (target,), frozenset(), None)
+    return make_plan("postgres:target", pa.schema([("v", type_)]), table)
+
+
+@given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), DECIMALS)
+def test_a_decimal_is_kept_or_refused_never_rounded(shape: tuple[int, int], value: Decimal) -> None:
+    precision, scale = shape
+    target = column("numeric", modifier=(precision << 16 | scale) + 4)
+    batch = pa.record_batch([pa.array([value], pa.decimal128(38, 10))], names=["v"])
+    exponent = value.normalize().as_tuple().exponent
+    assert isinstance(exponent, int)
+    fits = exponent >= -scale and abs(value) < Decimal(10) ** (precision - scale)
+    try:
+        [converted] = plan(pa.decimal128(38, 10), target).convert(batch)
+    except ValueRefused:
+        assert not fits
+    else:
+        assert fits
+        assert converted.to_pylist() == [value]
+
+
+@given(st.lists(st.none() | st.text(st.characters(codec="utf-8"), max_size=5), max_size=20), st.integers(0, 19))
+def test_a_nul_is_found_wherever_it_is_and_nowhere_else(values: list[str | None], start: int) -> None:
+    array = pa.array(values, pa.string()).slice(start)
+    lane = lanes.Lane("v", "string", "text", pa.string(), how="text")
+    held = any(value and "\0" in value for value in values[start:])
+    try:
+        lanes.convert(lane, array)
+    except ValueRefused:
+        assert held
+    else:
+        assert not held
+
+
+def test_a_value_inside_json_keeps_every_digit() -> None:
+    assert spell({"d": Decimal("1E+3"), "e": Decimal("0.10")}) == '{"d":1000,"e":0.10}'
+    assert spell(dt.timedelta(days=1, microseconds=1)) == '"PT86400.000001S"'
+    assert spell([float("inf"), None, True, dt.date(2024, 1, 1), b"a"]) == '["Infinity",null,true,"2024-01-01","YQ=="]'
+
+
+def test_types_are_named_as_spark_names_them() -> None:
+    type_ = pa.struct([("a", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.decimal128(5, 2)))])
+    assert spark_name(type_) == "struct<a:array<bigint>,m:map<string,decimal(5,2)>>"
