@@ -21,7 +21,7 @@ from onceonly.protocol import Estimate, OutcomeUnknown, Superseded
 from onceonly.sparkbatch import SparkBatch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
+from onceonly_sinks.conformance.story import PIPELINE, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 
@@ -292,8 +292,9 @@ def test_describe_history_shows_the_marker_whichever_committer_wrote_it(
 # ---- what Spark reads of what executors and driver wrote
 
 
-SCHEMA = """id BIGINT, small TINYINT, i INT, f FLOAT, d DOUBLE, n DECIMAL(20,4), s STRING, b BINARY, flag BOOLEAN, day DATE,
-at TIMESTAMP, wall TIMESTAMP_NTZ, tags ARRAY<STRING>, facts MAP<STRING, INT>, nested STRUCT<x: INT, y: ARRAY<STRUCT<z: DATE>>>"""
+SCHEMA = """id BIGINT, small TINYINT, i INT, f FLOAT, d DOUBLE, n DECIMAL(20,4), s STRING, b BINARY, flag BOOLEAN, day
+DATE, at TIMESTAMP, wall TIMESTAMP_NTZ, tags ARRAY<STRING>, facts MAP<STRING, INT>, nested STRUCT<x: INT, y:
+ARRAY<STRUCT<z: DATE>>>"""
 
 ROWS = [
     (

@@ -1,4 +1,4 @@
-"""Spark's committer passes the claims in which it could differ from deltalake's; a table that only Spark writes, too."""
+"""Spark's committer passes the claims in which it could differ from deltalake's; so does a table only Spark writes."""
 
 from __future__ import annotations
 

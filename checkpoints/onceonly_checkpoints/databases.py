@@ -124,7 +124,7 @@ class SqliteFile:
 
 
 def _write_ahead(connection: sqlite3.Connection) -> bool:
-    """Switch the file to a write-ahead log; ``False`` while others hold it, for SQLite does not wait in this one case."""
+    """Switch the file to a write-ahead log; ``False`` while others hold it: here SQLite itself does not wait."""
     try:
         connection.execute("PRAGMA journal_mode=WAL").close()
     except sqlite3.OperationalError as error:

@@ -160,7 +160,8 @@ _IDENTITY = {
         "{sink} was changed by somebody else since epoch {epoch}: {event}.",
         "Rows of committed epochs may be gone or doubled. Nothing was written.",
         "a RESTORE, overwrite or delete, not done by this pipeline",
-        "check the rows with: onceonly audit --query {pipeline} --ledger {ledger}; then, if they are as wanted: onceonly queries adopt {pipeline} --ledger {ledger} --accept-change",
+        "check the rows with:        onceonly audit --query {pipeline} --ledger {ledger}\n"
+        "or, if they are as wanted: onceonly queries adopt {pipeline} --ledger {ledger} --accept-change",
     ),
     "E210": Entry(
         "The ledger's epoch {epoch} and {sink} disagree about what that epoch was.",

@@ -8,7 +8,7 @@ query's own log object in the text form that is also on disk, so both ways of re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -61,6 +61,8 @@ class Run:
         mode: why epochs cannot be built on this run (trigger, temporary checkpoint ...); ``None`` if they can.
         temporary: whether the checkpoint is deleted when the query stops.
         plan: what the plan is.
+        execution: the running query in the JVM; a query that was started anew has another.
+        entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
     """
 
     run_id: str
@@ -70,6 +72,8 @@ class Run:
     mode: str | None
     temporary: bool
     plan: Plan
+    execution: Any = field(repr=False, compare=False)
+    entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,7 @@ def discover_run(df: DataFrame) -> Run:
         mode=_unsupported_mode(execution),
         temporary=_is_temporary(execution),
         plan=_plan(df, execution),
+        execution=execution,
     )
 
 
@@ -217,9 +222,12 @@ def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
     """
-    execution = _execution(df)
-    texts = {number: text for number in (batch_id, batch_id - 1) if (text := _entry_text(df, execution, number))}
-    return _seen(texts, batch_id, run)
+    before = run.entry if batch_id - 1 in run.entry else _entries(df, run.execution, batch_id - 1)
+    texts = {**before, **_entries(df, run.execution, batch_id)}
+    seen = _seen(texts, batch_id, run)
+    run.entry.clear()
+    run.entry[batch_id] = texts[batch_id]
+    return seen
 
 
 def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
@@ -235,16 +243,17 @@ def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
     return _seen(texts, batch_id, run)
 
 
-def _entry_text(df: DataFrame, execution: Any, number: int) -> str | None:
+def _entries(df: DataFrame, execution: Any, number: int) -> dict[int, str]:
+    """The offset log's entry of a batch by its id; empty if there is none."""
     if number < 0:
-        return None
+        return {}
     log = execution.offsetLog()
     found = log.get(number)
     if found.isEmpty():
-        return None
+        return {}
     stream = _java_class(df, "java.io.ByteArrayOutputStream")()
     log.serialize(found.get(), stream)
-    return str(stream.toString("UTF-8"))
+    return {number: str(stream.toString("UTF-8"))}
 
 
 def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:

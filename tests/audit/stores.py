@@ -37,6 +37,7 @@ class Stored:
         self.fence = Fence(generation, "a" * 32)
         self.sink.open(PIPELINE)
         self.sink.install(self.fence)
+        self.sink.position(None)
         sinks = ((self.sink.id, self.sink.address),)
         self.ledger.enter(Pipeline(PIPELINE, sinks, "q-1", "file:/ck", generation, 1))
 

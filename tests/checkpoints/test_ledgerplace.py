@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -78,6 +79,7 @@ def test_a_malformed_address_is_refused_without_repeating_it() -> None:
 def test_the_ledger_can_be_imported_without_any_postgres_driver(tmp_path: Path) -> None:
     program = f"""
 import sys
+import threading
 sys.modules["psycopg"] = None
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_checkpoints.sqlledger import SqlLedger
@@ -138,6 +140,24 @@ class TestSqlite:
         holder.close()
         ledger.close()
 
+    def test_a_first_start_waits_for_another_first_start(self, tmp_path: Path) -> None:
+        holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None, check_same_thread=False)
+        holder.execute("BEGIN EXCLUSIVE")
+        releasing = threading.Timer(0.3, holder.close)
+        releasing.start()
+        with closing(SqlLedger(str(tmp_path / "ledger.db"))) as ledger:
+            ledger.open()
+            assert ledger.pipelines() == []
+        releasing.join()
+
+    def test_a_first_start_does_not_wait_for_ever(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("onceonly_checkpoints.databases.PATIENCE_S", 0.2)
+        holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(LedgerUnavailable, match="kept it locked"):
+            SqlLedger(str(tmp_path / "ledger.db")).open()
+        holder.close()
+
     def test_a_reader_never_keeps_a_driver_waiting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("onceonly_checkpoints.databases.PATIENCE_S", 0.2)
         ledger = SqlLedger(str(tmp_path / "ledger.db"))
@@ -188,6 +208,7 @@ class TestSqlite:
     def test_a_driver_killed_while_it_writes_leaves_whole_epochs(self, tmp_path: Path) -> None:
         program = f"""
 import sys
+import threading
 from onceonly_checkpoints.sqlledger import SqlLedger
 from tests.checkpoints.samples import history
 ledger = SqlLedger({str(tmp_path / "ledger.db")!r})

@@ -52,7 +52,8 @@ class Machine:
         )
         return self
 
-    def prepares(self, digest: Digest = Digest(7, 1, 2)) -> Machine:
+    def prepares(self, digest: Digest | None = None) -> Machine:
+        digest = digest or Digest(7, 1, 2)
         return self.hears(c.Done(), c.Prepared(digest.rows, digest))
 
 

@@ -1,4 +1,4 @@
-"""The Delta sink passes the conformance suite: appending through the driver, through files of executors, and merging."""
+"""The Delta sink passes the conformance suite: appending through the driver or through executors, and merging."""
 
 from pathlib import Path
 

@@ -76,14 +76,19 @@ def test_statistics_of_times_are_rounded_outwards(values: list[datetime]) -> Non
         found = stats_of(a=pa.array([value.replace(tzinfo=zone) for value in values], array))
         least = datetime.fromisoformat(found["minValues"]["a"])
         greatest = datetime.fromisoformat(found["maxValues"]["a"])
-        assert least <= min(values).replace(tzinfo=zone) and greatest >= max(values).replace(tzinfo=zone)
+        assert least <= min(values).replace(tzinfo=zone)
+        assert greatest >= max(values).replace(tzinfo=zone)
         assert (min(values).replace(tzinfo=zone) - least).total_seconds() < 0.001
         assert (greatest - max(values).replace(tzinfo=zone)).total_seconds() < 0.001
 
 
 def test_what_has_no_exact_range_in_json_has_none() -> None:
     found = stats_of(
-        text=pa.array(["x" * 500]), raw=pa.array([b"a"]), flag=pa.array([True]), many=pa.array([[1]]), day=pa.array([date(2020, 1, 1)])
+        text=pa.array(["x" * 500]),
+        raw=pa.array([b"a"]),
+        flag=pa.array([True]),
+        many=pa.array([[1]]),
+        day=pa.array([date(2020, 1, 1)]),
     )
     assert found["minValues"] == found["maxValues"] == {"day": "2020-01-01"}
     assert found["nullCount"] == {"text": 0, "raw": 0, "flag": 0, "day": 0}

@@ -139,7 +139,13 @@ def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
 
 @pytest.mark.parametrize(
     ("operation", "kind"),
-    [("DELETE", "deleted"), ("TRUNCATE", "deleted"), ("UPDATE", "overwritten"), ("MERGE", "overwritten"), ("", "overwritten")],
+    [
+        ("DELETE", "deleted"),
+        ("TRUNCATE", "deleted"),
+        ("UPDATE", "overwritten"),
+        ("MERGE", "overwritten"),
+        ("", "overwritten"),
+    ],
 )
 def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -> None:
     assert judged(commit(operation, ADD, REMOVE)) == [(kind, True)]
@@ -147,7 +153,13 @@ def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -
 
 @pytest.mark.parametrize(
     ("parameters", "fatal"),
-    [({"version": 3}, True), ({"version": "4"}, True), ({"version": 5}, False), ({"version": 9}, False), ({"timestamp": "x"}, True)],
+    [
+        ({"version": 3}, True),
+        ({"version": "4"}, True),
+        ({"version": 5}, False),
+        ({"version": 9}, False),
+        ({"timestamp": "x"}, True),
+    ],
 )
 def test_a_restore_is_fatal_unless_it_goes_back_to_our_newest_rows_at_most(
     parameters: dict[str, Any], fatal: bool

@@ -46,14 +46,22 @@ def test_another_version_that_the_user_asks_for_is_not_doubled() -> None:
     assert "spark.jars.packages" not in settings(asked, "4.2")
 
 
-@pytest.mark.parametrize(("pyspark", "delta"), [(SPARK_VERSION, DELTA_VERSION), (SPARK_VERSION, None), ("4.1.2", "4.4.1")])
+@pytest.mark.parametrize(
+    ("pyspark", "delta"), [(SPARK_VERSION, DELTA_VERSION), (SPARK_VERSION, None), ("4.1.2", "4.4.1")]
+)
 def test_versions_that_fit_pass(pyspark: str, delta: str | None) -> None:
     check_pair(pyspark, delta)
 
 
 @pytest.mark.parametrize(
     ("pyspark", "delta"),
-    [("4.3.0", DELTA_VERSION), ("4.2.1", DELTA_VERSION), ("3.5.1", DELTA_VERSION), (SPARK_VERSION, "4.1.0"), ("4.3.0.dev1", None)],
+    [
+        ("4.3.0", DELTA_VERSION),
+        ("4.2.1", DELTA_VERSION),
+        ("3.5.1", DELTA_VERSION),
+        (SPARK_VERSION, "4.1.0"),
+        ("4.3.0.dev1", None),
+    ],
 )
 def test_versions_that_do_not_fit_are_refused_with_a_pair_that_does(pyspark: str, delta: str | None) -> None:
     with pytest.raises(ConfigurationError) as refused:

@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
+from onceonly import faults
 from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError, OnceOnlyError
-from onceonly.protocol import Estimate, Task
+from onceonly.faults import Point
+from onceonly.protocol import Estimate, OutcomeUnknown, Task
 from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
@@ -453,7 +456,23 @@ class SilentNotebook(Notebook):
             connection.exec_driver_sql("INSERT INTO nowhere VALUES (1)", {})
 
 
-def test_the_ledger_rides_in_the_transaction(dsn: str, via: str) -> None:
+def test_a_ledger_in_the_same_database_rides_in_the_transaction(dsn: str, via: str) -> None:
+    with Writer(dsn, via=via) as writer:
+        ledger = SqlLedger(writer.sink.ledger_url or "")
+        ledger.open()
+        receipts = [writer.write(orders(number), ledger) for number in (1, 2)]
+        assert [record.receipts for record in ledger.epochs("orders")] == [(receipt,) for receipt in receipts]
+        faults.arm(Point.COMMIT_SENT, "raise")
+        with pytest.raises(OutcomeUnknown):
+            writer.write(orders(3), ledger)
+        faults.disarm()
+        head = ledger.head("orders")
+        assert head is not None
+        assert head.epoch.number == 3  # the rows landed, and with them the record
+        ledger.close()
+
+
+def test_what_rides_in_the_transaction_is_there_with_the_rows(dsn: str, via: str) -> None:
     run(dsn, "CREATE TABLE notes (epoch bigint, rows bigint)")
     with Writer(dsn, via=via) as writer:
         writer.write(orders(1, 2), ledger=Notebook())  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Exactly once into a Delta table: ``DeltaSink`` writes it, ``with_delta`` gives a Spark session Delta's jars and settings."""
+"""Exactly once into a Delta table: ``DeltaSink`` writes it, ``with_delta`` prepares a Spark session for it."""
 
 from onceonly_sinks.delta.session import with_delta
 from onceonly_sinks.delta.sink import DeltaSink

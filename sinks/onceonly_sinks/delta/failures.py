@@ -29,7 +29,7 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
 
 
 def of_fence(table: Table, error: Exception) -> Exception:
-    """A fence that raised: not known, except where the disk says why. A fence that landed unseen is found by the next look."""
+    """A fence that raised: not known, except where the disk says why. One that landed is found by the next look."""
     return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
 
 

@@ -1,7 +1,7 @@
-"""Data files written where the rows are: a task for executors that needs pyarrow alone, and exact statistics for the log.
+"""Data files written where the rows are: a task for executors that needs pyarrow alone, and exact statistics.
 
-A file that no log entry names is invisible, so a file is a finished preparation: committing it is one entry, giving it up
-is deleting it. Task attempts write under names of their own; only those of the attempts that won are committed.
+A file that no log entry names is invisible, so a file is a finished preparation: committing it is one entry, giving it
+up is deleting it. Task attempts write under names of their own; only those of the attempts that won are committed.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import math
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,6 @@ from onceonly.protocol import Attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 _INDEXED_COLUMNS = 32
 """Statistics cover the first columns, as Delta's own writers do."""
@@ -100,7 +100,7 @@ class _FileSink:
         self.statistics = Statistics()
         self._place = place(root, options)
         self._out: Any = None
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: Any = None
 
     def write(self, table: pa.Table) -> None:
         import pyarrow.parquet as pq
@@ -121,9 +121,13 @@ class _FileSink:
         return size
 
     def remove(self) -> None:
-        if self._out is not None:
-            self._out.close()
-            self._place.remove(self.name)
+        if self._out is None:
+            return
+        for part in (self._writer, self._out):
+            # What broke the file breaks its end too, and the first failure is the one to tell.
+            with suppress(Exception):
+                part.close()
+        self._place.remove(self.name)
 
 
 class LocalPlace:

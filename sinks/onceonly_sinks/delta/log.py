@@ -1,4 +1,4 @@
-"""Reads the commit files of a Delta log, one by one and without a table handle, on a local disk or in an object store."""
+"""Reads the commit files of a Delta log one by one, without a table handle, on a local disk or in an object store."""
 
 from __future__ import annotations
 

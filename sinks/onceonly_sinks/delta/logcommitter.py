@@ -1,6 +1,7 @@
-"""Commits through deltalake: each method makes one log entry on the handle it is given, which nobody reloads in between.
+"""Commits through deltalake: each method makes one log entry on the handle it is given, never reloaded in between.
 
-A handle that has not seen our newest commit fails: the application id conflicts. That, and not the number, is the fence.
+A handle that has not seen our newest commit fails: the application id conflicts. That, and not the number, is the
+fence.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class LogCommitter:
         self._options = options
 
     def create(self, note: Note) -> None:
-        """Create the table for its fence, with a column that the first batch's replace; version 0 is taken by one driver only."""
+        """Create the table for its fence, with a column that the first batch's replace; only one driver gets there."""
         from deltalake import DeltaTable
 
         DeltaTable.create(
@@ -98,7 +99,7 @@ class LogCommitter:
         self._add(handle, files, note)
 
     def merge(self, handle: DeltaTable, note: Note, rows: pa.Table, merge: Merge) -> None:
-        """Upsert rows from memory. Where nothing changes deltalake commits nothing: then the note is committed alone."""
+        """Upsert rows from memory. Where nothing changes deltalake commits nothing: then the note goes alone."""
         before = handle.version()
         on = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in merge.key)
         matched = handle.merge(

@@ -110,5 +110,5 @@ def _told(entry: Entry) -> str:
 
 
 def unreadable(first: int, last: int) -> Disturbance:
-    """Versions whose log files were cleaned away before we judged them: a RESTORE among them could not be told any more."""
+    """Versions whose log files were cleaned away before we judged them: there may have been a RESTORE among them."""
     return Disturbance("unreadable", f"the log of versions {first} to {last} was cleaned away unseen", fatal=True)

@@ -1,7 +1,8 @@
 """The durable form of a marker in a Delta log: application id, packed version, and the note in a commit's metadata.
 
-Both committers write the note into ``userMetadata`` of ``commitInfo``: the one key that Spark's writer option, deltalake's
-commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives the note: checkpoints keep it for ever.
+Both committers write the note into ``userMetadata`` of ``commitInfo``: the one key that Spark's writer option,
+deltalake's commit properties and ``DESCRIBE HISTORY`` share. The packed version outlives the note: checkpoints keep it
+for ever.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ class Note:
         marker: the newest marker after this commit, in full; ``None`` before the first, or where its text had aged out.
         at: version of the commit that brought the rows of ``marker``; ``None``: this very commit.
         read: version that the commit of those rows was checked against; -1 for none.
-        judged: version up to which the doings of others are known to have left our rows alone. A fence moves it on, so that
-            an idle pipeline does not depend on a log that is cleaned away behind it.
+        judged: version up to which the doings of others are known to have left our rows alone. A fence moves it on, so
+            that an idle pipeline does not depend on a log that is cleaned away behind it.
         rows: rows of that epoch.
         mode: ``append`` or ``merge``.
-        identity: id of the table that took those rows; empty for none. A replaced table keeps log and application versions.
+        identity: id of the table that took those rows; empty for none. A replaced table keeps log and application
+            versions.
         token: unique to this commit, so that it is recognised wherever it landed.
     """
 

@@ -1,7 +1,7 @@
-"""Brings the rows of an epoch near the table: into this process, into data files that no log entry names yet, or into staging.
+"""Brings the rows of an epoch near the table: into this process, into data files without a log entry, or into staging.
 
-Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and what
-deltalake cannot commit goes through Spark.
+Which way is chosen before the action: rows that are few go through the driver, many are written where they are, and
+what deltalake cannot commit goes through Spark.
 """
 
 from __future__ import annotations
@@ -344,7 +344,7 @@ class Preparer:
 
 
 def _held(table: Schema, offered: Sequence[Column]) -> pa.Schema:
-    """The columns to write, in the table's order; those that Delta computes are left out, nulls are looked for apart."""
+    """The columns to write, in the table's order, without those that Delta computes; nulls are looked for apart."""
     import pyarrow as pa
 
     names = {column.name for column in offered}

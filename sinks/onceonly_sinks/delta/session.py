@@ -20,9 +20,9 @@ Builder = TypeVar("Builder")
 def with_delta(builder: Builder) -> Builder:
     """Prepare a ``SparkSession.builder`` for Delta tables.
 
-    Merges into what the builder already sets: packages and extensions are added to the user's, never replaced. Where the
-    Delta jar is already on the class path no package is added. Call it before ``getOrCreate``; pass it all settings of
-    packages, jars and extensions first.
+    Merges into what the builder already sets: packages and extensions are added to the user's, never replaced. Where
+    the Delta jar is already on the class path no package is added. Call it before ``getOrCreate``; pass it all settings
+    of packages, jars and extensions first.
 
     Args:
         builder: ``SparkSession.builder``; returned, for chaining.

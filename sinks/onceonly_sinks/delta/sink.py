@@ -35,13 +35,14 @@ class DeltaSink:
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 
     Args:
-        path_or_table: directory or URI of the table, created when missing; or the name of an existing table in Spark's catalog.
+        path_or_table: directory or URI of the table, created when missing; or the name of an existing table in Spark's
+            catalog.
         mode: ``append``, or ``merge`` (implied by ``key``).
         key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
         sequence: column that orders the changes of a key: a row replaces only one with a lower value.
         id: the sink's id; default ``delta:<leaf of the path, or table>``.
-        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except for
-            merges beyond ``driver_limit`` and for tables with features that deltalake does not write.
+        committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except
+            for merges beyond ``driver_limit`` and for tables with features that deltalake does not write.
         driver_limit: bytes in Arrow form up to which an epoch goes through the driver.
         partition_by: columns by which a table that the sink creates is partitioned.
         epoch_column: name of a column that gets the epoch's number; ``None`` for none.
@@ -148,7 +149,8 @@ class DeltaSink:
         Raises:
             Superseded: a fence stands that is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            DestinationError: E507, E509 or E512, the table cannot be written, forgets markers, or ran out of generations.
+            DestinationError: E507, E509 or E512, the table cannot be written, forgets markers, or ran out of
+                generations.
         """
         self._open.writer.install(fence)
 

@@ -1,7 +1,7 @@
-"""Commits through Spark's Delta: merges too large for the driver, and tables with features that deltalake does not write.
+"""Commits through Spark's Delta: merges too large for the driver, and tables that deltalake does not write.
 
-Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So no
-answer is believed: the commit is looked for in the log by its token.
+Spark's Delta answers a commit whose application version is not greater with silence: no exception, nothing written. So
+no answer is believed: the commit is looked for in the log by its token.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class SparkCommitter:
 
     @contextmanager
     def _stamped(self, note: Note, version: int) -> Iterator[None]:
-        """A MERGE takes application id and metadata from the session only; left behind they would stamp the next write."""
+        """A MERGE takes application id and metadata from the session only; left there they stamp the next write."""
         stamps = {_APP_ID: note.app, _APP_VERSION: str(version), _METADATA: note.text}
         try:
             for name, value in stamps.items():

@@ -66,7 +66,7 @@ def still_ours(sink: str, fence: Fence, found: Found) -> bool:
     return True
 
 
-def fence_note(app: str, fence: Fence, found: Found, judged: int, mode: str, token: str) -> Note:
+def fence_note(app: str, fence: Fence, found: Found, *, judged: int, mode: str, token: str) -> Note:
     """What a fence says: the newest marker in full, or, where its text has aged out, its epoch's number."""
     if found.note is not None:
         return found.note.repeated(fence, found.version, judged, token)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY = 20
-"""Commits of ours between two checkpoints. deltalake reads the log since the last checkpoint at every commit, so a longer
-interval costs each epoch more than a checkpoint costs the twentieth."""
+"""Commits of ours between two checkpoints. deltalake reads the log since the last checkpoint at every commit, so a
+longer interval costs each epoch more than a checkpoint costs the twentieth."""
 
 CLEAN_UP_EVERY = 25
 """Checkpoints of ours between two clean-ups of log files past their retention."""
@@ -104,8 +104,8 @@ class Found:
 class Table:
     """A table with a kept handle.
 
-    The handle is reloaded only here and only between commits: a commit is made on the very handle that its checks read, so
-    whatever of ours was committed in between makes it fail.
+    The handle is reloaded only here and only between commits: a commit is made on the very handle that its checks read,
+    so whatever of ours was committed in between makes it fail.
 
     Args:
         sink: sink id, for messages.
@@ -255,7 +255,7 @@ class Table:
         return "identity columns" if protocol.min_writer_version == 6 else None
 
     def takes_files(self) -> bool:
-        """Whether data files written without Delta's own writer are right for it: nothing is to be checked or computed."""
+        """Whether files written without Delta's own writer are right for it: nothing to check, nothing to compute."""
         protocol = self.handle.protocol()
         features = set(protocol.writer_features or ())
         legacy = not features and protocol.min_writer_version > 2
@@ -282,8 +282,6 @@ class Table:
                 handle.cleanup_metadata()
             # Only a new handle reads from the checkpoint instead of the entries before it.
             self.reopen()
-        except Exception as error:  # noqa: BLE001  maintenance after the fact: readers and later commits only get slower
-            logger.warning(
-                "sink %s: no checkpoint at version %d: %s", self.sink, handle.version(), type(error).__name__
-            )
+        except Exception as error:  # noqa: BLE001  maintenance after the fact: the commit stands, others get slower
+            logger.warning("sink %s: no checkpoint at %d: %s", self.sink, handle.version(), type(error).__name__)
             self._handle = None

@@ -1,8 +1,8 @@
 """One opening of a table: its fence, its position, its commits. The phases of the contract that change the log.
 
-What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse one if another
-with that id has landed since the version it was checked against. Version files are created where none is, by link or
-conditional put, so of two commits for one version one fails.
+What a conditional commit rests on: each commit carries our application id, and deltalake and Spark refuse one if
+another with that id has landed since the version it was checked against. Version files are created where none is, by
+link or conditional put, so of two commits for one version one fails.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Writer:
 
     def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
         """Commit a fence on the handle that was read; whether it stands, the next look tells."""
-        note = standing.fence_note(self._table.app, fence, found, self._judged_until(fence, found), self._mode, _token())
+        judged = self._judged_until(fence, found)
+        note = standing.fence_note(self._table.app, fence, found, judged=judged, mode=self._mode, token=_token())
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:
@@ -115,7 +116,8 @@ class Writer:
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
 
-        Everything before the newest epoch was judged when that epoch was committed, so only what came later is judged here.
+        Everything before the newest epoch was judged when that epoch was committed, so only what came later is judged
+        here.
 
         Raises:
             Superseded: another fence stands.

@@ -92,7 +92,7 @@ def _complete(sink: str, written: set[str], table: Table) -> None:
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"the batch has no column {', '.join(missing)}, which is not null and has no default in the table",
+            difference=f"the batch has no column {', '.join(missing)}, which the table wants and cannot fill itself",
             next="add it to the query's columns, or give it a default",
         )
 
@@ -107,7 +107,7 @@ def _lane(sink: str, name: str, type_: pa.DataType, column: Column) -> Lane:
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"column {name} is {spark} in the batch and {column.ddl} in the table, which could not hold it exactly",
+            difference=f"column {name} is {spark} in the batch, {column.ddl} in the table, which could not keep it",
             next=f"cast it in the query, or make the column {ddl_of(type_) or 'text'}",
         )
     return Lane(column.name, spark, column.ddl, required=column.required, **way)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.sqlledger import SCHEMA_LOCK
 from onceonly_sinks.postgres import statements as q
 
 if TYPE_CHECKING:
@@ -93,7 +94,10 @@ def create(connection: Connection) -> None:
     """Make our tables where they are missing; safe when several drivers start at once."""
     if exists(connection):
         return
-    connection.exec_driver_sql(q.LOCK_DDL, {})
+    # The ledger makes its tables in the same schema: one lock for both.
+    connection.exec_driver_sql(q.LOCK_DDL, {"key": SCHEMA_LOCK})
+    if not connection.exec_driver_sql(q.KNOWN_SCHEMA, {}).scalar_one():
+        connection.exec_driver_sql(q.SCHEMA, {})
     for statement in q.DDL:
         connection.exec_driver_sql(statement, {})
 

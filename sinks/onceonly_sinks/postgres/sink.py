@@ -39,7 +39,7 @@ class PostgresSink:
         key: columns that identify a row. The table needs a unique index on exactly these.
         sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
         id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
-        epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch``, where the table has it; ``None``: none.
+        epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch`` if the table has it; ``None``: none.
         driver_limit: bytes in Arrow form that may go through the driver.
         via: ``driver`` or ``executors``, to decide it for good.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(-7210411)"
+LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(%(key)s)"
+KNOWN_SCHEMA = "SELECT pg_catalog.to_regnamespace('onceonly') IS NOT NULL"
+SCHEMA = "CREATE SCHEMA onceonly"
 KNOWN = """
 SELECT pg_catalog.to_regclass('onceonly.head') IS NOT NULL AND pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL
 """
 DDL = (
-    "CREATE SCHEMA IF NOT EXISTS onceonly",
     """
     CREATE TABLE IF NOT EXISTS onceonly.head (
         pipeline text NOT NULL, sink text NOT NULL,

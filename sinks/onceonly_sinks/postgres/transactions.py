@@ -45,7 +45,7 @@ class Transactions:
     def begin_with(
         self, application: str, lock_seconds: float, *statements: tuple[str, Mapping[str, Any]]
     ) -> tuple[Connection, list[Any]]:
-        """Open a writing transaction with its first statements in one round trip; return the rows of the last.
+        """Open a writing transaction, its first statements in one round trip; return the rows of the last.
 
         The last statement must be a query.
 

@@ -1,7 +1,7 @@
-"""The few jars that tests, benchmarks and the demo need, fetched once, and a Spark session that starts quickly with them.
+"""The few jars that tests, benchmarks and the demo need, fetched once, and a Spark session that starts quickly.
 
-``spark.jars.packages`` resolves again at every start and brings 35 jars where two are used. Here the Ivy that PySpark ships
-fetches the named jars without their dependencies, and they go onto the class path of driver and executors.
+``spark.jars.packages`` resolves again at every start and brings 35 jars where two are used. Here the Ivy that PySpark
+ships fetches the named jars without their dependencies, and they go onto the class path of driver and executors.
 """
 
 from __future__ import annotations
