@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Delete, Select, TableClause, and_, bindparam, delete, func, select
@@ -11,6 +12,21 @@ from onceonly_checkpoints.ledgertables import tables
 
 FAR = 2**63 - 1
 """An epoch number above all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Statements over one of ``Tables.parts``.
+
+    Attributes:
+        add: insert rows.
+        within: rows of epochs ``first..last``, in their order.
+        drop: delete rows of epochs ``first..last``.
+    """
+
+    add: Any
+    within: Select[Any]
+    drop: Delete
 
 
 class Statements:
@@ -23,7 +39,7 @@ class Statements:
 
     def __init__(self, dialect: str, schema: str | None) -> None:
         self._insert: Any = postgresql.insert if dialect == "postgres" else sqlite.insert
-        self.tables = all_ = tables(schema)
+        all_ = tables(schema)
         epochs = all_.epochs
         self.version = select(all_.version.c.version)
         self.enter = self._upsert(all_.pipelines, "pipeline")
@@ -41,6 +57,8 @@ class Statements:
             1
         )
         self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
+        self.drop_epochs = delete(epochs).where(_within(epochs))
+        self.parts = tuple(self._part(each) for each in all_.parts)
         self.note = self._insert(all_.events).on_conflict_do_nothing(index_elements=["token"])
         self.events = (
             select(all_.events)
@@ -49,17 +67,9 @@ class Statements:
             .limit(bindparam("newest"))
         )
 
-    def add(self, part: TableClause) -> Any:
-        """Insert rows of an epoch into one of ``Tables.parts``."""
-        return self._insert(part)
-
-    def within(self, part: TableClause) -> Select[Any]:
-        """Rows of epochs ``first..last`` in one of ``Tables.parts``, in their order."""
-        return select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)
-
-    def drop(self, any_: TableClause) -> Delete:
-        """Delete rows of epochs ``first..last``."""
-        return delete(any_).where(_within(any_))
+    def _part(self, part: TableClause) -> Part:
+        within = select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)
+        return Part(self._insert(part), within, delete(part).where(_within(part)))
 
     def _upsert(self, into: TableClause, *key: str, keep: str = "", same: str = "") -> Any:
         """Insert or replace, keeping column ``keep`` and only where column ``same`` is the same."""

@@ -165,11 +165,11 @@ class SqlLedger(Ledger):
     def _add_parts(self, connection: Connection, record: EpochRecord, *, replacing: bool = False) -> None:
         number = record.epoch.number
         key = {"pipeline": record.pipeline, "first": number, "last": number}
-        for part, values in zip(self._sql.tables.parts, rows.part_values(record), strict=True):
+        for part, values in zip(self._sql.parts, rows.part_values(record), strict=True):
             if values and replacing:
-                connection.execute(self._sql.drop(part), key)
+                connection.execute(part.drop, key)
             if values:
-                connection.execute(self._sql.add(part), values)
+                connection.execute(part.add, values)
 
     def head(self, pipeline: str) -> EpochRecord | None:
         """The newest recorded epoch."""
@@ -198,7 +198,7 @@ class SqlLedger(Ledger):
         self, connection: Connection, pipeline: str, found: Sequence[Row[Any]], first: int, last: int
     ) -> list[EpochRecord]:
         key = {"pipeline": pipeline, "first": first, "last": last}
-        parts = (connection.execute(self._sql.within(part), key) for part in self._sql.tables.parts)
+        parts = (connection.execute(part.within, key) for part in self._sql.parts)
         receipts, files, phases = (rows.grouped(part) for part in parts)
         return [rows.record_of(row, receipts, files, phases) for row in found]
 
@@ -207,8 +207,8 @@ class SqlLedger(Ledger):
         key = {"pipeline": pipeline, "first": first, "last": FAR}
 
         def work(connection: Connection) -> None:
-            for each in (self._sql.tables.epochs, *self._sql.tables.parts):
-                connection.execute(self._sql.drop(each), key)
+            for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts)):
+                connection.execute(drop, key)
 
         self._write(work)
 

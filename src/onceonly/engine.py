@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""The only room that touches PySpark privates: what the running query knows of itself, seen from inside the callback.
+"""What the running query knows of itself, seen from inside the callback; with ``frames`` the room of PySpark's privates.
 
 Names and places are those of PySpark 4.2; another minor version is refused. The offset-log entries are taken from the
 query's own log object in the text form that is also on disk, so both ways of reading go through one parser.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from onceonly.errors import refuse
+from onceonly.frames import java_class
 from onceonly.sources import FILES
 from onceonly_checkpoints import chain, filelog, sparklog
 from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity
 from onceonly_checkpoints.storage import Storage, open_storage
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 SUPPORTED = "4.2"
@@ -119,21 +119,10 @@ def _execution(df: DataFrame) -> Any:
     return _active(df, query_id) if query_id else None
 
 
-def _java_class(df: DataFrame, name: str) -> Any:
-    """A Java class by its full name.
-
-    Asked for by its path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
-    """
-    from py4j.java_gateway import JavaClass
-
-    context: Any = df.sparkSession.sparkContext
-    return JavaClass(name, context._gateway._gateway_client)
-
-
 def _active(df: DataFrame, query_id: str) -> Any:
     """The active StreamExecution of a query in this process. The batch's own session is a clone that lists none."""
     session: Any = df.sparkSession._jsparkSession
-    uuid = _java_class(df, "java.util.UUID").fromString(query_id)
+    uuid = java_class(df, "java.util.UUID").fromString(query_id)
     return session.sharedState().activeStreamingQueries().get(uuid)
 
 
@@ -176,8 +165,8 @@ def _items(sequence: Any) -> list[Any]:
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
     nodes = list(_walk(execution.lastExecution().executedPlan()))
-    loader = _java_class(df, "java.lang.Thread").currentThread().getContextClassLoader()
-    writer = _java_class(df, "java.lang.Class").forName(_STATEFUL, True, loader)
+    loader = java_class(df, "java.lang.Thread").currentThread().getContextClassLoader()
+    writer = java_class(df, "java.lang.Class").forName(_STATEFUL, True, loader)
     stateful = any(writer.isInstance(node) for node in nodes)
     sources = _items(execution.sources())
     return Plan(
@@ -251,7 +240,7 @@ def _entries(df: DataFrame, execution: Any, number: int) -> dict[int, str]:
     found = log.get(number)
     if found.isEmpty():
         return {}
-    stream = _java_class(df, "java.io.ByteArrayOutputStream")()
+    stream = java_class(df, "java.io.ByteArrayOutputStream")()
     log.serialize(found.get(), stream)
     return {number: str(stream.toString("UTF-8"))}
 
@@ -346,35 +335,3 @@ def row_width(df: DataFrame) -> int:
         "decimal",
     )
     return sum(8 if kind.startswith(fixed) else 64 for _, kind in df.dtypes) or 1
-
-
-def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Arrow schema of a DataFrame; timestamps are UTC."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
-    return schema
-
-
-def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
-    """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
-
-    ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
-    """
-    import pyarrow as pa
-    from pyspark.errors.exceptions.captured import unwrap_spark_exception
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-    from pyspark.util import _load_from_socket
-
-    jdf: Any = df._jdf
-    answer: Any = jdf.collectAsArrowToPython()
-    port, secret, server = answer
-    load: Any = _load_from_socket
-    try:
-        with load((port, secret), ArrowCollectSerializer()) as stream:
-            for item in stream:
-                if isinstance(item, pa.RecordBatch):
-                    yield item
-    finally:
-        with unwrap_spark_exception():
-            server.getResult()

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from onceonly import digest, engine
+from onceonly import digest, frames
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_Known = dict[tuple["StructType", frozenset[str]], "Sequence[Column]"]
+_Known = dict[tuple["StructType", frozenset[str]], frames.Metrics]
 
 _known_metrics: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
-"""Digest columns by schema: they name columns, not a batch, and building them takes hundreds of calls into the JVM."""
+"""Metrics of the digest by schema and what it leaves out: building them takes hundreds of calls into the JVM."""
 
 
 class SparkBatch:
@@ -36,8 +36,8 @@ class SparkBatch:
         self._df = df
         self._estimate = estimate
         self._leave_out = leave_out
-        self._schema = engine.arrow_schema(df)
-        self._observation: Observation | None = None
+        self._schema = frames.arrow_schema(df)
+        self._observation: frames.Observation | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,14 +52,12 @@ class SparkBatch:
     @property
     def dataframe(self) -> DataFrame:
         """The observed DataFrame; every access starts a new attempt."""
-        from pyspark.sql import Observation
-
-        self._observation = observation = Observation()
-        return self._df.observe(observation, *_metrics(self._df, self._leave_out))
+        self._observation = frames.Observation(self._df, _metrics(self._df, self._leave_out))
+        return self._observation.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver."""
-        for batch in engine.stream_arrow(self.dataframe):
+        for batch in frames.stream_arrow(self.dataframe):
             yield batch.cast(self._schema)
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
@@ -80,14 +78,14 @@ class SparkBatch:
         """
         if self._observation is None:
             raise RuntimeError("the batch was not read yet, so it has no digest")
-        return digest.from_metrics(self._observation.get)
+        return digest.from_metrics(self._observation.get())
 
 
-def _metrics(df: DataFrame, leave_out: frozenset[str]) -> Sequence[Column]:
+def _metrics(df: DataFrame, leave_out: frozenset[str]) -> frames.Metrics:
     known = _known_metrics.setdefault(df.sparkSession.sparkContext, {})
     key = (df.schema, leave_out)
     if key not in known:
-        known[key] = digest.metrics(*key)
+        known[key] = frames.metrics(df, digest.metrics(*key))
     return known[key]
 
 

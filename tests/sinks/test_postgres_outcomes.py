@@ -1,6 +1,7 @@
 """A commit whose answer is lost is found or settled for good; a server that goes away is named."""
 
 import os
+import pickle
 import socket
 import threading
 import time
@@ -316,6 +317,34 @@ def test_a_wrong_password_is_refused_and_never_printed(guarded: str) -> None:
     assert "pssst" not in said
     assert sink.ledger_url is not None
     assert "pssst" in sink.ledger_url
+
+
+class Elsewhere(ArrowBatch):
+    """A batch whose tasks run in a process without the driver's environment."""
+
+    def __init__(self, table: pa.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(table)
+        self._monkeypatch = monkeypatch
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        assert "open sesame" not in repr(task)
+        with self._monkeypatch.context() as patch:
+            for name in ("PGPASSWORD", "PGHOST", "PGPORT", "PGUSER"):
+                patch.delenv(name)
+            return super().on_executors(pickle.loads(pickle.dumps(task)))
+
+
+def test_executors_get_what_the_driver_found_in_its_environment(
+    guarded: str, dsn: str, postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(dsn, "GRANT CREATE ON DATABASE tests TO guarded; GRANT CREATE ON SCHEMA public TO guarded")
+    found = {"PGPASSWORD": "open sesame", "PGHOST": "127.0.0.1", "PGPORT": str(postgres.port), "PGUSER": "guarded"}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    with Writer("dbname=tests", via="executors") as writer:
+        writer.write(Elsewhere(orders(1), monkeypatch))
+        assert "sesame" not in writer.sink.address
+    assert len(rows(dsn)) == 1
 
 
 def test_missing_rights_are_named_with_what_to_grant(guarded: str, dsn: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onceonly.errors import refuse
 
@@ -64,6 +64,14 @@ def placeholder() -> Schema:
 def is_placeholder(columns: Sequence[Column]) -> bool:
     """Whether the table still waits for its first batch."""
     return len(columns) == 1 and columns[0].metadata == _PLACEHOLDER_MARK
+
+
+def arrow_schema(schema: Schema) -> pa.Schema:
+    """The Arrow columns of a Delta schema."""
+    import pyarrow as pa
+
+    # The typed interface of pyarrow does not know that it takes any Arrow schema, deltalake's too.
+    return pa.schema(cast("Any", schema.to_arrow()))
 
 
 def columns_of(schema: Schema) -> tuple[Column, ...]:

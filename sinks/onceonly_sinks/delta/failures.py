@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown
@@ -58,9 +60,26 @@ def of_commit(table: Table, error: Exception, *, landed: bool, checks_rows: bool
 
 def _of_rows(error: Exception) -> str | None:
     """Spark's name of a condition that is about the rows, and so arose before any commit."""
-    named = getattr(error, "getCondition", None)
-    condition = str(named() or "") if callable(named) else ""
-    return condition if condition.startswith(_ABOUT_ROWS) else None
+    return next((name for name in _conditions(error) if name.startswith(_ABOUT_ROWS)), None)
+
+
+def _conditions(error: Exception) -> Iterator[str]:
+    """Names that Spark gives an error and its causes; PySpark turns only some of them into classes of its own."""
+    if callable(named := getattr(error, "getCondition", None)):
+        yield str(named() or "")
+    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    while java is not None:
+        yield _condition_of(java)
+        java = java.getCause()
+
+
+def _condition_of(java: Any) -> str:
+    from py4j.protocol import Py4JError
+
+    try:
+        return str(java.getCondition() or "")
+    except Py4JError:
+        return ""
 
 
 def _of_values(table: Table, reason: str) -> OnceOnlyError:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt
+from onceonly_sinks.delta.stores import is_local, remote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,10 +155,7 @@ class RemotePlace:
     """A table's directory in an object store, through deltalake."""
 
     def __init__(self, root: str, options: dict[str, str]) -> None:
-        import pyarrow.fs as pa_fs
-        from deltalake.fs import DeltaStorageHandler
-
-        self._store: Any = pa_fs.PyFileSystem(DeltaStorageHandler(root, options or None))
+        self._store = remote(root, options)
 
     def create(self, name: str) -> Any:
         """Open a new file for writing."""
@@ -176,7 +174,7 @@ class RemotePlace:
 
 def place(root: str, options: Mapping[str, str]) -> LocalPlace | RemotePlace:
     """Where a table's data files lie."""
-    return RemotePlace(root, dict(options)) if "://" in root else LocalPlace(root)
+    return LocalPlace(root) if is_local(root) else RemotePlace(root, dict(options))
 
 
 class Statistics:
@@ -256,8 +254,11 @@ def _json(value: Any, towards: Callable[[float], int]) -> Any:
     return value
 
 
-def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str:
+def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | None:
     whole = value.replace(microsecond=0)
-    rounded = whole + towards(value.microsecond / 1000) * _MILLISECOND
+    try:
+        rounded = whole + towards(value.microsecond / 1000) * _MILLISECOND
+    except OverflowError:
+        return None
     text = rounded.replace(tzinfo=None).isoformat(sep="T", timespec="milliseconds")
     return f"{text}Z" if value.tzinfo is not None else text

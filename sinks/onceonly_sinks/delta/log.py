@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from onceonly_sinks.delta import loginspect
 from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.stores import is_local, remote
 
 LOG = "_delta_log"
 
@@ -43,10 +44,7 @@ class _Remote:
 
     @cached_property
     def _store(self) -> Any:
-        import pyarrow.fs as pa_fs
-        from deltalake.fs import DeltaStorageHandler
-
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self._root, self._options))
+        return remote(self._root, self._options)
 
     def read(self, name: str) -> str | None:
         try:
@@ -73,7 +71,7 @@ class DeltaLog:
 
     def __init__(self, root: str, app: str, options: dict[str, str] | None = None) -> None:
         self.app = app
-        self._files: _Files = _Remote(root, options) if "://" in root else _Local(Path(root) / LOG)
+        self._files: _Files = _Local(Path(root) / LOG) if is_local(root) else _Remote(root, options)
 
     def entry(self, version: int) -> Entry | None:
         """One version; ``None`` if its file is not there: not written yet, or cleaned away."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly_sinks.delta.columns import Merge, placeholder
+from onceonly_sinks.delta.columns import Merge, arrow_schema, placeholder
 from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
 
 if TYPE_CHECKING:
@@ -69,12 +69,11 @@ class LogCommitter:
 
     def define(self, handle: DeltaTable, note: Note, schema: Schema, partition_by: Sequence[str]) -> None:
         """Give a table that still has its placeholder the columns of the first batch; its id stays."""
-        import pyarrow as pa
         from deltalake import write_deltalake
 
         write_deltalake(
             handle,
-            pa.schema(schema.to_arrow()).empty_table(),
+            arrow_schema(schema).empty_table(),
             mode="overwrite",
             schema_mode="overwrite",
             partition_by=list(partition_by) or None,

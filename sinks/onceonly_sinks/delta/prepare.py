@@ -348,4 +348,4 @@ def _held(table: Schema, offered: Sequence[Column]) -> pa.Schema:
     import pyarrow as pa
 
     names = {column.name for column in offered}
-    return pa.schema([one.with_nullable(True) for one in pa.schema(table.to_arrow()) if one.name in names])
+    return pa.schema([one.with_nullable(True) for one in rules.arrow_schema(table) if one.name in names])

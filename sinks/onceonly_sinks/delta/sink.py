@@ -205,8 +205,8 @@ class DeltaSink:
 
     def sweep(self) -> None:
         """Remove what lower generations staged; data files without a log entry are VACUUM's."""
-        table, generation = self._open.table, self._open.writer.generation
-        staging.sweep(table.uri, table.app, generation, sparkcommitter.active_session())
+        table = self._open.table
+        staging.sweep(table.root, table.options, table.app, self._open.writer.generation)
 
     # ---- reading
 

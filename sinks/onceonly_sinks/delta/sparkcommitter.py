@@ -6,7 +6,7 @@ no answer is believed: the commit is looked for in the log by its token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -157,13 +157,13 @@ class SparkCommitter:
         frame = batch.dataframe
         if epoch_column:
             frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
-        folder = staging.attempt(self._uri, self._table.app, generation, epoch)
+        folder = staging.attempt(self._table.app, generation, epoch)
         try:
-            frame.write.parquet(folder)
+            frame.write.parquet(f"{self._uri}/{folder}")
         except BaseException:
-            staging.delete(folder, self._session)
+            self.discard(folder)
             raise
-        rows = self._session.read.schema(frame.schema).parquet(folder)
+        rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
         staged = StagedRows(self, folder, rows, rows.count(), schema)
         try:
             if self._merge.key:
@@ -191,7 +191,7 @@ class SparkCommitter:
 
     def discard(self, folder: str) -> None:
         """Delete a staging folder."""
-        staging.delete(folder, self._session)
+        staging.delete(self._table.root, self._table.options, folder)
 
     def append(self, note: Note, rows: DataFrame) -> None:
         """Commit rows; of an empty frame, the note alone."""
@@ -223,7 +223,7 @@ class SparkCommitter:
             self.mark(note)
 
     @contextmanager
-    def _stamped(self, note: Note, version: int) -> Iterator[None]:
+    def _stamped(self, note: Note, version: int) -> Generator[None]:
         """A MERGE takes application id and metadata from the session only; left there they stamp the next write."""
         stamps = {_APP_ID: note.app, _APP_VERSION: str(version), _METADATA: note.text}
         try:
@@ -235,7 +235,7 @@ class SparkCommitter:
                 self._session.conf.unset(name)
 
     @contextmanager
-    def _sending(self) -> Iterator[None]:
+    def _sending(self) -> Generator[None]:
         """Remember a commit whose end was not seen: an interrupt in Python does not stop the JVM."""
         from py4j.protocol import Py4JNetworkError
 

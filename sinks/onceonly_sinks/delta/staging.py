@@ -6,13 +6,11 @@ import hashlib
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from onceonly_sinks.delta.stores import is_local, remote
 
 STAGING = "_onceonly_staging"
 """In the table's directory; Delta and its VACUUM pass over names that begin with an underscore."""
@@ -20,14 +18,14 @@ STAGING = "_onceonly_staging"
 _ATTEMPT = re.compile(r"g(\d+)-e\d+-[0-9a-f]{32}")
 
 
-def root_of(table: str, app: str) -> str:
-    """Staging folder of one application; ``table`` is the table's URI."""
-    return f"{table}/{STAGING}/{hashlib.sha256(app.encode()).hexdigest()[:16]}"
+def root_of(app: str) -> str:
+    """Staging folder of one application, relative to the table."""
+    return f"{STAGING}/{hashlib.sha256(app.encode()).hexdigest()[:16]}"
 
 
-def attempt(table: str, app: str, generation: int, epoch: int) -> str:
-    """A folder for one attempt at an epoch; never used twice."""
-    return f"{root_of(table, app)}/g{generation}-e{epoch}-{uuid.uuid4().hex}"
+def attempt(app: str, generation: int, epoch: int) -> str:
+    """A folder for one attempt at an epoch, relative to the table; never used twice."""
+    return f"{root_of(app)}/g{generation}-e{epoch}-{uuid.uuid4().hex}"
 
 
 def is_older(name: str, generation: int) -> bool:
@@ -36,43 +34,35 @@ def is_older(name: str, generation: int) -> bool:
     return named is not None and int(named[1]) < generation
 
 
-def delete(folder: str, session: SparkSession | None) -> None:
-    """Delete a folder, if it is there. Never fails: what is left is invisible, and the next opening sweeps it."""
-    if local := _local(folder):
-        shutil.rmtree(local, ignore_errors=True)
-    elif session is not None:
-        try:
-            files, path = _hadoop(session, folder)
-            files.delete(path, True)
-        except Exception:  # noqa: BLE001  any failure of any store; see above
-            return
+def delete(root: str, options: Mapping[str, str] | None, folder: str) -> None:
+    """Delete a folder of a table, if it is there. Never fails: what is left is invisible, and swept later.
+
+    Args:
+        root: the table's directory or URI.
+        options: storage options of deltalake.
+        folder: relative to the table.
+    """
+    if is_local(root):
+        shutil.rmtree(Path(root) / folder, ignore_errors=True)
+        return
+    with suppress(Exception):
+        remote(root, options).delete_dir(folder)
 
 
-def sweep(table: str, app: str, generation: int, session: SparkSession | None) -> None:
-    """Delete the attempts of lower generations. In an object store only Spark can."""
-    root = root_of(table, app)
-    for name in list(_names(root, session)):
+def sweep(root: str, options: Mapping[str, str] | None, app: str, generation: int) -> None:
+    """Delete what lower generations staged."""
+    base = root_of(app)
+    for name in list(_names(root, options, base)):
         if is_older(name, generation):
-            delete(f"{root}/{name}", session)
+            delete(root, options, f"{base}/{name}")
 
 
-def _names(folder: str, session: SparkSession | None) -> Iterator[str]:
-    if local := _local(folder):
-        if local.is_dir():
-            yield from (path.name for path in local.iterdir())
-    elif session is not None:
-        files, path = _hadoop(session, folder)
-        if files.exists(path):
-            yield from (status.getPath().getName() for status in files.listStatus(path))
+def _names(root: str, options: Mapping[str, str] | None, folder: str) -> Iterator[str]:
+    if is_local(root):
+        place = Path(root) / folder
+        yield from (path.name for path in place.iterdir()) if place.is_dir() else ()
+        return
+    import pyarrow.fs as pa_fs
 
-
-def _local(folder: str) -> Path | None:
-    parts = urlsplit(folder)
-    return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
-
-
-def _hadoop(session: SparkSession, folder: str) -> tuple[Any, Any]:
-    """Hadoop's file system of a folder: it has the credentials with which Spark wrote there."""
-    jvm: Any = session.sparkContext._jvm
-    path = jvm.org.apache.hadoop.fs.Path(folder)
-    return path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration()), path
+    for info in remote(root, options).get_file_info(pa_fs.FileSelector(folder, allow_not_found=True)):
+        yield str(info.base_name)

@@ -23,7 +23,7 @@ class Standing:
         judged: version up to which the doings of others are known to have left our rows alone.
         identity: id of the table that took our newest rows; before the first, of the table as we found it.
         told: version up to which the doings of others were told to the core, which then decided to go on; -1 for none.
-        told_identity: the table's id as it was told.
+        told_identity: the table's id as it was told; empty until then.
     """
 
     fence: Fence
@@ -88,9 +88,9 @@ def advanced(before: Standing, found: Found) -> Standing:
 
 def accepted(standing: Standing) -> Standing:
     """The standing that a commit is judged by: what was told at the opening is not held against it."""
-    if standing.told < standing.judged:
+    if not standing.told_identity:
         return standing
-    return replace(standing, judged=standing.told, identity=standing.told_identity)
+    return replace(standing, judged=max(standing.told, standing.judged), identity=standing.told_identity)
 
 
 def since(now: Standing, receipt: Receipt | None) -> Standing:

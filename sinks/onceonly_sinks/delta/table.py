@@ -14,6 +14,7 @@ from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.log import LOG, DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
 from onceonly_sinks.delta.marker import Note, unpack
+from onceonly_sinks.delta.stores import is_local
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -127,7 +128,7 @@ class Table:
     @property
     def is_local(self) -> bool:
         """Whether it lies on a file system, where a commit that raised has not landed and will not."""
-        return "://" not in self.root
+        return is_local(self.root)
 
     @property
     def uri(self) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.faults import Point
-from onceonly.protocol import OutcomeUnknown
+from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.postgres import classify, head
 from onceonly_sinks.postgres.head import Writer
@@ -45,7 +45,12 @@ def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
 
     transactions.send(_patiently(transactions, writer, fence, victim, act), Point.INSTALL_SENT)
     # What an older driver left open can commit nothing any more, but its locks would stand in our way.
-    _end_sessions(transactions, writer, victim)
+    try:
+        _end_sessions(transactions, writer, victim)
+    except Exception as error:
+        if classify.read(error) is None:
+            raise
+        log.warning("%s: sessions of older drivers could not be ended", writer.sink)
 
 
 def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
@@ -71,9 +76,15 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
 
     try:
         transactions.send(_patiently(transactions, writer, marker.fence, victim, act))
-    except DBAPIError as error:
+    except (Superseded, OutcomeUnknown):
+        raise
+    except Exception as error:
         failure = classify.read(error)
-        raise OutcomeUnknown(marker.sink, failure.reason if failure else type(error).__name__) from error
+        if failure is None and not found:
+            raise
+        # Whatever was read counts only once the transaction that read it is safe, too.
+        reason = failure.reason if failure else "the server refused to settle it"
+        raise OutcomeUnknown(marker.sink, reason) from error
     return found[-1]
 
 

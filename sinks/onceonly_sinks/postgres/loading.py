@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DBAPIError
-
 from onceonly.protocol import Batch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.postgres import classify, ddl, schema, staging, upsert
@@ -190,9 +188,10 @@ class Loader:
         name = staging.new_name(writer.tag, self._fence.generation, epoch)
         with self._transactions.reading() as connection:
             plan = self.target.plan(connection, batch.schema)
+            server = self.target.server.resolved(raw(connection))
         self._short(lambda connection: staging.create(connection, name, plan))
         try:
-            task = staging.StageTask(writer.sink, self.target.server, self._session, name, plan)
+            task = staging.StageTask(writer.sink, server, self._session, name, plan)
             answers = batch.on_executors(task)
             rows = staging.take(writer.sink, answers)
             waiting = staging.waiting(name, plan, answers)
@@ -215,7 +214,9 @@ class Loader:
     def _forget(self, name: str) -> None:
         try:
             self._short(lambda connection: staging.drop(connection, name))
-        except DBAPIError:
+        except Exception as error:
+            if classify.read(error) is None:
+                raise
             log.info("%s: staging table %s is left to the next sweep", self.target.writer.sink, name)
 
     def sweep(self) -> None:

@@ -152,6 +152,12 @@ class Server:
         parameters: dict[str, Any] = {**_DEFAULTS, **self.parameters, **more, "client_encoding": "UTF8"}
         return psycopg.connect(**parameters, prepare_threshold=None)
 
+    def resolved(self, connection: psycopg.Connection[Any]) -> Server:
+        """The parameters as a live connection found them: an executor has not the driver's environment and files."""
+        found = {name: str(value) for name, value in connection.info.get_parameters().items()}
+        secrets = {"password": connection.info.password} if connection.info.password else {}
+        return Server({**self.parameters, **found, **secrets})
+
     def engine(self) -> Engine:
         """Make an SQLAlchemy engine, so that a ledger in the same database can join a transaction."""
         from sqlalchemy import create_engine

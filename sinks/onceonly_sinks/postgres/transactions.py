@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly import faults
 from onceonly.errors import refuse
@@ -45,7 +45,7 @@ class Transactions:
     def begin_with(
         self, application: str, lock_seconds: float, *statements: tuple[str, Mapping[str, Any]]
     ) -> tuple[Connection, list[Any]]:
-        """Open a writing transaction, its first statements in one round trip; return the rows of the last.
+        """Open a writing transaction with its first statements in one trip; return the last one's rows.
 
         The last statement must be a query.
 
@@ -59,7 +59,7 @@ class Transactions:
             failure = classify.read(error)
             if failure is None or failure.severity == "ERROR":
                 raise
-            # The pool may hold connections that died since their last use. Nothing was done yet, so a fresh one may try.
+            # The pool may hold connections that died since their last use; nothing was done yet, so a fresh one tries.
             self._engine.dispose()
             return self._begin([first, *statements])
 
@@ -134,7 +134,7 @@ class Transactions:
                 connection.invalidate()
             else:
                 connection.rollback()
-        except DBAPIError:
+        except SQLAlchemyError:
             log.debug("%s: a connection was lost before its rollback", self._context.sink)
         connection.close()
 

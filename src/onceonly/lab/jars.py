@@ -102,13 +102,13 @@ def _fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
 
 def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
-        _run_ivy(artifacts, Path(work))
+        _run_ivy(artifacts, Path(work), folder)
         for artifact in artifacts:
             # A rename within one directory: a download that was cut short is never taken for a jar.
             (Path(work) / "lib" / artifact.file).replace(folder / artifact.file)
 
 
-def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
+def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     lines = "".join(artifact.dependency for artifact in artifacts)
     (work / "ivy.xml").write_text(
         '<ivy-module version="2.0"><info organisation="onceonly" module="jars"/>'
@@ -129,8 +129,7 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
             "E110",
             problem=f"The jars {', '.join(absent)} could not be fetched from Maven Central.",
             cause="no network, a proxy that Java does not know, or a registry without them; Ivy said:\n" + said,
-            next="open the network once, or name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into"
-            f" {cache_directory() / 'jars'}",
+            next=f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
         )
 
 

@@ -102,6 +102,9 @@ def _folder(keep: Path | None) -> Generator[Path]:
 
 
 def _demo(options: Options) -> int:
+    # At once: what follows imports and checks for a second or more before it has anything to show.
+    kills = f"{options.kills} SIGKILL{'s' if options.kills > 1 else ''}"
+    print(f"{options.rows:,} flights of 2013, {kills} for each job, seed {options.seed}", file=sys.stderr, flush=True)
     with _folder(options.keep) as folder:
         if problems := preflight.missing(options.sinks, folder):
             return _give_up(options, problems)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 ForeachBatch = Callable[["DataFrame", int], object]
 
 _LEAD = 1
+_POLL_SECONDS = 0.2
 
 _CHECKPOINT_INTERVAL = "spark.databricks.delta.properties.defaults.checkpointInterval"
 """Commits between two checkpoints of a Delta table: for so small a table, one costs more time than all its commits."""
@@ -206,7 +207,7 @@ def await_all(queries: dict[str, StreamingQuery], pace: Pace) -> None:
             if failure := queries.pop(name).exception():
                 raise failure
             pace.leave(name)
-        time.sleep(0.05)
+        time.sleep(_POLL_SECONDS)
 
 
 def main(argv: list[str]) -> int:

@@ -16,7 +16,7 @@ from onceonly.lab.jvmarchive import JvmArchive
 
 _KILLED = -9
 _SILENCE_SECONDS = 300.0
-_POLL_SECONDS = 0.02
+_POLL_SECONDS = 0.04
 _LINES_OF_AN_ERROR = 10
 
 

@@ -63,8 +63,6 @@ def play(options: Options, folder: Path, screen: Screen) -> Report:
 
 def _play(options: Options, folder: Path, screen: Screen) -> Report:
     started = time.monotonic()
-    kills = f"{options.kills} SIGKILL{'s' if options.kills > 1 else ''}"
-    screen.say(f"{options.rows:,} flights of 2013, {kills} for each job, seed {options.seed}")
     flights.write(folder / "input", options.rows, epochs_for(options.kills))
     (folder / "logs").mkdir()
     archive = JvmArchive("demo", _jars(options, screen))

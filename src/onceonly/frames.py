@@ -1,0 +1,99 @@
+# pyright: reportPrivateUsage=false
+"""What is done with a batch's DataFrame: observed, streamed to the driver. PySpark's privates where its public way is slow.
+
+A call into the JVM costs about a tenth of a millisecond on both sides, and a small epoch has a few dozen at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+
+def java_class(df: DataFrame, name: str) -> Any:
+    """A Java class by its full name.
+
+    Asked for by its path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
+    """
+    from py4j.java_gateway import JavaClass
+
+    context: Any = df.sparkSession.sparkContext
+    return JavaClass(name, context._gateway._gateway_client)
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """Arrow schema of a DataFrame; timestamps are UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Columns to observe, as the JVM takes them: they name columns and no batch, so they serve for many."""
+
+    first: Any
+    rest: Any
+
+
+def metrics(df: DataFrame, columns: Sequence[Column]) -> Metrics:
+    """Hand columns over to the JVM."""
+    from pyspark.sql.classic.column import _to_seq
+
+    raw: Any = [column._jc for column in columns]
+    return Metrics(raw[0], _to_seq(df.sparkSession.sparkContext, raw[1:]))
+
+
+class Observation:
+    """What ``pyspark.sql.Observation`` is, in a third of its calls into the JVM.
+
+    Args:
+        df: what to observe.
+        metrics: columns to compute in the first action on :attr:`dataframe`.
+
+    Attributes:
+        dataframe: the observed DataFrame.
+    """
+
+    def __init__(self, df: DataFrame, metrics: Metrics) -> None:
+        from pyspark.sql.classic.dataframe import DataFrame as Classic
+
+        jdf: Any = df._jdf
+        self._found = java_class(df, "org.apache.spark.sql.Observation")()
+        self.dataframe: DataFrame = Classic(jdf.observe(self._found, metrics.first, metrics.rest), df.sparkSession)
+
+    def get(self) -> Mapping[str, Any]:
+        """The metrics by name; waits for the end of the first action."""
+        values: Mapping[str, Any] = json.loads(self._found.getRow().json())
+        return values
+
+
+def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
+
+    ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
+    """
+    import pyarrow as pa
+    from pyspark.errors.exceptions.captured import unwrap_spark_exception
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+    from pyspark.util import _load_from_socket
+
+    jdf: Any = df._jdf
+    answer: Any = jdf.collectAsArrowToPython()
+    port, secret, server = answer
+    load: Any = _load_from_socket
+    try:
+        with load((port, secret), ArrowCollectSerializer()) as stream:
+            for item in stream:
+                if isinstance(item, pa.RecordBatch):
+                    yield item
+    finally:
+        with unwrap_spark_exception():
+            server.getResult()

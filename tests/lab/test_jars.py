@@ -1,0 +1,84 @@
+"""Jars are fetched once; what stands in the way is named with how to get it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from onceonly.errors import ConfigurationError
+from onceonly.lab.jars import cache_directory, delta_jars, fast_options, postgres_jdbc_jar
+from onceonly.pins import DELTA_VERSION
+
+NAMES = [f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar", f"delta-storage-{DELTA_VERSION}.jar"]
+
+POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.postgresql</groupId>
+<artifactId>postgresql</artifactId><version>42.7.14</version></project>"""
+
+needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="Ivy needs Java, and there is none")
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    (tmp_path / "jars").mkdir()
+    for name in NAMES:
+        (tmp_path / "jars" / name).write_bytes(b"jar")
+    return tmp_path
+
+
+def test_jars_that_are_there_are_not_fetched_again(filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert [jar.name for jar in delta_jars(filled)] == NAMES
+
+
+def test_the_cache_is_where_the_user_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x")
+    monkeypatch.delenv("ONCEONLY_CACHE", raising=False)
+    assert cache_directory() == Path("/x/onceonly")
+    monkeypatch.setenv("ONCEONLY_CACHE", "/mine")
+    assert cache_directory() == Path("/mine")
+
+
+def test_a_missing_java_is_named_with_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError) as refused:
+        postgres_jdbc_jar(tmp_path)
+    assert refused.value.code == "E110"
+    assert "apt install openjdk" in str(refused.value)
+
+
+@needs_java
+def test_a_registry_that_does_not_answer_is_named_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "empty").as_uri())
+    with pytest.raises(ConfigurationError) as refused:
+        postgres_jdbc_jar(tmp_path)
+    assert "postgresql-42.7.14.jar" in str(refused.value)
+    assert "DEFAULT_ARTIFACT_REPOSITORY" in str(refused.value)
+    assert list((tmp_path / "jars").iterdir()) == []
+
+
+@needs_java
+def test_jars_come_from_the_mirror_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "mirror/org/postgresql/postgresql/42.7.14"
+    place.mkdir(parents=True)
+    (place / "postgresql-42.7.14.pom").write_text(POM)
+    with zipfile.ZipFile(place / "postgresql-42.7.14.jar", "w") as jar:
+        jar.writestr("a", "b")
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "mirror").as_uri())
+    assert postgres_jdbc_jar(tmp_path / "cache").read_bytes() == (place / "postgresql-42.7.14.jar").read_bytes()
+
+
+def test_a_session_without_delta_asks_for_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, "ONCEONLY_CACHE": "/nowhere"})
+    assert "spark.driver.extraClassPath" not in fast_options(delta=False)
+
+
+def test_driver_and_executors_get_the_same_class_path(filled: Path) -> None:
+    options = fast_options(cache=filled)
+    assert options["spark.driver.extraClassPath"] == options["spark.executor.extraClassPath"]
+    assert all(name in options["spark.driver.extraClassPath"] for name in NAMES)
