@@ -113,6 +113,14 @@ def test_a_lost_ledger_is_filled_from_the_sink_and_the_replay_still_skipped(stre
     assert [record.epoch.number for record in second.epochs("orders")] == [1, 2, 3]
 
 
+def test_a_record_rebuilt_from_a_marker_gets_its_input_files_back_from_the_replay(stream, sink, tmp_path):
+    stream.receive(range(5)).run(exactly_once(sink, ledger=tmp_path / "one.db"))
+    stream.remove("commits", 0)
+    stream.run(exactly_once(sink, ledger=tmp_path / "two.db"))
+    (record,) = SqlLedger(str(tmp_path / "two.db")).epochs("orders")
+    assert [Path(file.path).name for file in record.files] == ["part-0000.parquet"]
+
+
 # ---- damaged, lost and copied checkpoints
 
 

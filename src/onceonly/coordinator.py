@@ -5,14 +5,14 @@
     INSTALL   our fence into every sink, strictly greater only       -> READ
     READ      every sink's position under that fence                 -> INDEX | REFUSED
     INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
-    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | DONE | REFUSED
+    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | DONE | REFUSED
     RECOLLECT has this query's batch id been an epoch before         -> COMPARE
-    EXECUTE   a skipped batch of a stateful query still runs         -> DONE | REFUSED
+    EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
     INTEND    the ledger notes what is about to be written           -> PREPARE
     PREPARE   the batch's one action: rows near the sink, invisible  -> COMMIT
     COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | REFUSED
     LOOK_UP   after a lost answer: did it land                       -> RECORD | PROBE (higher generation) | REFUSED
-    RECORD    receipts into the ledger                               -> DONE
+    RECORD    receipts into the ledger; of a skip, its input files   -> DONE
 
 The state is frozen and holds everything; the machine imports no Spark, driver, clock or randomness, so that the
 runner, an explorer

@@ -8,7 +8,7 @@ query's own log object in the text form that is also on disk, so both ways of re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
@@ -26,8 +26,27 @@ if TYPE_CHECKING:
 SUPPORTED = "4.2"
 """The PySpark minor version whose internals are known here."""
 
-_RUNTIME = "org.apache.spark.sql.execution.streaming.runtime."
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One source of the query.
+
+    Attributes:
+        id: its name, or its position; names the directory of its own log in the checkpoint.
+        kind: class name.
+        origin: description, e.g. ``FileStreamSource[file:/in]``.
+    """
+
+    id: str
+    kind: str
+    origin: str
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether it keeps a log of the files it has read."""
+        return self.kind.endswith("FileStreamSource")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +57,17 @@ class Plan:
         stateful: whether any operator keeps state.
         nondeterministic: SQL of the first expression that another run may compute otherwise; ``None`` if there is none.
         float_columns: output columns that are floats out of an aggregation.
-        kinds: class name of each source.
-        origins: description of each source.
+        sources: each source of the query, in the order of the plan.
     """
 
     stateful: bool
     nondeterministic: str | None
     float_columns: frozenset[str]
-    kinds: tuple[str, ...]
-    origins: tuple[str, ...]
+    sources: tuple[Source, ...]
+
+    def source(self, id_: str) -> Source:
+        """The source behind an id of the offset log: its name, or, in a log of version 1, its position."""
+        return {**{str(at): found for at, found in enumerate(self.sources)}, **{s.id: s for s in self.sources}}[id_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +189,19 @@ def _plan(df: DataFrame, execution: Any) -> Plan:
     loader = java_class(df, "java.lang.Thread").currentThread().getContextClassLoader()
     writer = java_class(df, "java.lang.Class").forName(_STATEFUL, True, loader)
     stateful = any(writer.isInstance(node) for node in nodes)
-    sources = _items(execution.sources())
     return Plan(
         stateful=stateful,
         nondeterministic=_nondeterministic(execution.logicalPlan()) if stateful else None,
         float_columns=_float_columns(df) if any("Aggregate" in _name(node) for node in nodes) else frozenset(),
-        kinds=tuple(source.getClass().getName() for source in sources),
-        origins=tuple(source.toString() for source in sources),
+        sources=_sources(execution),
+    )
+
+
+def _sources(execution: Any) -> tuple[Source, ...]:
+    ids = execution.sourceToIdMap()
+    return tuple(
+        Source(str(ids.apply(source)), str(source.getClass().getName()), str(source.toString()))
+        for source in _items(execution.sources())
     )
 
 
@@ -258,30 +285,28 @@ def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:
     return Seen(slice_, lineage, _identities(run, slice_, files), files)
 
 
-def _is_files(kind: str) -> bool:
-    return kind.endswith("FileStreamSource")
-
-
 def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
     files: list[InputFile] = []
-    for ordinal, kind in enumerate(run.plan.kinds):
-        if _is_files(kind):
-            start, end = (sparklog.log_offset(offsets.entries[ordinal][1]) for offsets in (slice_.start, slice_.end))
-            if end is not None:
-                storage = open_storage(run.checkpoint)
-                files += filelog.input_files(storage, ordinal, start, end)
+    starts = dict(slice_.start.entries)
+    for id_, end in slice_.end.entries:
+        source = run.plan.source(id_)
+        last = sparklog.log_offset(end) if source.reads_files else None
+        if last is not None:
+            first = sparklog.log_offset(starts.get(id_))
+            found = filelog.input_files(open_storage(run.checkpoint), source.id, first, last)
+            files += [replace(file, source=id_) for file in found]
     return tuple(files)
 
 
 def _identities(run: Run, slice_: Slice, files: tuple[InputFile, ...]) -> tuple[SourceIdentity, ...]:
     identities: list[SourceIdentity] = []
-    for ordinal, (source, offset) in enumerate(slice_.end.entries):
-        kind, origin = run.plan.kinds[ordinal], run.plan.origins[ordinal]
-        if _is_files(kind):
-            own = [file for file in files if file.source == source]
-            identities.append(SourceIdentity(source, FILES + origin, chain.inputs(own)))
+    for id_, offset in slice_.end.entries:
+        source = run.plan.source(id_)
+        if source.reads_files:
+            own = [file for file in files if file.source == id_]
+            identities.append(SourceIdentity(id_, FILES + source.origin, chain.inputs(own)))
         else:
-            identities.append(SourceIdentity(source, sparklog.reservoir_id(offset)))
+            identities.append(SourceIdentity(id_, sparklog.reservoir_id(offset)))
     return tuple(identities)
 
 

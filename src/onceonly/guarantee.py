@@ -77,10 +77,10 @@ def _of_source(plan: Plan | None) -> tuple[str, ...]:
     if plan is None:
         return ()
     dangers: list[str] = []
-    if any(kind.endswith("FileStreamSource") for kind in plan.kinds):
+    if any(source.reads_files for source in plan.sources):
         dangers.append(
             f"input files of a pending batch vanish (refused, E214); {FILES} offsets mean nothing in another checkpoint"
         )
-    if any("Text" in kind and "Socket" in kind for kind in plan.kinds):
+    if any("TextSocket" in source.kind for source in plan.sources):
         dangers.append("the socket source cannot replay: a batch lost in a crash is gone before it reaches the sink")
     return tuple(dangers)

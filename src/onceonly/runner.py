@@ -244,10 +244,18 @@ class Runner:
         assert state.fence is not None
         faults.fire(Point.RECORD_BEFORE)
         with self._timed("record"):
-            if not self._carried:
+            if state.skipped:
+                self._complete(state, command.epoch)
+            elif not self._carried:
                 self._ledger.record(self._record_of(state, command.epoch))
         faults.fire(Point.RECORD_AFTER)
         return c.Done()
+
+    def _complete(self, state: State, epoch: Epoch) -> None:
+        """A record that was rebuilt from a marker has no input files; the replay of its batch brings them again."""
+        known = self._ledger.epochs(state.pipeline, epoch.number, epoch.number)
+        if state.offer and state.offer.files and known and not known[0].files:
+            self._ledger.record(replace(known[0], files=state.offer.files))
 
     def _record_of(self, state: State, epoch: Epoch) -> EpochRecord:
         assert state.fence is not None

@@ -163,7 +163,7 @@ def compare(state: State) -> State:
         case Skip() as skip:
             what = f"batch {offer.lineage.batch_id}: same query, batch id, slice and clock"
             skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
-            phase = Phase.EXECUTE if skip.execute else Phase.DONE
+            phase = Phase.EXECUTE if skip.execute else Phase.RECORD
             return replace(state, phase=phase, epoch=skip.epoch, skipped=True, happenings=(*state.happenings, skipped))
         case NewEpoch() as new:
             happenings = (*state.happenings, *new.happenings)
@@ -183,7 +183,7 @@ def _recollected(state: State, outcome: Recollected) -> State:
 def _executed(state: State, outcome: Executed) -> State:
     assert state.epoch is not None
     if outcome.digest == state.epoch.digest:
-        return replace(state, phase=Phase.DONE)
+        return replace(state, phase=Phase.RECORD)
     batch = state.epoch.lineage.batch_id if state.epoch.lineage else 0
     return _stop(
         state,
@@ -275,6 +275,8 @@ def _absent(state: State, _: Absent) -> State:
 
 
 def _recorded(state: State, _: Done) -> State:
+    if state.skipped:
+        return replace(state, phase=Phase.DONE)
     lineage = state.offer.lineage if state.offer else state.lineage
     return replace(state, phase=Phase.DONE, last=state.epoch, lineage=lineage)
 

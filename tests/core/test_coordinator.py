@@ -114,15 +114,17 @@ def test_a_replayed_batch_is_recollected_and_skipped():
     machine = Machine(offer(TWO.slice, 1)).opens()
     assert machine.asks == c.Recollect("q1", 1)
     machine.hears(c.Recollected((TWO,)))
-    assert machine.asks == c.Return()
+    assert machine.asks == c.Record(TWO, ())
+    assert machine.hears(c.Done()).asks == c.Return()
     assert machine.state.skipped
+    assert machine.state.last == TWO
     assert EventKind.SKIPPED in machine.events
 
 
 def test_a_skipped_stateful_batch_is_executed_and_its_digest_compared():
     same = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
     assert same.asks == c.Execute()
-    assert same.hears(c.Executed(TWO.digest)).asks == c.Return()
+    assert same.hears(c.Executed(TWO.digest), c.Done()).asks == c.Return()
     other = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
     assert refusal(other.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
 
@@ -195,7 +197,7 @@ def test_a_commit_found_after_reopening_is_skipped_not_repeated():
     machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO), TWO.lineage))
     machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Done())
     assert machine.asks == c.Recollect("q1", 2)
-    assert machine.hears(c.Recollected((late,))).asks == c.Return()
+    assert machine.hears(c.Recollected((late,)), c.Done()).asks == c.Return()
     assert machine.state.skipped
 
 

@@ -60,7 +60,8 @@ def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> 
     recorded = {(file.source, file.log_offset) for record in known for file in record.files}
     found: list[InputFile] = []
     for source, offset in target.epoch.slice.end.entries:
-        for number in range((sparklog.log_offset(offset) or -1) + 1):
+        last = sparklog.log_offset(offset)
+        for number in range(0 if last is None else last + 1):
             if (source, number) not in recorded:
                 found += _files_at(storage, source, number)
     return found
