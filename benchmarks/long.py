@@ -1,4 +1,4 @@
-"""Whether an epoch of an old pipeline costs more than one of a young pipeline: driven without Spark, through the real core.
+"""Whether an epoch of an old pipeline costs more than one of a young one: without Spark, through the real core.
 
 An old and a young pipeline are measured in turns, epoch by epoch, so that the machine's moods fall on both.
 """
@@ -25,6 +25,7 @@ from onceonly.runner import Runner
 from onceonly.state import State
 from onceonly_checkpoints.epoch import Digest, Lineage, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.delta.table import CHECKPOINT_EVERY
 
 ROWS = 100
 YOUNG = 100
@@ -115,7 +116,13 @@ def measure(bars: Sequence[Bar], dsn: str, root: Path, age: int) -> tuple[list[R
         found[names.AUTO] = _compare(lambda which: _postgres(dsn, which), age)
     if wanted & {names.DELTA, names.LEDGER}:
         found[names.DELTA] = found[names.LEDGER] = _compare(lambda which: _delta(root, which), age)
-    about = {"long_age": age, "long_young": YOUNG, "long_window": _WINDOW, "long_rows": ROWS}
+    about = {
+        "long_age": age,
+        "long_young": YOUNG,
+        "long_window": _WINDOW,
+        "long_rows": ROWS,
+        "long_checkpoint": CHECKPOINT_EVERY,
+    }
     return [_result(bar, *found[bar.ours]) for bar in bars], about
 
 

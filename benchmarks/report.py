@@ -18,20 +18,22 @@ _UNITS = {
 }
 
 _NOTES = """\
-- All variants of a job ran in turns in one run, in rotating order, after a warm-up round that is not counted. A value is the median
-  over the rounds of the quotient (or difference) of the two sides *in the same round*; the spread is its smallest and greatest value.
-- rows/s: rows over the time from `start()` to the end of the query, opening included. Time per epoch: median of Spark's own
-  `durationMs.triggerExecution` over the epochs after the first {settling}, on both sides.
-- The input is a file source with one Parquet file per epoch ({tasks}); `trigger(availableNow=True)`; every run has a checkpoint and a
-  target of its own, and rows and a checksum are compared with the input after each run.
-- Of two peers the faster one counts. Spark's Delta runs with `snapshotPartitions` 2, with which it is much faster on small tables than
-  with its default of 50. JDBC and a plain `foreachBatch` promise at least once, the sinks measured here exactly once.
+- All variants of a job ran in turns in one run, in rotating order, after a warm-up round that is not counted. A value
+  is the median over the rounds of the quotient (or difference) of the two sides *in the same round*; the spread is its
+  smallest and greatest value.
+- rows/s: rows over the time from `start()` to the end of the query, opening included. Time per epoch: median of
+  Spark's own `durationMs.triggerExecution` over the epochs after the first {settling}, on both sides.
+- The input is a file source with one Parquet file per epoch ({tasks}); `trigger(availableNow=True)`; every run has a
+  checkpoint and a target of its own, and rows and a checksum are compared with the input after each run.
+- Of two peers the faster one counts. Spark's Delta runs with `snapshotPartitions` 2, with which it is much faster on
+  small tables than with its default of 50. JDBC and a plain `foreachBatch` promise at least once, the sinks measured
+  here exactly once.
 - Memory: peak resident size of the Python process in a fresh process each; the JVM is not counted.
 """
 
 _LONG_NOTES = """\
-- Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take turns, epoch by epoch;
-  {window} epochs around epoch {age} against as many around epoch {young}.
+- Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take
+  turns, epoch by epoch; {window} epochs around epoch {age} against as many around epoch {young}.
 - Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits.
 """
 
@@ -82,17 +84,14 @@ def _run(run: Run) -> dict[str, Any]:
 
 def as_markdown(found: dict[str, Any]) -> str:
     """The table with everything that is needed to read it."""
-    machine, settings = found["machine"], found["settings"]
-    versions = ", ".join(f"{name} {machine[name]}" for name in machine if name not in _SAID_APART)
     lines = [
         "# Benchmarks",
         "",
-        f"{machine['date']}; {machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']};"
-        f" {versions}. Load before: {machine['load_before'][0]}.",
+        _place(found["machine"]),
         "",
         *_table(found["bars"]),
         "",
-        _notes(settings),
+        _notes(found["settings"]),
     ]
     if table := _variants(found["runs"]):
         lines += ["All variants, medians over the rounds:", "", *table, ""]
@@ -100,6 +99,12 @@ def as_markdown(found: dict[str, Any]) -> str:
 
 
 _SAID_APART = frozenset({"date", "cpu", "cores", "memory_gb", "system", "load_before"})
+
+
+def _place(machine: dict[str, Any]) -> str:
+    versions = ", ".join(f"{name} {value}" for name, value in machine.items() if value and name not in _SAID_APART)
+    hardware = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']}"
+    return f"{machine['date']}; {hardware}; {versions}. Load before: {machine['load_before'][0]}."
 
 
 def _notes(settings: dict[str, Any]) -> str:

@@ -88,7 +88,11 @@ def session(app: str = "benchmarks") -> SparkSession:
     options = dict(fast_options(quick_compile=False))
     for name in ("spark.driver.extraClassPath", "spark.executor.extraClassPath"):
         options[name] = os.pathsep.join((options[name], str(postgres_jdbc_jar())))
-    options |= {"spark.driver.memory": "2g", "spark.ui.showConsoleProgress": "false", "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS}
+    options |= {
+        "spark.driver.memory": "2g",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS,
+    }
     for name, value in options.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()

@@ -1,4 +1,4 @@
-"""Small real streams for integration tests: a directory of Parquet files, a query over it, and surgery on its checkpoint."""
+"""Small real streams for integration tests: a directory of files, a query over it, surgery on its checkpoint."""
 
 from __future__ import annotations
 

@@ -331,6 +331,20 @@ def test_spark_reads_back_every_type_as_it_was_written(spark: SparkSession, tmp_
     sink.close()
 
 
+def test_spark_finds_the_rows_of_every_partition_that_executors_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [(n, text, day, flag) for n, (text, day, flag) in enumerate(
+        [("a b/c=d%", dt.date(2024, 2, 29), True), (None, None, None), ("naïve", dt.date(1582, 10, 15), False)] * 3
+    )]  # fmt: skip
+    frame = spark.createDataFrame(rows, "id BIGINT, s STRING, day DATE, flag BOOLEAN").repartition(2)
+    sink = DeltaSink(tmp_path / "parts", partition_by=["s", "day", "flag"])
+    _Plain(sink).writes(SparkBatch(frame, UNKNOWN))
+    read = spark.read.format("delta").load(str(tmp_path / "parts"))
+    assert _texts(read) == _texts(frame)
+    for condition in ("s IS NULL", "s = 'a b/c=d%'", "day < date'1600-01-01'", "flag", "s = 'naïve' AND NOT flag"):
+        assert _texts(read.filter(condition)) == _texts(frame.filter(condition)), condition
+    sink.close()
+
+
 class _Plain:
     """Writes one batch as the first epoch."""
 

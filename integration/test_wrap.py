@@ -77,7 +77,14 @@ def test_the_running_query_and_the_files_on_disk_say_the_same(stream, sink, ledg
 
 def test_it_may_be_called_inside_a_function_of_the_users_own(stream, sink, ledger):
     wrapped = exactly_once(sink, ledger=ledger, before=lambda df: df.where("id % 2 = 0"))
-    stream.receive(range(10)).run(lambda df, batch_id: wrapped(df, batch_id))
+    seen = []
+
+    def write(df, batch_id):
+        wrapped(df, batch_id)
+        seen.append(batch_id)
+
+    stream.receive(range(10)).run(write)
+    assert seen == [0]
     assert ids(sink) == [0, 2, 4, 6, 8]
 
 

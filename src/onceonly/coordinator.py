@@ -5,7 +5,7 @@
     INSTALL   our fence into every sink, strictly greater only       -> READ
     READ      every sink's position under that fence                 -> INDEX | REFUSED
     INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
-    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | DONE | REFUSED
+    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
     RECOLLECT has this query's batch id been an epoch before         -> COMPARE
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
     INTEND    the ledger notes what is about to be written           -> PREPARE

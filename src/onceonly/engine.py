@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""What the running query knows of itself, seen from inside the callback; with ``frames`` the room of PySpark's privates.
+"""What the running query knows of itself, seen from inside the callback. PySpark privates: here and in ``frames`` only.
 
 Names and places are those of PySpark 4.2; another minor version is refused. The offset-log entries are taken from the
 query's own log object in the text form that is also on disk, so both ways of reading go through one parser.

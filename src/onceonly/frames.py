@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""What is done with a batch's DataFrame: observed, streamed to the driver. PySpark's privates where its public way is slow.
+"""What is done with a batch's DataFrame: observed, streamed to the driver; by privates where PySpark's own way is slow.
 
 A call into the JVM costs about a tenth of a millisecond on both sides, and a small epoch has a few dozen at most.
 """

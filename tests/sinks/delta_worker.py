@@ -1,4 +1,4 @@
-"""A driver as a process: fences a Delta table and writes epochs until the table stands at a number; fenced out, it opens again."""
+"""A driver as a process: writes epochs until a Delta table stands at a number; fenced out, it opens again."""
 
 from __future__ import annotations
 

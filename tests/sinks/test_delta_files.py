@@ -7,6 +7,7 @@ import math
 import pickle
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onceonly.protocol import Attempt, Estimate
-from onceonly_sinks.delta.files import Statistics, WriteFiles
-from onceonly_sinks.delta.prepare import Choice, Way, size_of
+from onceonly_sinks.delta.files import WriteFiles, partitions
+from onceonly_sinks.delta.statistics import Statistics
+from onceonly_sinks.delta.ways import Choice, Way, size_of
 
 FIRST = Attempt(0, 0)
 
@@ -39,6 +41,7 @@ def task(root: Path, schema: pa.Schema, **changes: Any) -> WriteFiles:
         "epoch_column": None,
         "epoch": 1,
         "required": (),
+        "partition_by": (),
         "options": (),
     }
     return WriteFiles(**(fields | changes))
@@ -99,21 +102,35 @@ def test_what_has_no_exact_range_in_json_has_none() -> None:
 def test_a_file_holds_the_rows_it_was_given(tmp_path: Path, batches: list[list[int]]) -> None:
     schema = pa.schema([("a", pa.int64())])
     parts = [pa.record_batch({"a": pa.array(batch, pa.int64())}) for batch in batches]
-    answer = task(tmp_path, schema)(FIRST, iter(parts))
+    files = task(tmp_path, schema)(FIRST, iter(parts))["files"]
     rows = [value for batch in batches for value in batch]
-    assert (answer["path"] is None) == (not rows)
-    if rows:
-        path = tmp_path / answer["path"]
+    assert len(files) == bool(rows)
+    for file in files:
+        path = tmp_path / file["path"]
         assert ds.dataset(path).to_table().column("a").to_pylist() == rows
-        assert (answer["rows"], answer["size"]) == (len(rows), path.stat().st_size)
+        assert (file["rows"], file["size"], file["partition"]) == (len(rows), path.stat().st_size, {})
         path.unlink()
     assert list(tmp_path.iterdir()) == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.none() | st.sampled_from(["a", "", "b c"]), st.none() | st.booleans(), st.integers(0, 9))))
+def test_partitions_hold_every_row_once(rows: list[tuple[str | None, bool | None, int]]) -> None:
+    text, flag, number = zip(*rows, strict=True) if rows else ((), (), ())
+    table = pa.table(
+        {"t": pa.array(text, pa.string()), "f": pa.array(flag, pa.bool_()), "n": pa.array(number, pa.int64())}
+    )
+    spelled = {None: None, "": None, "a": "a", "b c": "b c"}
+    flags = {None: None, True: "true", False: "false"}
+    found = [(values, n) for values, part in partitions(table, ("t", "f")) for n in part.column("n").to_pylist()]
+    wanted = [((("t", spelled[t]), ("f", flags[f])), n) for t, f, n in rows]
+    assert Counter(found) == Counter(wanted)
 
 
 def test_two_attempts_at_one_partition_write_two_files(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.int64())])
     parts = [pa.record_batch({"a": pa.array([1], pa.int64())})]
-    names = {task(tmp_path, schema)(Attempt(0, attempt), iter(parts))["path"] for attempt in (1, 2)}
+    names = {task(tmp_path, schema)(Attempt(0, attempt), iter(parts))["files"][0]["path"] for attempt in (1, 2)}
     assert len(names) == 2
 
 
@@ -138,7 +155,7 @@ from onceonly_sinks.delta import files
 files.LocalPlace.create = lambda self, name: open("/dev/full", "wb", buffering=0)
 files.LocalPlace.remove = lambda self, name: None
 schema = pa.schema([("a", pa.int64())])
-task = files.WriteFiles("/tmp", schema.serialize().to_pybytes(), None, 1, (), ())
+task = files.WriteFiles("/tmp", schema.serialize().to_pybytes(), None, 1, (), (), ())
 answer = task(Attempt(0, 0), iter([pa.record_batch({"a": pa.array(range(9), pa.int64())})]))
 sys.exit(0 if answer["errno"] == errno.ENOSPC else 1)
 """

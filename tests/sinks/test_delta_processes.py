@@ -1,4 +1,4 @@
-"""Drivers as real processes on one Delta table: they race, are killed at random, and are stopped between check and commit."""
+"""Drivers as real processes on one Delta table: they race, are killed, and are stopped between check and commit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly_sinks.conformance.story import Story, plan
-from tests.sinks.delta_harness import DeltaHarness
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 120.0

@@ -349,6 +349,16 @@ def test_other_columns_than_the_table_has_are_refused(dsn: str, ddl: str, words:
         assert words in refused(writer, orders(1), "E506").what
 
 
+def test_a_missing_column_comes_with_the_statement_that_adds_it(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint)")
+    with Writer(dsn) as writer:
+        error = refused(writer, orders(1), "E506")
+        assert 'ALTER TABLE public.target ADD COLUMN "note" text, then restart' in error.remedy
+        run(dsn, error.remedy.partition(",")[0])
+        writer.write(orders(1))
+    assert rows(dsn) == [(1, "new")]
+
+
 def test_a_column_of_the_epochs_name_in_the_batch_is_refused(dsn: str, via: str) -> None:
     with Writer(dsn, via=via) as writer:
         refused(writer, pa.table({"id": [1], "_epoch": [2]}), "E506")
@@ -520,6 +530,12 @@ def test_options_that_do_not_fit_are_refused_when_they_are_given(options: dict[s
 def test_an_unknown_keyword_is_refused() -> None:
     with pytest.raises(TypeError):
         PostgresSink("postgresql://host/db", "target", modus="append")  # type: ignore[call-arg]
+
+
+def test_importing_the_sink_loads_no_driver() -> None:
+    code = "import sys, onceonly_sinks.postgres.sink; print(*{name.partition('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"psycopg", "pgpq", "pyarrow", "pyspark", "pandas"} & set(loaded) == set()
 
 
 def test_a_missing_driver_is_named_when_the_sink_is_made() -> None:

@@ -19,8 +19,10 @@ _PLACEHOLDER_MARK = {"onceonly": "placeholder"}
 _UNREADABLE = ("timestamp_nanos", "timestamp_nanos_ntz", "void")
 """Types that deltalake writes and Spark's Delta does not read."""
 
-GENERATED = "delta.generationExpression"
-"""Column metadata of a column that Delta computes where it is not given."""
+_PLAIN_VALUES = ("string", "long", "integer", "short", "byte", "date", "boolean")
+
+_COMPUTED = frozenset({"delta.generationExpression", "delta.identity.start", "delta.identity.step"})
+"""Metadata of columns that Delta computes where they are not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Column:
     type: str
     nullable: bool
     metadata: dict[str, Any]
+
+    @property
+    def computed(self) -> bool:
+        """Whether Delta fills it in where a batch does not have it."""
+        return not _COMPUTED.isdisjoint(self.metadata)
 
 
 def placeholder() -> Schema:
@@ -134,9 +141,7 @@ def check_columns(sink: str, table: Sequence[Column], batch: Sequence[Column]) -
     """
     there, here = {column.name: column for column in table}, {column.name: column for column in batch}
     told = [f"{name} is new" for name in here if name not in there]
-    told += [
-        f"{column.name} is missing" for column in table if column.name not in here and GENERATED not in column.metadata
-    ]
+    told += [f"{column.name} is missing" for column in table if column.name not in here and not column.computed]
     told += [
         f"{name} is {json.loads(there[name].type)} in the table and {json.loads(column.type)} in the batch"
         for name, column in here.items()
@@ -167,6 +172,12 @@ def not_null(sink: str, column: str) -> Exception:
     return refuse(
         "E503", sink=sink, column=column, reason="null in a NOT NULL column", next="filter or fill it before the sink"
     )
+
+
+def spelled_alike(columns: Sequence[Column], partition_by: Sequence[str]) -> bool:
+    """Whether all writers spell the values of these partition columns in one way."""
+    types = {column.name: json.loads(column.type) for column in columns}
+    return all(types.get(name) in _PLAIN_VALUES for name in partition_by)
 
 
 def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:

@@ -7,7 +7,7 @@ fence.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,14 @@ class DataFile:
         size: bytes.
         rows: rows in it.
         stats: statistics, the JSON text of the add action.
+        partition: partition columns with their values as the log spells them.
     """
 
     path: str
     size: int
     rows: int
     stats: str
+    partition: Mapping[str, str | None]
 
 
 class LogCommitter:
@@ -118,7 +120,7 @@ class LogCommitter:
         from deltalake.transaction import AddAction
 
         now = time.time_ns() // 1_000_000
-        actions: list[Any] = [AddAction(file.path, file.size, {}, now, True, file.stats) for file in files]
+        actions: list[Any] = [AddAction(file.path, file.size, file.partition, now, True, file.stats) for file in files]
         handle.create_write_transaction(
             actions,
             "append",

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol import Batch, Estimate
+from onceonly.protocol import Batch
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import failures, sparkcommitter
 from onceonly_sinks.delta.columns import Column, Merge
@@ -21,20 +20,11 @@ from onceonly_sinks.delta.logcommitter import DataFile, LogCommitter
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
 from onceonly_sinks.delta.table import Table
+from onceonly_sinks.delta.ways import Choice, Way, size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, Schema
-
-_BYTES_OF_UNKNOWN_WIDTH = 40
-
-
-class Way(Enum):
-    """How rows reach the table."""
-
-    DRIVER = "through the driver, committed by deltalake"
-    EXECUTORS = "files written by the executors, committed by deltalake"
-    SPARK = "committed by Spark's Delta"
 
 
 @dataclass(slots=True)
@@ -50,7 +40,7 @@ class HeldRows:
     def abandon(self) -> None:
         """Let them go."""
         self.gone = True
-        self.table = self.table.slice(0, 0)
+        self.table = self.table.schema.empty_table()
 
     def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
         """Commit them."""
@@ -98,55 +88,6 @@ class TooMuch(Exception):
     """More rows arrived at the driver than it may hold; nothing was sent."""
 
 
-def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
-    """Expected bytes of a batch in Arrow form; ``None`` where nothing is known."""
-    if estimate.size is not None or estimate.rows is None:
-        return estimate.size
-    return estimate.rows * sum(_width(one.type) for one in schema)
-
-
-def _width(kind: pa.DataType) -> int:
-    try:
-        return max(1, kind.bit_width // 8)
-    except ValueError:
-        return _BYTES_OF_UNKNOWN_WIDTH
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What the way of an epoch depends on.
-
-    Attributes:
-        merge: whether rows replace others.
-        size: expected bytes; ``None``: not known.
-        limit: what the driver may hold, bytes.
-        committer: ``auto``, ``log`` or ``spark``, as the user chose.
-        log_refuses: why deltalake cannot commit to the table; ``None``: it can.
-        takes_files: whether files may be added without Delta's own writer.
-        spark: whether Spark's Delta can be used here.
-    """
-
-    merge: bool
-    size: int | None
-    limit: int
-    committer: str
-    log_refuses: str | None
-    takes_files: bool
-    spark: bool
-
-    @property
-    def way(self) -> Way:
-        """The way; unknown size counts as large."""
-        if self.committer == "spark" or self.log_refuses:
-            return Way.SPARK
-        small = self.size is not None and self.size <= self.limit
-        if not small and not self.merge and self.takes_files:
-            return Way.EXECUTORS
-        if not small and self.committer == "auto" and self.spark:
-            return Way.SPARK
-        return Way.DRIVER
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What the user chose.
@@ -156,14 +97,14 @@ class Settings:
         epoch_column: column that gets the epoch's number; ``None`` for none.
         committer: ``auto``, ``log`` or ``spark``.
         limit: bytes in Arrow form that the driver may hold.
-        partitioned: whether a table that is created here gets partitions.
+        partition_by: columns by which a table that is created here is partitioned.
     """
 
     merge: Merge
     epoch_column: str | None
     committer: str
     limit: int
-    partitioned: bool
+    partition_by: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +118,7 @@ class _Plan:
         schema: Delta columns of the batch, with the epoch's.
         there: columns of the table; empty while it has none.
         held: Arrow columns to write, in the table's order.
+        partition_by: columns that the table is or will be partitioned by.
         choice: what its way depends on.
     """
 
@@ -186,6 +128,7 @@ class _Plan:
     schema: Schema
     there: tuple[Column, ...]
     held: pa.Schema
+    partition_by: tuple[str, ...]
     choice: Choice
 
 
@@ -233,11 +176,12 @@ class Preparer:
             rules.check_columns(sink, there, offered)
         self._check_merge_columns(offered)
         held = _held(schema if fresh else self._table.handle.schema(), offered)
-        choice = self._choice(batch, fresh=fresh)
-        return _Plan(batch, epoch, generation, schema, () if fresh else there, held, choice)
+        partition_by = self._settings.partition_by if fresh else self._table.partition_columns
+        takes_files = rules.spelled_alike(offered, partition_by) and (fresh or self._table.takes_files())
+        choice = self._choice(batch, takes_files=takes_files)
+        return _Plan(batch, epoch, generation, schema, () if fresh else there, held, partition_by, choice)
 
-    def _choice(self, batch: Batch, *, fresh: bool) -> Choice:
-        takes_files = not self._settings.partitioned if fresh else self._table.takes_files()
+    def _choice(self, batch: Batch, *, takes_files: bool) -> Choice:
         return Choice(
             merge=bool(self._merge.key),
             size=size_of(batch.estimate, batch.schema),
@@ -273,30 +217,34 @@ class Preparer:
             self._settings.epoch_column,
             plan.epoch,
             tuple(column.name for column in plan.there if not column.nullable),
+            plan.partition_by,
             tuple(options.items()),
         )
         answers = plan.batch.on_executors(task)
         where = place(self._table.root, options)
-        files = [DataFile(a["path"], a["size"], a["rows"], a["stats"]) for a in answers if a["path"]]
+        files = [DataFile(**file) for answer in answers for file in answer["files"]]
         written = WrittenFiles(files, where, plan.schema)
         try:
-            self._check_answers(answers, where)
+            self._check_answers(answers)
+            self._check_files(files, where)
         except Exception:
             written.abandon()
             raise
         return written
 
-    def _check_answers(self, answers: Sequence[Mapping[str, Any]], where: LocalPlace | RemotePlace) -> None:
-        sink = self._table.sink
+    def _check_answers(self, answers: Sequence[Mapping[str, Any]]) -> None:
         for answer in answers:
             if answer["errno"]:
-                raise failures.unwritable(sink, answer["errno"])
+                raise failures.unwritable(self._table.sink, answer["errno"])
             if answer["null"]:
-                raise rules.not_null(sink, answer["null"])
-            if answer["path"] and where.size(answer["path"]) != answer["size"]:
+                raise rules.not_null(self._table.sink, answer["null"])
+
+    def _check_files(self, files: Sequence[DataFile], where: LocalPlace | RemotePlace) -> None:
+        for file in files:
+            if where.size(file.path) != file.size:
                 raise refuse(
                     "E508",
-                    sink=sink,
+                    sink=self._table.sink,
                     reason="a file that an executor wrote is not there for the driver",
                     cause="the path is on a disk that driver and executors do not share",
                     next="use a path on shared storage",

@@ -73,7 +73,7 @@ class DeltaSink:
         self._merge = Merge(_names(key), sequence)
         self._mode = _checked_mode(mode, self._merge, committer)
         self._partition_by = _names(partition_by)
-        self._settings = Settings(self._merge, epoch_column, committer, driver_limit, bool(self._partition_by))
+        self._settings = Settings(self._merge, epoch_column, committer, driver_limit, self._partition_by)
         self._options = dict(storage_options) if storage_options else None
         self._id = id or f"delta:{_leaf(self._target, named=self._named)}"
         self._custom_id = id is not None
@@ -132,6 +132,7 @@ class DeltaSink:
             self._root = sparkcommitter.locate(self._id, self._target)
         table = Table(self._id, self._root, application_id(pipeline, self._id), self._options)
         table.check_place()
+        self._made = None
         self._opened = _Opened(
             table,
             Writer(table, self._merge, self._partition_by, self._spark),

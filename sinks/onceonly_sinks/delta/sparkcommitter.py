@@ -29,7 +29,6 @@ _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _S3 = ("s3", "s3a", "s3n")
 _ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
-_COMPUTED = ("delta.generationExpression", "delta.identity.start", "delta.identity.step")
 
 
 def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bool:
@@ -204,7 +203,7 @@ class SparkCommitter:
     def mark(self, note: Note) -> None:
         """Commit a note without rows."""
         there = self._session.read.format("delta").load(self._uri).schema
-        given = {c.name for c in self._table.columns if not any(name in c.metadata for name in _COMPUTED)}
+        given = {column.name for column in self._table.columns if not column.computed}
         schema = type(there)([one for one in there.fields if one.name in given])
         self.append(note, self._session.createDataFrame([], schema))
 

@@ -206,7 +206,11 @@ class Table:
         return Found(handle.version(), packed, None if packed is None else self.log.newest(handle.version()))
 
     def look(self) -> Found:
-        """What of ours stands now, read through the kept handle and on it."""
+        """What of ours stands now: by the handle that will commit, and by the log files themselves.
+
+        The files are read again because Spark's log store on a local disk looks before it renames: a commit of a driver
+        that was fenced out in between can replace the file of the fence, and the handle would not know.
+        """
         from deltalake.exceptions import DeltaError
 
         try:
@@ -262,7 +266,7 @@ class Table:
         legacy = not features and protocol.min_writer_version > 2
         computed = features & {"checkConstraints", "generatedColumns", "columnMapping"}
         guarded = any({"delta.invariants", "delta.columnMapping.id"} & set(c.metadata) for c in self.columns)
-        return not (legacy or computed or guarded or self.partition_columns)
+        return not (legacy or computed or guarded)
 
     # ---- maintenance
 

@@ -58,14 +58,14 @@ def make_plan(sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = ()
     Raises:
         DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
     """
-    targets = [_target(sink, field.name, table) for field in batch]
+    targets = [_target(sink, field.name, field.type, table) for field in batch]
     _complete(sink, {column.name for column in targets}, table)
     pairs = zip(batch, targets, strict=True)
     lanes = (_lane(sink, field.name, field.type, column) for field, column in pairs)
     return Plan(table, tuple(replace(lane, required=False) if lane.target in key else lane for lane in lanes))
 
 
-def _target(sink: str, name: str, table: Table) -> Column:
+def _target(sink: str, name: str, type_: pa.DataType, table: Table) -> Column:
     """The column of that name; else, as Spark resolves names, the only one that differs from it in case."""
     alike = [column for column in table.columns if column.name.lower() == name.lower()]
     exact = [column for column in alike if column.name == name]
@@ -73,7 +73,11 @@ def _target(sink: str, name: str, table: Table) -> Column:
     if not found or name == table.epoch_column:
         taken = name == table.epoch_column
         what = f"column {name} is the one that takes the epoch's number" if taken else f"the table has no column {name}"
-        next_ = "rename it in the query" if taken else f'ALTER TABLE {table.name.text} ADD COLUMN "{name}" ...'
+        next_ = (
+            "rename it in the query"
+            if taken
+            else f'ALTER TABLE {table.name.text} ADD COLUMN "{name}" {ddl_of(type_) or "text"}'
+        )
         raise refuse("E506", sink=sink, difference=what, next=next_ + ", then restart the query")
     if not found[0].writable:
         next_ = "leave it out of the query's columns"

@@ -1,0 +1,105 @@
+"""Statistics of a data file for the log: exact or left out, because readers skip files by them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_INDEXED_COLUMNS = 32
+"""Statistics cover the first columns, as Delta's own writers do."""
+
+_LONGEST_TEXT = 128
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Statistics:
+    """Smallest, greatest and null count per column, exact or left out: a wrong one makes readers skip rows."""
+
+    def __init__(self) -> None:
+        self._nulls: dict[str, int] = {}
+        self._least: dict[str, Any] = {}
+        self._greatest: dict[str, Any] = {}
+        self._without_range: set[str] = set()
+
+    def add(self, table: pa.Table) -> None:
+        """Take in rows."""
+        import pyarrow.compute as pc
+        from pyarrow import types
+
+        for field in list(table.schema)[:_INDEXED_COLUMNS]:
+            if types.is_nested(field.type):
+                continue
+            values = table.column(field.name)
+            self._nulls[field.name] = self._nulls.get(field.name, 0) + values.null_count
+            if not _orderable(field.type):
+                continue
+            if types.is_floating(field.type) and pc.any(pc.is_nan(values)).as_py():
+                self._without_range.add(field.name)
+            bounds: Any = pc.min_max(values)
+            self._widen(field.name, bounds["min"].as_py(), bounds["max"].as_py())
+
+    def _widen(self, name: str, least: Any, greatest: Any) -> None:
+        if least is None:
+            return
+        self._least[name] = min(self._least.get(name, least), least)
+        self._greatest[name] = max(self._greatest.get(name, greatest), greatest)
+
+    def text(self, rows: int) -> str:
+        """The ``stats`` of an add action."""
+        least = {name: _json(value, math.floor) for name, value in self._least.items()}
+        greatest = {name: _json(value, math.ceil) for name, value in self._greatest.items()}
+        ranged = {
+            name
+            for name in least
+            if name not in self._without_range and least[name] is not None and greatest[name] is not None
+        }
+        return json.dumps(
+            {
+                "numRecords": rows,
+                "minValues": {name: least[name] for name in least if name in ranged},
+                "maxValues": {name: greatest[name] for name in greatest if name in ranged},
+                "nullCount": self._nulls,
+            }
+        )
+
+
+def _orderable(kind: pa.DataType) -> bool:
+    """Types whose range Delta's readers use and JSON holds exactly."""
+    from pyarrow import types
+
+    return bool(
+        types.is_signed_integer(kind)
+        or types.is_floating(kind)
+        or types.is_string(kind)
+        or types.is_date32(kind)
+        or types.is_timestamp(kind)
+    )
+
+
+def _json(value: Any, towards: Callable[[float], int]) -> Any:
+    """A bound in JSON; rounded outwards where Delta keeps milliseconds; ``None`` where it must be left out."""
+    if isinstance(value, datetime):
+        return _milliseconds(value, towards)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_TEXT else None
+    return value
+
+
+def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | None:
+    whole = value.replace(microsecond=0)
+    try:
+        rounded = whole + towards(value.microsecond / 1000) * _MILLISECOND
+    except OverflowError:
+        return None
+    text = rounded.replace(tzinfo=None).isoformat(sep="T", timespec="milliseconds")
+    return f"{text}Z" if value.tzinfo is not None else text
