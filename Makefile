@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test check bench fmt java
+.PHONY: demo test slow check bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -15,6 +15,10 @@ demo: $(STAMP)
 
 test: $(STAMP) java
 	$(BIN)/pytest $(ARGS)
+
+# The long suites that `make test` leaves out: every claim on every variant of a sink.
+slow: $(STAMP) java
+	$(BIN)/pytest -m slow $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,6 +84,8 @@ def session(app: str = "benchmarks") -> SparkSession:
     """A session with Delta and the JDBC driver, compiled as in production."""
     from pyspark.sql import SparkSession
 
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ[name] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[*]").appName(app)
     options = dict(fast_options(quick_compile=False))

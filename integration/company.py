@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +11,8 @@ from typing import Any
 
 import psutil
 from integration.jobs import Job, Task
-from integration.stage import Scene
-from pyspark import __version__ as spark_version
 
 from onceonly.lab.driver import Driver
-from onceonly.lab.jars import cache_directory
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""
@@ -31,11 +25,10 @@ class Company:
 
     Args:
         folder: for tasks and logs.
-        env: added to the environment of each.
     """
 
-    def __init__(self, folder: Path, env: dict[str, str]) -> None:
-        self._folder, self._env = folder, env
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
         self._working: list[Driver] = []
         self._ready: tuple[Driver, Path] | None = None
         self._hired = 0
@@ -66,7 +59,7 @@ class Company:
         self._hired += 1
         log = self._folder / f"driver-{self._hired:03d}"
         task = log.with_suffix(".json")
-        return Driver.module("integration.jobs", task, log=log, env=self._env, cwd=_REPOSITORY), task
+        return Driver.module("integration.jobs", task, log=log, cwd=_REPOSITORY), task
 
     def _let_go(self) -> None:
         for driver in [driver for driver in self._working if driver.poll() is not None]:
@@ -110,37 +103,6 @@ def refused_with(driver: Driver, *codes: str) -> bool:
     code = driver.wait(PATIENCE_S)
     said = driver.err.read_text()
     return code == 1 and any(f"[ONCE-{one}]" in said for one in codes)
-
-
-# ---- a JVM that starts in half of the time
-
-
-def quick_jvm() -> dict[str, str]:
-    """Environment that lets drivers map an archive of Spark's loaded classes instead of loading them one by one.
-
-    Made once per Java and Spark, kept in the cache; a JVM for which an archive does not fit ignores it.
-    """
-    java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-    name = hashlib.sha256(f"{spark_version}\n{java}".encode()).hexdigest()[:16]
-    archive = cache_directory() / "jvm" / f"driver-{name}.jsa"
-    if not archive.is_file():
-        _make_archive(archive)
-    return {"SPARK_SUBMIT_OPTS": f"-XX:SharedArchiveFile={archive}"} if archive.is_file() else {}
-
-
-def _make_archive(archive: Path) -> None:
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="onceonly-jvm-", dir=archive.parent) as folder:
-        scene = Scene(Path(folder), "memory", "memory:warm-up")
-        scene.inbox.fill(2)
-        made = Path(folder) / "classes.jsa"
-        company = Company(Path(folder), {"SPARK_SUBMIT_OPTS": f"-XX:ArchiveClassesAtExit={made}"})
-        try:
-            await_end_of_session(company.finish(scene.job()))
-        finally:
-            company.close()
-        if made.is_file():
-            made.replace(archive)
 
 
 def await_end_of_session(driver: Driver) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.company import Company, quick_jvm
+from integration.company import Company
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.lab.jars import fast_session
+from onceonly.lab.jars import build_class_archive, fast_session
 from onceonly.lab.postgres import EmbeddedPostgres
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -43,7 +43,8 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture(scope="session")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     """Drivers to kill, in processes of their own."""
-    made = Company(tmp_path_factory.mktemp("drivers"), quick_jvm())
+    build_class_archive()
+    made = Company(tmp_path_factory.mktemp("drivers"))
     yield made
     made.close()
 

@@ -41,8 +41,8 @@ class Job:
 
     Attributes:
         name: ``queryName``, and so the pipeline.
-        kind: ``postgres``, ``delta``, or ``memory``, whose rows end with the process.
-        target: DSN of the database, path of the table, or the sink's id.
+        kind: ``postgres``, ``delta``, or ``delta-spark``, where Spark commits.
+        target: DSN of the database, or path of the table.
         inbox: directory with the input.
         checkpoint: its checkpoint.
         ledger: URL or path; ``None`` for the default place.
@@ -96,7 +96,7 @@ def say(event: str, **facts: object) -> None:
 def session() -> SparkSession:
     """A session of a driver: small, quick, silent."""
     builder = SparkSession.builder.master("local[2]").appName("driver")
-    made = fast_session(builder.config("spark.ui.showConsoleProgress", "false"), delta=False)
+    made = fast_session(builder.config("spark.ui.showConsoleProgress", "false"))
     made.sparkContext.setLogLevel("OFF")
     return made
 
@@ -111,17 +111,13 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
 
 def make_sink(kind: str, target: str) -> Sink:
     """The sink of a job; a kind's driver is imported only where it is used."""
-    if kind == "delta":
-        from onceonly_sinks.delta import DeltaSink
-
-        return DeltaSink(target)
     if kind == "postgres":
         from onceonly_sinks.postgres import PostgresSink
 
         return PostgresSink(target, table=TABLE)
-    from onceonly_sinks.memory import MemorySink
+    from onceonly_sinks.delta import DeltaSink
 
-    return MemorySink(id=target)
+    return DeltaSink(target, committer="spark" if kind == "delta-spark" else "auto")
 
 
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
@@ -171,15 +167,18 @@ def _await(file: Path) -> None:
         time.sleep(_POLL_S)
 
 
-def _run(spark: SparkSession, job: Job, task: Task, gallows: _Gallows) -> None:
+def _run(spark: SparkSession, job: Job, task: Task, gallows: _Gallows) -> bool:
+    """Run a query to its end, or to where it is held; whether it did not fail."""
     gallows.arm(job)
     query = start(spark, job, _told(job))
     if task.graceful:
         _stop_on_sigterm(query)
     while query.isActive and not gallows.held.is_set():
         time.sleep(_POLL_S)
-    if not gallows.held.is_set() and (failure := query.exception()):
-        raise failure
+    failure = None if gallows.held.is_set() else query.exception()
+    if failure is not None:
+        print(f"{job.name}: {failure}", file=sys.stderr)
+    return failure is None
 
 
 def _stop_on_sigterm(query: StreamingQuery) -> None:
@@ -199,11 +198,11 @@ def main(argv: list[str]) -> int:
     _await(Path(argv[0]))
     task = Task.load(Path(argv[0]))
     gallows = _Gallows(task)
-    for job in task.jobs:
-        _run(spark, job, task, gallows)
-    say("done")
+    ended_well = [_run(spark, job, task, gallows) for job in task.jobs]
+    if all(ended_well):
+        say("done")
     spark.stop()
-    return 0
+    return 0 if all(ended_well) else 1
 
 
 if __name__ == "__main__":

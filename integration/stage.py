@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from integration.jobs import TABLE, Job, make_sink
@@ -45,7 +46,7 @@ class Scene:
 
     Args:
         root: directory of its own.
-        kind: of the sink.
+        kind: of the sink, as in ``Job``.
         target: DSN of a database of its own, or path of the table.
         inbox: the input; several scenes may share one.
     """
@@ -55,18 +56,22 @@ class Scene:
         self.inbox = inbox or Inbox(root / "in")
         self.name = f"arrivals-{kind}"
         self.checkpoint = root / f"checkpoint-{kind}"
-        self.ledger_place = target if kind == "postgres" else str(root / "ledger.db")
+        self.ledger_place = str(root / f"ledger-{kind}.db") if self.delta else target
 
     def job(self, **changes: Any) -> Job:
-        said = {"ledger": None if self.kind == "postgres" else self.ledger_place, **changes}
+        said = {"ledger": self.ledger_place if self.delta else None, **changes}
         checkpoint = str(said.pop("checkpoint", self.checkpoint))
         return Job(self.name, self.kind, self.target, str(self.inbox.folder), checkpoint, **said)
 
     # ---- what the world looks like
 
+    @property
+    def delta(self) -> bool:
+        return self.kind != "postgres"
+
     def rows(self) -> list[tuple[int, str]]:
         """All rows of the target, read without any code of ours."""
-        return sorted(_postgres_rows(self.target) if self.kind == "postgres" else _delta_rows(self.target))
+        return sorted(_delta_rows(self.target) if self.delta else _postgres_rows(self.target))
 
     def markers(self) -> list[Marker]:
         """Markers in the sink, oldest first."""
@@ -104,7 +109,7 @@ class Scene:
 
     def snapshot(self) -> dict[str, Any]:
         """Everything that a driver could change, but the ledger's list of events."""
-        logs = {path.name for path in Path(self.target).glob("_delta_log/*.json")} if self.kind == "delta" else set()
+        logs = {path.name for path in Path(self.target).glob("_delta_log/*.json")} if self.delta else set()
         found = {"rows": self.rows(), "markers": self.markers(), "versions": sorted(logs), "recorded": self.recorded()}
         return {**found, **{log: self.batches(log) for log in ("offsets", "commits")}}
 
@@ -126,6 +131,13 @@ class Scene:
         """The same for the whole input, with a ledger that knows all of it."""
         self.holds_exactly(self.inbox.files)
         assert self.recorded() == list(range(1, self.inbox.files + 1))
+        assert self.leftovers() == []
+
+    def leftovers(self) -> list[str]:
+        """Staging that dead drivers left behind."""
+        if self.delta:
+            return [path.name for path in Path(self.target).glob("_onceonly_staging/*/*")]
+        return [name for (name,) in _postgres(self.target, "SELECT relname FROM pg_class WHERE relname ~ '^stage_'")]
 
     def has_one_owner_per_generation(self) -> None:
         owners: dict[int, set[str]] = {}
@@ -135,13 +147,13 @@ class Scene:
 
 
 def _postgres_rows(dsn: str) -> list[tuple[int, str]]:
-    import psycopg
+    known = _postgres(dsn, f"SELECT 1 FROM pg_class WHERE relname = '{TABLE}'")
+    return _postgres(dsn, f'SELECT id, word FROM "{TABLE}"') if known else []
 
+
+def _postgres(dsn: str, query: str) -> list[Any]:
     with psycopg.connect(dsn) as connection:
-        known = connection.execute("SELECT to_regclass(%s)", [TABLE]).fetchone()
-        if known is None or known[0] is None:
-            return []
-        return connection.execute(f'SELECT id, word FROM "{TABLE}"').fetchall()  # type: ignore[arg-type]
+        return connection.execute(query.encode()).fetchall()
 
 
 def _delta_rows(path: str) -> list[tuple[int, str]]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 CLUSTERED = "CREATE TABLE delta.`{path}` (id BIGINT, step BIGINT, note STRING) USING delta CLUSTER BY (id)"
 """deltalake reads a clustered table and refuses to commit to it."""

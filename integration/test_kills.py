@@ -26,8 +26,8 @@ OPENING = (
 )
 """Passed once per start, before a batch is looked at. The first kill meets a target that does not exist yet."""
 
-STATEFUL = (Point.EXECUTE_AFTER,)
-"""Passed only where a skipped batch still has to be executed: a chain of its own."""
+STATEFUL = (Point.PREPARE_SENT, Point.COMMIT_SENT, Point.EXECUTE_AFTER)
+"""A chain of its own: a query whose skipped batch still has to be executed, whose batches go through executors."""
 
 VISIBLE = frozenset(
     {
@@ -41,7 +41,7 @@ VISIBLE = frozenset(
 )
 """Points at which the epoch's rows stand in the sink already."""
 
-PER_EPOCH = tuple(point for point in Point if point not in (*OPENING, *STATEFUL))
+PER_EPOCH = tuple(point for point in Point if point not in (*OPENING, Point.EXECUTE_AFTER))
 
 CHAIN = tuple(point for point in chain.from_iterable(zip_longest(OPENING, PER_EPOCH)) if point)
 """An opening is killed in turn with an epoch, so that openings also die while they meet what a dead epoch left."""
@@ -60,11 +60,11 @@ class Target:
 
 @pytest.fixture
 def target(postgres, company, tmp_path: Path, request) -> Target:
-    """One pipeline into Delta and one into Postgres, over the same files."""
+    """A pipeline into each kind of sink, over the same files."""
     inbox = Inbox(tmp_path / "in")
-    delta = Scene(tmp_path, "delta", str(tmp_path / "table"), inbox)
-    database = postgres.database(f"kills_{abs(hash(request.node.name)):x}")
-    return Target((delta, Scene(tmp_path, "postgres", database, inbox)), company)
+    tables = [Scene(tmp_path, kind, str(tmp_path / kind), inbox) for kind in request.param if kind != "postgres"]
+    database = postgres.database(f"kills_{len(request.param)}")
+    return Target((*tables, Scene(tmp_path, "postgres", database, inbox)), company)
 
 
 def deadly(point: Point) -> str:
@@ -83,9 +83,10 @@ def died_at(driver: Driver, point: Point, scenes: tuple[Scene, ...]) -> dict[str
 
 
 def test_every_point_is_in_a_chain():
-    assert sorted([*CHAIN, *STATEFUL]) == sorted(Point)
+    assert {*CHAIN, *STATEFUL} == {*Point}
 
 
+@pytest.mark.parametrize("target", [("delta", "postgres")], indirect=True, ids=["delta-and-postgres"])
 def test_no_kill_loses_or_doubles_a_row(target):
     scenes, company = target.scenes, target.company
     jobs = [scene.job() for scene in scenes]
@@ -104,14 +105,15 @@ def test_no_kill_loses_or_doubles_a_row(target):
         scene.has_one_owner_per_generation()
 
 
-def test_a_stateful_query_killed_while_it_executes_a_skipped_batch_goes_on(target):
+@pytest.mark.parametrize("target", [("delta", "delta-spark", "postgres")], indirect=True, ids=["both-and-by-spark"])
+def test_no_kill_of_a_stateful_query_loses_or_doubles_a_row(target):
     scenes, company = target.scenes, target.company
     jobs = [scene.job(unique=True) for scene in scenes]
     scenes[0].inbox.fill(2)
-    died_at(company.start(*jobs, fault="return.before:killgroup"), Point.RETURN_BEFORE, scenes)
-    for scene in scenes:
-        scene.holds_exactly(1)
-    died_at(company.start(*jobs, fault="execute.after:killgroup"), Point.EXECUTE_AFTER, scenes)
+    for point, held in zip(STATEFUL, (0, 1, 1), strict=True):
+        died_at(company.start(*jobs, fault=f"{point}:killgroup"), point, scenes)
+        for scene in scenes:
+            scene.holds_exactly(held)
     company.finish(*jobs)
     for scene in scenes:
         scene.holds_everything()

@@ -40,7 +40,6 @@ def test_a_deleted_checkpoint_is_put_back(stream, target):
     stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
     stream.lose_checkpoint()
     said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
-    stream.lose_checkpoint()
     run(command(said, "checkpoint rebuild"), "--yes")
     stream.run(exactly_once(target.sink()))
     assert target.ids() == list(range(15))

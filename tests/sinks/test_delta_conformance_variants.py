@@ -10,6 +10,8 @@ from onceonly.errors import OnceOnlyError
 from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.conformance.story import Plan, Story, plan
 
+pytestmark = pytest.mark.slow
+
 
 class TestDeltaPartitionedWithAnEpochColumn(SinkConformance):
     @pytest.fixture

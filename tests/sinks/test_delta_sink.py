@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -366,6 +368,36 @@ def test_the_spark_committer_without_a_session_is_refused_before_the_action(tmp_
             driver.prepares(driver.plan())
         assert refused.value.code == "E110"
         assert "with_delta" in str(refused.value)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", place], capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield place
+    subprocess.run(["umount", place], check=True)
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
+def test_a_full_disk_is_named_and_loses_nothing(small_disk: Path, limit: int) -> None:
+    harness = DeltaHarness(small_disk, driver_limit=limit)
+    with Story(harness) as story:
+        driver = story.driver()
+        first = driver.writes()
+        planned = driver.plan()
+        rows = planned.table.slice(0, 1)
+        large = pa.concat_tables([rows.set_column(2, "note", [[os.urandom(40).hex()]]) for _ in range(40_000)])
+        for batch in (ArrowBatch(large), None):
+            if batch is None:
+                (small_disk / "filler").write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 4096))
+            with pytest.raises(DestinationError) as refused:
+                driver.commits(planned, driver.sink.prepare(batch or ArrowBatch(planned.table), planned.epoch.number))
+            assert refused.value.code == "E507"
+        (small_disk / "filler").unlink()
+        driver.tries(planned)
+        story.holds(first, planned)
 
 
 # ---- columns and rows

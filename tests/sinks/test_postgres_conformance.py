@@ -57,6 +57,7 @@ class TestAppendThroughTheDriver(SinkConformance):
         return PostgresHarness(postgres.database("driver"), via="driver")
 
 
+@pytest.mark.slow
 class TestAppendByExecutors(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
@@ -69,6 +70,7 @@ class TestUpsertThroughTheDriver(SinkConformance):
         return PostgresHarness(postgres.database("upsert_driver"), key="id", via="driver")
 
 
+@pytest.mark.slow
 class TestUpsertByExecutors(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:

@@ -35,14 +35,14 @@ def of_fence(table: Table, error: Exception) -> Exception:
     return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
 
 
-def of_commit(table: Table, error: Exception, *, landed: bool, checks_rows: bool) -> Exception:
+def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None) -> Exception:
     """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
 
     Args:
         table: the table.
         error: what the commit raised.
         landed: whether the log holds it.
-        checks_rows: whether rows were computed and checked in the same call.
+        held: bytes of the rows that were written in the same call; ``None`` if they had been written before.
     """
     from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
 
@@ -55,7 +55,10 @@ def of_commit(table: Table, error: Exception, *, landed: bool, checks_rows: bool
         return _of_values(table, condition)
     if not table.is_local or isinstance(error, CommitFailedError) or not isinstance(error, DeltaError | OSError):
         return unknown
-    return _no_room(table, error) or (_of_values(table, _first_line(error)) if checks_rows else unknown)
+    if no_room := _no_room(table, error, held or 0):
+        return no_room
+    # With nothing to check, a row cannot be what was wrong.
+    return _of_values(table, _first_line(error)) if held and not table.takes_files() else unknown
 
 
 def _of_rows(error: Exception) -> str | None:
@@ -108,7 +111,7 @@ def no_fence(sink: str) -> OnceOnlyError:
     )
 
 
-def _no_room(table: Table, error: Exception) -> OnceOnlyError | None:
+def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError | None:
     """No class of deltalake's errors stands for a full disk or a missing right: the disk itself is asked."""
     if not table.is_local or not type(error).__module__.startswith(("_internal", "deltalake", "builtins")):
         return None
@@ -117,8 +120,9 @@ def _no_room(table: Table, error: Exception) -> OnceOnlyError | None:
         folder = folder.parent
     if not os.access(folder, os.W_OK | os.X_OK):
         return refuse("E507", sink=table.sink, reason=f"{folder} is not writable")
-    if shutil.disk_usage(folder).free < _LEAST_ROOM:
-        return refuse("E507", sink=table.sink, reason=f"the disk of {folder} is full")
+    free = shutil.disk_usage(folder).free
+    if free < max(_LEAST_ROOM, needed):
+        return refuse("E507", sink=table.sink, reason=f"the disk of {folder} has {free >> 20} MiB free")
     return None
 
 

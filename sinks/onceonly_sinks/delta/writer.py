@@ -107,11 +107,11 @@ class Writer:
                 raise failures.of_fence(self._table, error) from error
 
     def _judged_until(self, fence: Fence, found: Found) -> int:
-        """How far the log can be called harmless now, for later openings: as far as nothing in it is fatal."""
+        """How far the log can be called harmless now, for later openings: to its end, if there is nothing to tell."""
         if found.note is None or not found.note.epoch:
             return found.head
-        fatal = any(one.fatal for one in self._judged(standing.first(fence, found, self._table.identity)))
-        return found.note.judged if fatal else found.head
+        told = self._judged(standing.first(fence, found, self._table.identity))
+        return found.note.judged if told else found.head
 
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
@@ -167,7 +167,8 @@ class Writer:
             faults.fire(Point.COMMIT_SENT)
             version = reading.landed(self._table.log, before.judged + 1, note.token)
         except Exception as error:
-            raise self._after(error, before, note, checks_rows=isinstance(prepared, HeldRows)) from error
+            held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
+            raise self._after(error, before, note, held) from error
         self._standing = replace(before, note=note, version=version)
         self._table.committed()
         return reading.receipt(self._table.sink, note, version)
@@ -206,7 +207,7 @@ class Writer:
         else:
             sparkcommitter.needed(self._table.sink, self._spark(), why).mark(note)
 
-    def _after(self, error: Exception, before: Standing, note: Note, *, checks_rows: bool) -> Exception:
+    def _after(self, error: Exception, before: Standing, note: Note, held: int | None) -> Exception:
         """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
         if isinstance(error, OnceOnlyError):
             return error
@@ -217,7 +218,7 @@ class Writer:
                 return failures.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
-        return failures.of_commit(self._table, error, landed=found.holds(note.token), checks_rows=checks_rows)
+        return failures.of_commit(self._table, error, landed=found.holds(note.token), held=held)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there.

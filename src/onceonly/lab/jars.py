@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly.lab import classarchive
 from onceonly.pins import DELTA_VERSION, SPARK_VERSION, delta_artifact
 
 if TYPE_CHECKING:
@@ -155,38 +156,71 @@ def _ivy_jar() -> Path:
     raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
 
 
-def fast_options(*, delta: bool = True, quick_compile: bool = True, cache: Path | None = None) -> Mapping[str, str]:
+def fast_options(
+    *, delta: bool = True, quick_compile: bool = True, cache: Path | None = None, archive_to: Path | None = None
+) -> Mapping[str, str]:
     """Settings of a session for small data on one machine.
 
     Args:
         delta: bring Delta's jars, extension and catalog.
         quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
         cache: see :func:`delta_jars`.
+        archive_to: file that gets the JVM's classes when it exits; see :mod:`onceonly.lab.classarchive`.
     """
+    jars = delta_jars(cache) if delta else []
+    java_options = ["-XX:TieredStopAtLevel=1"] if quick_compile else []
+    archive = classarchive.place(cache or cache_directory(), jars, _java())
+    if archive_to is not None:
+        java_options.append(f"-XX:ArchiveClassesAtExit={archive_to}")
+    elif archive.is_file():
+        java_options.append(classarchive.use(archive))
     options = {
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        # 10,000 by default: VACUUM of a small table would then be as many tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    if quick_compile:
-        options["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
-    if delta:
-        path = os.pathsep.join(str(jar) for jar in delta_jars(cache))
-        options |= {
-            "spark.driver.extraClassPath": path,
-            "spark.executor.extraClassPath": path,
-            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-            # 50 by default: each snapshot of a small table would then be 50 tasks, seconds per epoch.
-            "spark.databricks.delta.snapshotPartitions": "2",
-        }
-    return options
+    if java_options:
+        options["spark.driver.extraJavaOptions"] = " ".join(java_options)
+    return {**options, **_delta_options(jars)} if delta else options
+
+
+def _delta_options(jars: Sequence[Path]) -> Mapping[str, str]:
+    path = os.pathsep.join(str(jar) for jar in jars)
+    return {
+        "spark.driver.extraClassPath": path,
+        "spark.executor.extraClassPath": path,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # 50 by default: each snapshot of a small table would then be 50 tasks, seconds per epoch.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def build_class_archive(cache: Path | None = None) -> bool:
+    """Make later sessions with Delta start seconds faster, once per machine; say whether it worked.
+
+    Args:
+        cache: see :func:`delta_jars`.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    archive = classarchive.place(cache or cache_directory(), delta_jars(cache), _java())
+    return archive.is_file() or classarchive.build(archive)
 
 
 def fast_session(
-    builder: Any, delta: bool = True, *, quick_compile: bool = True, cache: Path | None = None
+    builder: Any,
+    delta: bool = True,
+    *,
+    quick_compile: bool = True,
+    cache: Path | None = None,
+    archive_to: Path | None = None,
 ) -> SparkSession:
     """Start a session that is quick on small data; what ``builder`` already sets for the same keys is replaced.
 
@@ -197,6 +231,7 @@ def fast_session(
         delta: bring Delta's jars, extension and catalog.
         quick_compile: see :func:`fast_options`.
         cache: see :func:`delta_jars`.
+        archive_to: see :func:`fast_options`.
 
     Raises:
         ConfigurationError: E110, see :func:`delta_jars`.
@@ -204,7 +239,8 @@ def fast_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name, value in fast_options(delta=delta, quick_compile=quick_compile, cache=cache).items():
+    options = fast_options(delta=delta, quick_compile=quick_compile, cache=cache, archive_to=archive_to)
+    for name, value in options.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     return session
