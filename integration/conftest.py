@@ -16,7 +16,7 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.lab.jars import build_class_archive, fast_session
+from onceonly.lab.jars import fast_session
 from onceonly.lab.postgres import EmbeddedPostgres
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -43,7 +43,6 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture(scope="session")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     """Drivers to kill, in processes of their own."""
-    build_class_archive()
     made = Company(tmp_path_factory.mktemp("drivers"))
     yield made
     made.close()

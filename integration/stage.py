@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from integration.jobs import TABLE, Job, make_sink
 
+from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Marker
 from onceonly_checkpoints.ledger import Event, EventKind
@@ -19,6 +22,11 @@ from onceonly_checkpoints.sqlledger import SqlLedger
 
 ROWS = 50
 """Rows per file, and so per epoch."""
+
+
+def rows_of(ids: Iterable[int]) -> pa.Table:
+    numbers = list(ids)
+    return pa.table({"id": numbers, "word": [f"w{number}" for number in numbers]})
 
 
 class Inbox:
@@ -35,7 +43,7 @@ class Inbox:
             ids = range(self.files * ROWS, (self.files + 1) * ROWS)
             path = self.folder / f"{self.files:05d}.parquet"
             hidden = path.with_name(f".{path.name}")
-            pq.write_table(pa.table({"id": list(ids), "word": [f"w{number}" for number in ids]}), hidden)
+            pq.write_table(rows_of(ids), hidden)
             os.utime(hidden, (1_700_000_000 + self.files, 1_700_000_000 + self.files))
             hidden.rename(path)
             self.files += 1
@@ -75,10 +83,20 @@ class Scene:
 
     def markers(self) -> list[Marker]:
         """Markers in the sink, oldest first."""
+        with self._opened() as sink:
+            return [marker for marker, _ in sink.history()]
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, as the sink counts them in the target."""
+        with self._opened() as sink:
+            return sink.recount()
+
+    @contextmanager
+    def _opened(self) -> Generator[Sink]:
         sink = make_sink(self.kind, self.target)
         sink.open(self.name)
         try:
-            return [marker for marker, _ in sink.history()]
+            yield sink
         finally:
             sink.close()
 
@@ -131,6 +149,7 @@ class Scene:
         """The same for the whole input, with a ledger that knows all of it."""
         self.holds_exactly(self.inbox.files)
         assert self.recorded() == list(range(1, self.inbox.files + 1))
+        assert self.recount() == dict.fromkeys(range(1, self.inbox.files + 1), ROWS)
         assert self.leftovers() == []
 
     def leftovers(self) -> list[str]:

@@ -7,8 +7,9 @@ from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
+from deltalake import write_deltalake
 from integration.company import Company, begun, story, was_killed
-from integration.stage import Inbox, Scene
+from integration.stage import ROWS, Inbox, Scene, rows_of
 
 from onceonly.faults import Point
 from onceonly.lab.driver import Driver
@@ -84,6 +85,16 @@ def died_at(driver: Driver, point: Point, scenes: tuple[Scene, ...]) -> dict[str
 
 def test_every_point_is_in_a_chain():
     assert {*CHAIN, *STATEFUL} == {*Point}
+
+
+@pytest.mark.parametrize(
+    ("ids", "verdict"), [(range(ROWS - 1), "1 rows missing"), ([*range(ROWS), 7], "1 rows too many")]
+)
+def test_the_judgement_sees_a_single_row_that_is_missing_or_doubled(tmp_path, ids, verdict):
+    scene = Scene(tmp_path, "delta", str(tmp_path / "table"))
+    write_deltalake(scene.target, rows_of(ids))
+    with pytest.raises(AssertionError, match=verdict):
+        scene.holds_exactly(1)
 
 
 @pytest.mark.parametrize("target", [("delta", "postgres")], indirect=True, ids=["delta-and-postgres"])

@@ -67,23 +67,18 @@ def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, c
     one.holds_everything()
 
 
-def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, company):
+def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, company, tmp_path):
     one = scene("postgres")
-    one.inbox.fill(1)
-    company.finish(one.job())
-    one.inbox.fill(3)
+    one.inbox.fill(2)
+    sleeper = company.start(one.job(), hold=("commit.before", str(tmp_path / "go")))
+    await_event(sleeper, "hold")
     with psycopg.connect(one.target) as ours, psycopg.connect(one.target, autocommit=True) as watch:
         ours.execute("LOCK TABLE onceonly.epoch IN SHARE MODE")
-        sleeper = company.start(one.job())
-        until(
-            lambda: _sessions(watch, "wait_event_type = 'Lock'") == 1,
-            "the commit, holding the head row, meets our lock",
-        )
+        (tmp_path / "go").touch()
+        until(lambda: _sessions(watch, "wait_event_type = 'Lock'") == 1, "the commit, holding the head row, meets us")
         sleeper.stop()
         ours.rollback()
-        until(
-            lambda: _sessions(watch, "state = 'idle in transaction'") == 1, "the server waits for the sleeper's COMMIT"
-        )
+        until(lambda: _sessions(watch, "state = 'idle in transaction'") == 1, "the server waits for the sleeper")
     company.finish(one.job())
     after_the_second = one.snapshot()
     sleeper.resume()

@@ -212,7 +212,6 @@ class Writer:
         if isinstance(error, OnceOnlyError):
             return error
         found = self._table.found(self._table.reopen())
-        self._table.drop_handle()
         try:
             if not standing.still_ours(self._table.sink, before.fence, found):
                 return failures.no_fence(self._table.sink)

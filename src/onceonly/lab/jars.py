@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.lab import classarchive
 from onceonly.pins import DELTA_VERSION, SPARK_VERSION, delta_artifact
 
 if TYPE_CHECKING:
@@ -156,24 +155,16 @@ def _ivy_jar() -> Path:
     raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
 
 
-def fast_options(
-    *, delta: bool = True, quick_compile: bool = True, cache: Path | None = None, archive_to: Path | None = None
-) -> Mapping[str, str]:
+def fast_options(*, delta: bool = True, quick_compile: bool = True, cache: Path | None = None) -> Mapping[str, str]:
     """Settings of a session for small data on one machine.
 
     Args:
         delta: bring Delta's jars, extension and catalog.
         quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
         cache: see :func:`delta_jars`.
-        archive_to: file that gets the JVM's classes when it exits; see :mod:`onceonly.lab.classarchive`.
     """
     jars = delta_jars(cache) if delta else []
     java_options = ["-XX:TieredStopAtLevel=1"] if quick_compile else []
-    archive = classarchive.place(cache or cache_directory(), jars, _java())
-    if archive_to is not None:
-        java_options.append(f"-XX:ArchiveClassesAtExit={archive_to}")
-    elif archive.is_file():
-        java_options.append(classarchive.use(archive))
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -201,26 +192,12 @@ def _delta_options(jars: Sequence[Path]) -> Mapping[str, str]:
     }
 
 
-def build_class_archive(cache: Path | None = None) -> bool:
-    """Make later sessions with Delta start seconds faster, once per machine; say whether it worked.
-
-    Args:
-        cache: see :func:`delta_jars`.
-
-    Raises:
-        ConfigurationError: E110, see :func:`delta_jars`.
-    """
-    archive = classarchive.place(cache or cache_directory(), delta_jars(cache), _java())
-    return archive.is_file() or classarchive.build(archive)
-
-
 def fast_session(
     builder: Any,
     delta: bool = True,
     *,
     quick_compile: bool = True,
     cache: Path | None = None,
-    archive_to: Path | None = None,
 ) -> SparkSession:
     """Start a session that is quick on small data; what ``builder`` already sets for the same keys is replaced.
 
@@ -231,7 +208,6 @@ def fast_session(
         delta: bring Delta's jars, extension and catalog.
         quick_compile: see :func:`fast_options`.
         cache: see :func:`delta_jars`.
-        archive_to: see :func:`fast_options`.
 
     Raises:
         ConfigurationError: E110, see :func:`delta_jars`.
@@ -239,7 +215,7 @@ def fast_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = fast_options(delta=delta, quick_compile=quick_compile, cache=cache, archive_to=archive_to)
+    options = fast_options(delta=delta, quick_compile=quick_compile, cache=cache)
     for name, value in options.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
