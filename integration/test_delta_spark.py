@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from onceonly import faults
+from onceonly import exactly_once, faults
 from onceonly.errors import DestinationError, IdentityError
 from onceonly.protocol import Estimate, OutcomeUnknown, Superseded
 from onceonly.sparkbatch import SparkBatch
@@ -205,6 +205,31 @@ def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHa
         owner.commits(planned, prepared)
         assert not set((harness.path / "_onceonly_staging").glob("*/*"))
         story.holds(planned)
+
+
+@pytest.mark.parametrize(
+    "options", [{"committer": "spark"}, {"key": "id", "driver_limit": 0}, {"driver_limit": 0}], ids=str
+)
+def test_a_streaming_query_reaches_the_table_whichever_way(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    name = f"way{uuid.uuid4().hex[:8]}"
+    for number in range(3):
+        spark.range(number * 10, number * 10 + 10).write.mode("append").parquet(str(tmp_path / "source"))
+        query = (
+            spark.readStream.schema("id BIGINT")
+            .parquet(str(tmp_path / "source"))
+            .writeStream.queryName(name)
+            .foreachBatch(exactly_once(DeltaSink(tmp_path / "rows", **options)))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+    read = spark.read.format("delta").load(str(tmp_path / "rows"))
+    assert sorted(row.id for row in read.collect()) == list(range(30))
+    by_spark = "Apache-Spark" in operations(tmp_path / "rows")
+    assert by_spark == ("key" in options or "committer" in options)
 
 
 # ---- what Spark does to a table

@@ -40,6 +40,14 @@ def test_a_driver_that_made_none_leaves_nothing(tmp_path: Path) -> None:
     assert list(archive.path.parent.iterdir()) == []
 
 
+def test_half_an_archive_is_never_used(tmp_path: Path) -> None:
+    archive = JvmArchive("demo", cache=tmp_path)
+    made_path(archive.making()).write_bytes(b"cla")
+    archive.discard()
+    assert not archive.made
+    assert list(archive.path.parent.iterdir()) == []
+
+
 def test_another_class_path_or_program_has_another_archive(tmp_path: Path) -> None:
     paths = {
         JvmArchive("demo", cache=tmp_path).path,

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly import faults
 from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
-from onceonly.protocol import OutcomeUnknown, Position, Superseded
+from onceonly.protocol import Estimate, OutcomeUnknown, Position, Superseded, Task
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.marker import application_id, pack
+from onceonly_sinks.delta.prepare import WrittenFiles
 from onceonly_sinks.delta.table import CHECKPOINT_EVERY
 
 
@@ -590,3 +591,34 @@ def test_a_foreign_application_version_is_no_fence(harness: DeltaHarness) -> Non
     )
     with Story(harness) as story:
         assert story.reader().fence() is None
+
+
+class Understated(ArrowBatch):
+    """A batch that turns out larger than it was expected to be."""
+
+    actions = 0
+
+    @property
+    def estimate(self) -> Estimate:
+        return Estimate(1, 8)
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        self.actions += 1
+        return super().arrow()
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        self.actions += 1
+        return super().on_executors(task)
+
+
+def test_a_batch_larger_than_expected_goes_through_executors_in_a_second_action(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, driver_limit=64)
+    with Story(harness) as story:
+        driver = story.driver()
+        planned = driver.plan(rows=50)
+        batch = Understated(planned.table)
+        prepared = driver.sink.prepare(batch, 1)
+        assert isinstance(prepared, WrittenFiles)
+        assert (batch.actions, prepared.rows) == (2, 50)
+        driver.commits(planned, prepared)
+        story.holds(planned)

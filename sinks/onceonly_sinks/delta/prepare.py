@@ -182,14 +182,18 @@ class Preparer:
         return _Plan(batch, epoch, generation, schema, () if fresh else there, held, partition_by, choice)
 
     def _choice(self, batch: Batch, *, takes_files: bool) -> Choice:
+        size, limit, committer = size_of(batch.estimate, batch.schema), self._settings.limit, self._settings.committer
+        log_refuses = self._table.needs_spark()
+        # Asking for the session is a call into the JVM, which a small epoch need not pay for.
+        asks_spark = size is None or size > limit or committer == "spark" or log_refuses is not None
         return Choice(
             merge=bool(self._merge.key),
-            size=size_of(batch.estimate, batch.schema),
-            limit=self._settings.limit,
-            committer=self._settings.committer,
-            log_refuses=self._table.needs_spark(),
+            size=size,
+            limit=limit,
+            committer=committer,
+            log_refuses=log_refuses,
             takes_files=takes_files,
-            spark=self._spark() is not None,
+            spark=asks_spark and self._spark() is not None,
         )
 
     def _check_merge_columns(self, offered: Sequence[Column]) -> None:
@@ -252,12 +256,13 @@ class Preparer:
 
     def _through_driver(self, plan: _Plan) -> HeldRows | WrittenFiles | StagedRows:
         choice = plan.choice
-        way_out = (choice.takes_files and not choice.merge) or (choice.committer == "auto" and choice.spark)
+        to_executors = choice.takes_files and not choice.merge
+        bounded = to_executors or (choice.committer == "auto" and self._spark() is not None)
         try:
-            rows = self._collect(plan.batch, choice.limit if way_out else None)
+            rows = self._collect(plan.batch, choice.limit if bounded else None)
         except TooMuch:
             # Nothing was sent and nothing written: the attempt is dropped, and a second action takes the other way.
-            return self._on_executors(plan) if choice.takes_files and not choice.merge else self._stage(plan)
+            return self._on_executors(plan) if to_executors else self._stage(plan)
         shaped = rules.with_epoch(rows, self._settings.epoch_column, plan.epoch)
         table = self._cast(shaped, plan.held)
         if self._merge.key:

@@ -181,7 +181,11 @@ class DeltaSink:
             if error.errno is None:
                 raise
             raise failures.unwritable(self._id, error.errno) from error
-        faults.fire(Point.PREPARE_SENT)
+        try:
+            faults.fire(Point.PREPARE_SENT)
+        except BaseException:
+            prepared.abandon()
+            raise
         return prepared
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:

@@ -54,22 +54,25 @@ class JvmArchive:
         return _options(f"-XX:ArchiveClassesAtExit={self._made}")
 
     def keep(self) -> None:
-        """Keep what a driver made; does nothing if it made none."""
-        if self._made is None:
-            return
-        if self._made.is_file():
+        """Keep what a driver made. Only once its JVM has ended by itself: half an archive crashes every later JVM."""
+        if self._made is not None and self._made.is_file():
             self._made.replace(self.path)
-        shutil.rmtree(self._made.parent)
-        self._made = None
+        self.discard()
+
+    def discard(self) -> None:
+        """Forget what a driver made or was making. May repeat."""
+        if self._made is not None:
+            shutil.rmtree(self._made.parent, ignore_errors=True)
+            self._made = None
 
 
-def end_jvm(session: object) -> None:
-    """Stop a Spark session and wait for the end of its JVM, which may have an archive to write."""
+def end_jvm(session: object) -> int:
+    """Stop a Spark session, wait for its JVM, which may have an archive to write, and return that one's exit code."""
     spark = cast("Any", session)
     process = spark.sparkContext._gateway.proc
     spark.stop()
     process.stdin.close()
-    process.wait()
+    return int(process.wait())
 
 
 def _options(*more: str) -> dict[str, str]:

@@ -219,8 +219,7 @@ def main(argv: list[str]) -> int:
     spark = _session(delta=any(target.kind == "delta" for target in job.targets))
     say(event="up")
     await_all({target.kind: start(spark, job, target, batches) for target in job.targets}, pace)
-    end_jvm(spark)
-    return 0
+    return end_jvm(spark)
 
 
 if __name__ == "__main__":

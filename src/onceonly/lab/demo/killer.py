@@ -68,32 +68,60 @@ Watcher = Callable[[Run, dict[str, Any]], None]
 """Is told every event of a run: the driver's own lines, and ``start``, ``tick`` and ``killed``."""
 
 
+@dataclass(slots=True)
+class _Life:
+    """One driver: what it was told, and what became of its kill.
+
+    Attributes:
+        kill: ``None`` for the driver that may reach the end of the input.
+        begun: batches that the kill's sink has begun.
+        due: for a random moment, when it comes.
+        struck: the kill as it fell: in the batch aimed at, or a later one.
+    """
+
+    job: Job
+    kill: Kill | None
+    log: Path
+    environment: dict[str, str]
+    begun: int = 0
+    due: float | None = None
+    struck: Kill | None = None
+
+    def see(self, event: dict[str, Any]) -> None:
+        """Follow the driver's own lines."""
+        if self.kill is None or event.get("sink") != self.kill.sink:
+            return
+        if event["event"] == "begin":
+            self.begun += 1
+            if self.kill.point is None and self.begun == self.kill.batch:
+                self.due = time.monotonic() + self.kill.delay
+        if event["event"] == "kill":
+            self.struck = replace(self.kill, batch=self.begun)
+
+
 def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, archive: JvmArchive) -> Run:
     """Run the job to the end of its input through all ``kills``; logs of the drivers go to ``folder``.
 
-    The plain job comes first and ends on its own: its last driver makes the archive, if there is none yet.
+    The plain job comes first: its last driver, which nobody kills, makes the archive if there is none yet.
 
     Raises:
-        DriverEnded: a driver failed by itself.
+        DriverEnded: a driver failed by itself, or was killed by somebody else.
         DriverSilent: a driver hung.
         KillNeverFired: the input ended before the last kill.
     """
     run = Run({target.kind: Tally() for target in job.targets})
     started = time.monotonic()
-    for number, kill in enumerate([*kills, None], start=1):
-        for tally in run.tallies.values():
-            tally.offered.append(set())
-        watcher(run, {"event": "start", "driver": number})
-        making = kill is None and job.variant == "plain" and not archive.made
-        environment = archive.making() if making else archive.environment()
-        task = _Task(replace(job, aim=_aim(kill)), kill, folder / f"{job.variant}-{number}", environment)
-        _one_driver(task, run, watcher)
-        run.seconds = time.monotonic() - started
-        if kill is not None:
-            run.fired.append(kill)
-            run.restarts += 1
-            watcher(run, {"event": "killed", "moment": kill.moment})
-    archive.keep()
+    try:
+        for number, kill in enumerate([*kills, None], start=1):
+            making = kill is None and job.variant == "plain" and not archive.made
+            environment = archive.making() if making else archive.environment()
+            aimed = replace(job, aim=_aim(kill))
+            watcher(run, {"event": "start", "driver": number})
+            _live(_Life(aimed, kill, folder / f"{job.variant}-{number}", environment), run, watcher)
+            run.seconds = time.monotonic() - started
+        archive.keep()
+    finally:
+        archive.discard()
     return run
 
 
@@ -101,25 +129,21 @@ def _aim(kill: Kill | None) -> tuple[str, int, str] | None:
     return None if kill is None or kill.point is None else (kill.sink, kill.batch, kill.point)
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """One life of the driver: to its kill, or, without one, to the end of the input."""
-
-    job: Job
-    kill: Kill | None
-    log: Path
-    environment: dict[str, str]
-
-
-def _one_driver(task: _Task, run: Run, watcher: Watcher) -> None:
-    kill, log, told = task.kill, task.log, task.log.with_suffix(".json")
-    task.job.save(told)
-    with Driver.module("onceonly.lab.demo.job", told, log=log, env=task.environment) as driver:
-        code = _watch(driver, kill, run, watcher)
-    if code not in (0, _KILLED) or (code == _KILLED and kill is None):
-        raise DriverEnded(f"{log.name} ended with exit code {code}\n{_reason(driver)}")
-    if code == 0 and kill is not None:
-        raise KillNeverFired(f"the input was used up before the kill {kill.moment}")
+def _live(life: _Life, run: Run, watcher: Watcher) -> None:
+    told = life.log.with_suffix(".json")
+    life.job.save(told)
+    for tally in run.tallies.values():
+        tally.offered.append(set())
+    with Driver.module("onceonly.lab.demo.job", told, log=life.log, env=life.environment) as driver:
+        code = _watch(driver, life, run, watcher)
+    if code == _KILLED and life.struck:
+        run.fired.append(life.struck)
+        run.restarts += 1
+        watcher(run, {"event": "killed", "moment": life.struck.moment})
+    elif code != 0:
+        raise DriverEnded(f"{life.log.name} ended with exit code {code}\n{_reason(driver)}")
+    elif life.kill:
+        raise KillNeverFired(f"the input was used up before the kill {life.kill.moment}")
 
 
 def _reason(driver: Driver) -> str:
@@ -128,21 +152,19 @@ def _reason(driver: Driver) -> str:
     return "\n".join(f"{ours}{text}".splitlines()[:_LINES_OF_AN_ERROR]) if ours else driver.last_words()
 
 
-def _watch(driver: Driver, kill: Kill | None, run: Run, watcher: Watcher) -> int:
-    due, heard, begun = None, time.monotonic(), 0
+def _watch(driver: Driver, life: _Life, run: Run, watcher: Watcher) -> int:
+    heard = time.monotonic()
     while True:
         code = driver.poll()
         for event in _events(driver):
             heard = time.monotonic()
+            life.see(event)
             _note(run, event)
             watcher(run, event)
-            if kill is not None and event["event"] == "begin" and event["sink"] == kill.sink:
-                begun += 1
-                if kill.point is None and begun == kill.batch:
-                    due = heard + kill.delay
         if code is not None:
             return code
-        if due is not None and time.monotonic() >= due:
+        if life.due is not None and time.monotonic() >= life.due:
+            life.struck = life.kill
             return driver.kill()
         if time.monotonic() - heard > _SILENCE_SECONDS:
             raise DriverSilent(f"no batch for {_SILENCE_SECONDS:.0f} s\n{driver.last_words()}")
