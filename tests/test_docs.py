@@ -2,10 +2,11 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -56,15 +57,17 @@ def runnable(page: Path) -> list[Block]:
     return [block for block in blocks(page.read_text()) if block.info == "python"]
 
 
-def run(page: Path, found: list[Block]) -> None:
-    """Run the blocks of a page one after the other in one module, as a reader would."""
+def run(page: Path, found: list[Block], given: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Run the blocks of a page one after the other in one module, as a reader would; return the names it ends with."""
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}")
+    module.__dict__.update(given or {})
     sys.modules[module.__name__] = module
     try:
         for block in found:
             exec(compile(block.padded, str(page), "exec"), module.__dict__)
     finally:
         del sys.modules[module.__name__]
+    return module.__dict__
 
 
 def name(page: Path) -> str:

@@ -1,7 +1,7 @@
 """The nouns: frozen values, each with one JSON form that is stored in sinks and ledgers.
 
-Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the
-canonical one-line spelling (sorted keys, no blanks) that is hashed and compared.
+Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the canonical one-line
+spelling (sorted keys, no blanks) that is hashed and compared.
 """
 
 from __future__ import annotations

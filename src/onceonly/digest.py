@@ -1,9 +1,8 @@
 """The order-free digest of a batch, as Spark columns: computed in the cluster, in the action that writes the rows.
 
 Spark's ``xxhash64`` skips nulls, so (1, null) and (null, 1) would be equal, and it does not take maps. Here every
-value is
-hashed with its column's name and its null flag, arrays and structs carry the flags of their parts, maps become entries
-sorted by key, and -0.0 and NaN are brought to one form.
+value is hashed with its column's name and its null flag, arrays and structs carry the flags of their parts, maps
+become entries sorted by key, and -0.0 and NaN are brought to one form.
 """
 
 from __future__ import annotations

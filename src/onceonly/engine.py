@@ -8,6 +8,7 @@ query's own log object in the text form that is also on disk, so both ways of re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -314,6 +315,15 @@ def still_running(df: DataFrame, query_id: str, run: str) -> bool:
     """Whether another run is active in this process."""
     execution = _active(df, query_id)
     return execution is not None and execution.runId().toString() == run
+
+
+def await_end(run: Run) -> None:
+    """Block until the run has ended, however it ends: stopped, failed, or the JVM gone with it."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    # A query that failed is told to the one who waits for it, in Py4J's words; its JVM may be gone by now, too.
+    with suppress(Py4JError, Py4JNetworkError, OSError):
+        run.execution.awaitTermination()
 
 
 def stat(df: DataFrame, files: Sequence[InputFile]) -> tuple[tuple[int, ...], tuple[str, ...]]:

@@ -1,9 +1,8 @@
 """Named fault points: places where a crash, a pause or a lost answer can be injected, reached by name.
 
 Disarmed, a point costs one global read. A process is armed by :func:`arm` or, for a driver started by a harness,
-through the
-environment variable ``ONCEONLY_FAULT`` (``point:action[:hit]``), read once when this module is imported. Idea: gofail
-of etcd.
+through the environment variable ``ONCEONLY_FAULT`` (``point:action[:hit]``), read once when this module is imported.
+Idea: gofail of etcd.
 """
 
 from __future__ import annotations

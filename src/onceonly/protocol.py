@@ -10,28 +10,25 @@ Opening (once per start of a query, and again after an unresolved answer):
 2. ``fence()``: the newest installed fence, whoever owns it. An unlocked read: a hint for the next generation.
 3. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
    Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the
-   last marker
-   is still readable. :class:`Superseded` if the generation found is greater or equal and not ours;
-   :class:`OutcomeUnknown` if the answer was lost.
-   Installing a fence that already stands with *our* owner token succeeds: this is how a lost answer is looked up.
+   last marker is still readable. :class:`Superseded` if the generation found is greater or equal and not ours;
+   :class:`OutcomeUnknown` if the answer was lost. Installing a fence that already stands with *our* owner token
+   succeeds: this is how a lost answer is looked up.
 4. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did
-   to the target since the
-   receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
+   to the target since the receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
 
 Writing (once per epoch):
 
 5. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without
-   anybody seeing them. Returns what was counted in the bytes.
-   May be called again with the same epoch after ``abandon``.
+   anybody seeing them. Returns what was counted in the bytes. May be called again with the same epoch after
+   ``abandon``.
 6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
-   fence *and* on the previous
-   chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was yes.
-   :class:`Superseded` if a higher generation or another
-   owner was *read*; :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only
-   when the commit was certainly not sent or certainly refused.
+   fence *and* on the previous chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt
+   when the answer was yes. :class:`Superseded` if a higher generation or another owner was *read*;
+   :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
+   certainly not sent or certainly refused.
 7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,
-   fence) is there, ``None`` if it certainly is not and a late commit
-   cannot land any more. :class:`OutcomeUnknown` if it cannot be said.
+   fence) is there, ``None`` if it certainly is not and a late commit cannot land any more. :class:`OutcomeUnknown` if
+   it cannot be said.
 8. ``sweep()``: remove staging that older generations left. Never touches what a marker names.
 
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
@@ -46,8 +43,7 @@ Reading (no fence, no Spark; for audit, resolve and rebuild):
    in ``position``.
 
 Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
-exactly one row);
-MillWheel's strong productions; Kafka's producer epochs (KIP-98).
+exactly one row); MillWheel's strong productions; Kafka's producer epochs (KIP-98).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Heals and moves a pipeline without Spark: what ``txn resolve`` and ``queries adopt`` do.
 
 An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
-reason, committed into the sink like
-any other. So it is fenced, chained, audited and never half-done, and nothing pending has to be remembered anywhere
-else.
+reason, committed into the sink like any other. So it is fenced, chained, audited and never half-done, and nothing
+pending has to be remembered anywhere else.
 """
 
 from __future__ import annotations

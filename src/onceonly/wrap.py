@@ -1,8 +1,7 @@
 """``exactly_once(sink)``: an ordinary ``foreachBatch`` function around a runner.
 
 The wrapper keeps no generation: each run of the query has an opening of its own, found by the run id of the calling
-thread, so
-a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
+thread, so a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import weakref
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,6 +48,7 @@ class _Opening:
     runner: Runner
     state: State | None = None
     past: Past | None = None
+    busy: threading.Lock = field(default_factory=threading.Lock)
 
 
 _runs = Runs()
@@ -75,11 +75,9 @@ class ExactlyOnce:
         self._before = before
         self._adopt: Adopt = adopt
         self._openings: dict[str, _Opening] = {}
+        self._turn = threading.Lock()
         self._last_receipt: Receipt | None = None
         self._plan: engine.Plan | None = None
-        # Spark tells nobody that a query has ended, so connections are closed when the wrapper goes.
-        self._closers: list[Callable[[], None]] = [sink.close]
-        self.close = weakref.finalize(self, _close_all, self._closers)
 
     @property
     def last_receipt(self) -> Receipt | None:
@@ -106,6 +104,10 @@ class ExactlyOnce:
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
         opening = self._opening(df)
+        with opening.busy:
+            self._write_in(opening, df, batch_id)
+
+    def _write_in(self, opening: _Opening, df: DataFrame, batch_id: int) -> None:
         run = opening.run
         seen = engine.see(df, batch_id, run)
         faults.fire(Point.DISCOVER_AFTER)
@@ -177,10 +179,20 @@ class ExactlyOnce:
         _runs.enter(pipeline, run.query_id, run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
-        self._closers.append(ledger.close)
         opening = _Opening(run, pipeline, Runner([self._sink], ledger, carried=carried))
-        self._openings = {run_id: opening}
+        with self._turn:
+            self._openings = {run_id: opening}
+        watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
+        watch.start()
         return opening
+
+    def _close_at_end(self, opening: _Opening, ledger: Ledger) -> None:
+        """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
+        engine.await_end(opening.run)
+        with opening.busy, self._turn:
+            ledger.close()
+            if self._openings.get(opening.run.run_id) is opening:
+                self._sink.close()
 
     def _place_ledger(self, run: engine.Run) -> tuple[Ledger, bool]:
         # Executors import this package too; they need no SQLAlchemy.
@@ -195,11 +207,6 @@ class ExactlyOnce:
             ledger = SqlLedger(os.fspath(self._ledger))
             return ledger, own is not None and ledger.address == SqlLedger(own).address
         return self._ledger, False
-
-
-def _close_all(closers: list[Callable[[], None]]) -> None:
-    for close in closers:
-        close()
 
 
 def _refuse_unfit(run: engine.Run, pipeline: str) -> None:

@@ -1,0 +1,39 @@
+"""The Python blocks of the documentation that need Spark run as they stand, with the names they take for granted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from integration.streams import FileStream
+from integration.targets import PostgresTarget
+from pyspark.sql import SparkSession
+from tests.test_docs import PAGES, blocks, name, run
+
+pytestmark = pytest.mark.spark
+
+
+def spark_blocks(page: Path) -> list[Any]:
+    return [block for block in blocks(page.read_text()) if block.info == "python spark"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if spark_blocks(page)], ids=name)
+def test_the_spark_blocks_of_a_page_write_what_they_say(
+    page: Path, stream: FileStream, pg: PostgresTarget, tmp_path: Path
+) -> None:
+    stream.receive(range(10), range(10, 20))
+    given = {
+        "SparkSession": SparkSession,
+        "orders": stream.read(),
+        "dsn": pg.dsn,
+        "checkpoint": str(stream.checkpoint),
+        "path": str(tmp_path / "delta"),
+    }
+    made = run(page, spark_blocks(page), given)
+    with psycopg.connect(pg.dsn) as connection:
+        assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(i,) for i in range(20)]
+    stream.checkpoint = tmp_path / "second"
+    stream.run(made["write"])
+    assert made["spark"].read.format("delta").load(given["path"]).count() == 20
