@@ -319,10 +319,11 @@ def still_running(df: DataFrame, query_id: str, run: str) -> bool:
 
 def await_end(run: Run) -> None:
     """Block until the run has ended, however it ends: stopped, failed, or the JVM gone with it."""
-    from py4j.protocol import Py4JError, Py4JNetworkError
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
-    # A query that failed is told to the one who waits for it, in Py4J's words; its JVM may be gone by now, too.
-    with suppress(Py4JError, Py4JNetworkError, OSError):
+    # That a query failed is told to everybody who waits for it; and its JVM may be gone before it.
+    with suppress(PySparkException, Py4JError, OSError):
         run.execution.awaitTermination()
 
 
