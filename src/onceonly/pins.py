@@ -11,6 +11,9 @@ DELTA_VERSION = "4.4.0"
 DELTA_SPARK_LINES = ("4.0", "4.1", "4.2")
 """Minor versions of Spark that ``delta-spark`` of :data:`DELTA_VERSION` is built for."""
 
+KAFKA_VERSION = "4.3.1"
+"""The broker of the lab: the newest whose jars all resolve. The latest may need one that was not published."""
+
 SCALA_LINE = "2.13"
 """Scala line of the jars."""
 
@@ -18,3 +21,8 @@ SCALA_LINE = "2.13"
 def delta_artifact(spark_line: str) -> str:
     """Name of the Delta jar for a minor version of Spark: ``delta-spark_4.2_2.13``."""
     return f"delta-spark_{spark_line}_{SCALA_LINE}"
+
+
+def kafka_artifact() -> str:
+    """Name of the jar with Spark's Kafka source: ``spark-sql-kafka-0-10_2.13``."""
+    return f"spark-sql-kafka-0-10_{SCALA_LINE}"

@@ -11,7 +11,13 @@ from onceonly.protocol import Sink
 GROUP = "onceonly.sinks"
 """Entry-point group: name = kind of sink, value = its class."""
 
-_EXTRAS = {"psycopg": "postgres", "pgpq": "postgres", "deltalake": "delta", "pyarrow": "delta"}
+_EXTRAS = {
+    "psycopg": "postgres",
+    "pgpq": "postgres",
+    "deltalake": "delta",
+    "pyarrow": "delta",
+    "confluent_kafka": "kafka",
+}
 
 
 def kinds() -> tuple[str, ...]:

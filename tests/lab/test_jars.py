@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from onceonly.errors import ConfigurationError
-from onceonly.lab.jars import cache_directory, delta_jars, fast_options, postgres_jdbc_jar
-from onceonly.pins import DELTA_VERSION
+from onceonly.lab.jars import cache_directory, delta_jars, fast_options, kafka_broker_jars, postgres_jdbc_jar
+from onceonly.lab.kafka import EmbeddedKafka
+from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SPARK_VERSION
 
 NAMES = [f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar", f"delta-storage-{DELTA_VERSION}.jar"]
 
@@ -71,6 +72,41 @@ def test_jars_come_from_the_mirror_that_is_named(tmp_path: Path, monkeypatch: py
         jar.writestr("a", "b")
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "mirror").as_uri())
     assert postgres_jdbc_jar(tmp_path / "cache").read_bytes() == (place / "postgresql-42.7.14.jar").read_bytes()
+
+
+@needs_java
+def test_a_broker_whose_jars_cannot_be_had_names_them_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", (tmp_path / "empty").as_uri())
+    with pytest.raises(ConfigurationError) as refused:
+        EmbeddedKafka(tmp_path / "node", cache=tmp_path / "cache").start()
+    assert refused.value.code == "E110"
+    assert f"kafka_2.13-{KAFKA_VERSION}.jar" in str(refused.value)
+    assert "DEFAULT_ARTIFACT_REPOSITORY" in str(refused.value)
+    assert list((tmp_path / "cache" / "jars").iterdir()) == []
+
+
+def test_the_jars_of_the_broker_come_in_one_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    folder = tmp_path / "jars" / f"kafka-{KAFKA_VERSION}"
+    folder.mkdir(parents=True)
+    for name in "cab":
+        (folder / f"{name}.jar").touch()
+    assert [jar.stem for jar in kafka_broker_jars(tmp_path)] == ["a", "b", "c"]
+
+
+def test_a_session_with_kafka_has_its_jars_beside_those_of_delta(filled: Path) -> None:
+    names = [
+        f"spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar",
+        "spark-token-provider-kafka-0-10_2.13-4.0.0.jar",
+        "kafka-clients-3.9.2.jar",
+        "commons-pool2-2.13.1.jar",
+    ]
+    for name in names:
+        (filled / "jars" / name).touch()
+    path = fast_options(delta=True, kafka=True, cache=filled)["spark.driver.extraClassPath"]
+    assert [Path(jar).name for jar in path.split(os.pathsep)] == [*NAMES, *names]
 
 
 def test_a_session_without_delta_asks_for_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:

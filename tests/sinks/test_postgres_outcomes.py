@@ -1,8 +1,6 @@
 """A commit whose answer is lost is found or settled for good; a server that goes away is named."""
 
-import os
 import pickle
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +16,7 @@ from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly.lab.proxy import Act, PostgresProxy
 from onceonly.protocol import Estimate, OutcomeUnknown, Superseded, Task
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import PostgresSink
@@ -59,13 +58,15 @@ def commits_into_the_void(writer: Writer, prepared: PostgresPrepared) -> Marker:
     return marker
 
 
-def cut_socket(prepared: PostgresPrepared | None = None, writer: Writer | None = None) -> None:
-    """Shut the client's side of the connection that holds an open transaction."""
-    assert prepared is not None
-    assert prepared.connection is not None
-    descriptor = prepared.connection.connection.driver_connection.fileno()  # type: ignore[union-attr]
-    with socket.socket(fileno=os.dup(descriptor)) as twin:
-        twin.shutdown(socket.SHUT_RDWR)
+@pytest.fixture
+def wire(postgres: EmbeddedPostgres) -> Iterator[PostgresProxy]:
+    with PostgresProxy(("127.0.0.1", postgres.port)) as proxy:
+        yield proxy
+
+
+def through(wire: PostgresProxy, postgres: EmbeddedPostgres, dsn: str) -> str:
+    """The same database, behind the proxy."""
+    return dsn.replace(f":{postgres.port}/", f":{wire.port}/")
 
 
 def wait_for_commit_in_flight(dsn: str) -> None:
@@ -111,11 +112,26 @@ def test_a_session_ended_in_its_commit_leaves_nothing_and_that_is_found_out(dsn:
     assert len(rows(dsn)) == 1
 
 
-def test_a_commit_still_in_flight_is_waited_for_and_found(dsn: str) -> None:
-    at_commit(dsn, "PERFORM pg_sleep(1.2)")
-    with Writer(dsn, via="driver") as writer:
+@pytest.mark.parametrize(("act", "landed"), [(Act.CUT_REQUEST, False), (Act.CUT_ANSWER, True)])
+def test_a_commit_cut_on_the_wire_is_looked_up(
+    dsn: str, via: str, postgres: EmbeddedPostgres, wire: PostgresProxy, act: Act, landed: bool
+) -> None:
+    with Writer(through(wire, postgres, dsn), via=via) as writer:
         prepared = writer.prepare(orders(1))
-        thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), cut_socket(prepared))[0])
+        cut = wire.rule(act, times=1)
+        marker = commits_into_the_void(writer, prepared)
+        assert len(cut.hits) == 1
+        assert (writer.sink.look_up(marker) is not None) is landed
+    assert len(rows(dsn) if there(dsn) else []) == landed
+
+
+def test_a_commit_still_in_flight_is_waited_for_and_found(
+    dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
+) -> None:
+    at_commit(dsn, "PERFORM pg_sleep(1.2)")
+    with Writer(through(wire, postgres, dsn), via="driver") as writer:
+        prepared = writer.prepare(orders(1))
+        thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), wire.cut_all())[0])
         marker = commits_into_the_void(writer, prepared)
         assert rows(dsn) == []  # not yet
         receipt = writer.sink.look_up(marker)
@@ -124,11 +140,13 @@ def test_a_commit_still_in_flight_is_waited_for_and_found(dsn: str) -> None:
     assert len(rows(dsn)) == 1
 
 
-def test_a_commit_in_flight_for_too_long_is_ended_and_never_lands(dsn: str) -> None:
+def test_a_commit_in_flight_for_too_long_is_ended_and_never_lands(
+    dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
+) -> None:
     at_commit(dsn, "PERFORM pg_sleep(60)")
-    with Writer(dsn, via="driver") as writer:
+    with Writer(through(wire, postgres, dsn), via="driver") as writer:
         prepared = writer.prepare(orders(1))
-        thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), cut_socket(prepared))[0])
+        thread = meanwhile(lambda: (wait_for_commit_in_flight(dsn), wire.cut_all())[0])
         marker = commits_into_the_void(writer, prepared)
         assert writer.sink.look_up(marker) is None
         thread.join()

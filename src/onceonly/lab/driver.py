@@ -7,6 +7,8 @@ the session. So everything here goes by the session, and nothing of it is left w
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,14 +61,29 @@ class Driver:
             )
         self._read = 0
         self._kept: list[str] = []
+        self._scratch: Path | None = None
 
     @classmethod
     def module(
         cls, name: str, *arguments: str | Path, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> Self:
-        """Start ``python -m name arguments`` with this interpreter, also as the workers' interpreter."""
-        python = {"PYSPARK_PYTHON": sys.executable, "PYTHONUNBUFFERED": "1"}
-        return cls([sys.executable, "-m", name, *arguments], log, {**python, **(env or {})}, cwd)
+        """Start ``python -m name arguments`` with this interpreter, also as the workers' interpreter.
+
+        A JVM that is killed leaves its scratch files: they go to a directory beside the log, removed by :meth:`close`.
+        """
+        scratch = log.with_name(f"{log.name}.scratch")
+        scratch.mkdir(parents=True, exist_ok=True)
+        given = dict(env or {})
+        options = given.get("SPARK_SUBMIT_OPTS", os.environ.get("SPARK_SUBMIT_OPTS", ""))
+        python = {
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            "SPARK_LOCAL_DIRS": str(scratch),
+            "SPARK_SUBMIT_OPTS": f"{options} -Djava.io.tmpdir={shlex.quote(str(scratch))}".strip(),
+        }
+        driver = cls([sys.executable, "-m", name, *arguments], log, {**given, **python}, cwd)
+        driver._scratch = scratch
+        return driver
 
     @property
     def pid(self) -> int:
@@ -147,6 +164,8 @@ class Driver:
         self.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.pins import DELTA_VERSION, SPARK_VERSION, delta_artifact
+from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SCALA_LINE, SPARK_VERSION, delta_artifact, kafka_artifact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,11 +34,16 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A jar by its coordinate."""
+    """A jar by its coordinate.
+
+    Attributes:
+        whole: fetch what it depends on, too.
+    """
 
     group: str
     name: str
     version: str
+    whole: bool = False
 
     @property
     def file(self) -> str:
@@ -47,11 +52,9 @@ class Artifact:
 
     @property
     def dependency(self) -> str:
-        """Its line in an Ivy file: this jar and nothing that it depends on."""
-        return (
-            f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}"'
-            ' conf="jars->master" transitive="false"/>'
-        )
+        """Its line in an Ivy file."""
+        reach = 'conf="jars->runtime,master"' if self.whole else 'conf="jars->master" transitive="false"'
+        return f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}" {reach}/>'
 
 
 _DELTA = (
@@ -59,6 +62,18 @@ _DELTA = (
     Artifact("io.delta", "delta-storage", DELTA_VERSION),
 )
 _JDBC = (Artifact("org.postgresql", "postgresql", "42.7.14"),)
+_KAFKA_SOURCE = (
+    Artifact("org.apache.spark", kafka_artifact(), SPARK_VERSION),
+    # Only delegation tokens need it, and its interface did not change since: some mirrors lack the later versions.
+    Artifact("org.apache.spark", f"spark-token-provider-kafka-0-10_{SCALA_LINE}", "4.0.0"),
+    Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
+    Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
+)
+_KAFKA_BROKER = (
+    Artifact("org.apache.kafka", f"kafka_{SCALA_LINE}", KAFKA_VERSION, whole=True),
+    # The binding of the line of slf4j-api that the broker brings; without one it says nothing when it fails.
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36", whole=True),
+)
 
 
 def delta_jars(cache: Path | None = None) -> list[Path]:
@@ -80,6 +95,28 @@ def postgres_jdbc_jar(cache: Path | None = None) -> Path:
         ConfigurationError: E110, see :func:`delta_jars`.
     """
     return _fetched(_JDBC, cache)[0]
+
+
+def kafka_source_jars(cache: Path | None = None) -> list[Path]:
+    """The four jars of Spark's Kafka source and sink.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    return _fetched(_KAFKA_SOURCE, cache)
+
+
+def kafka_broker_jars(cache: Path | None = None) -> list[Path]:
+    """Everything that one Kafka broker needs, some 46 jars and 44 MB, sorted by name.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    folder = (cache or cache_directory()) / "jars" / f"kafka-{KAFKA_VERSION}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _fetch_whole(_KAFKA_BROKER, folder)
+    return sorted(folder.glob("*.jar"))
 
 
 def cache_directory() -> Path:
@@ -108,6 +145,17 @@ def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
             (Path(work) / "lib" / artifact.file).replace(folder / artifact.file)
 
 
+def _fetch_whole(artifacts: Sequence[Artifact], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work:
+        _run_ivy(artifacts, Path(work), folder)
+        try:
+            (Path(work) / "lib").rename(folder)
+        except OSError:
+            # Another process was first; a folder appears whole or not at all.
+            if not folder.is_dir():
+                raise
+
+
 def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     lines = "".join(artifact.dependency for artifact in artifacts)
     (work / "ivy.xml").write_text(
@@ -116,24 +164,31 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     )
     mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
-    command = [_java(), "-jar", str(_ivy_jar()), "-settings", str(work / "settings.xml")]
+    command = [java_program(), "-jar", str(_ivy_jar()), "-settings", str(work / "settings.xml")]
     command += ["-cache", str(work / "ivy"), "-ivy", str(work / "ivy.xml"), "-confs", "jars"]
-    command += ["-retrieve", str(work / "lib" / "[artifact]-[revision].[ext]")]
+    command += ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
-        said = answer.stdout[-2000:]
+        said, failed = answer.stdout[-2000:], answer.returncode != 0
     except subprocess.TimeoutExpired:
-        said = f"no answer within {_FETCH_SECONDS:g} s"
-    if absent := [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]:
+        said, failed = f"no answer within {_FETCH_SECONDS:g} s", True
+    absent = [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]
+    if failed or absent:
+        names = ", ".join(absent) or f"that {', '.join(artifact.file for artifact in artifacts)} need"
         raise refuse(
             "E110",
-            problem=f"The jars {', '.join(absent)} could not be fetched from Maven Central.",
+            problem=f"The jars {names} could not be fetched from Maven Central.",
             cause="no network, a proxy that Java does not know, or a registry without them; Ivy said:\n" + said,
             next=f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
         )
 
 
-def _java() -> str:
+def java_program() -> str:
+    """Path of ``java``: that of ``$JAVA_HOME``, else the first on the path.
+
+    Raises:
+        ConfigurationError: E110, there is none.
+    """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:
@@ -155,16 +210,18 @@ def _ivy_jar() -> Path:
     raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
 
 
-def fast_options(*, delta: bool = True, quick_compile: bool = True, cache: Path | None = None) -> Mapping[str, str]:
+def fast_options(
+    *, delta: bool = True, kafka: bool = False, quick_compile: bool = True, cache: Path | None = None
+) -> Mapping[str, str]:
     """Settings of a session for small data on one machine.
 
     Args:
         delta: bring Delta's jars, extension and catalog.
+        kafka: bring the jars of Spark's Kafka source.
         quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
         cache: see :func:`delta_jars`.
     """
-    jars = delta_jars(cache) if delta else []
-    java_options = ["-XX:TieredStopAtLevel=1"] if quick_compile else []
+    jars = [*(delta_jars(cache) if delta else []), *(kafka_source_jars(cache) if kafka else [])]
     options = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -175,27 +232,27 @@ def fast_options(*, delta: bool = True, quick_compile: bool = True, cache: Path 
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
-    if java_options:
-        options["spark.driver.extraJavaOptions"] = " ".join(java_options)
-    return {**options, **_delta_options(jars)} if delta else options
+    if quick_compile:
+        options["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
+    if jars:
+        path = os.pathsep.join(str(jar) for jar in jars)
+        options |= {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
+    return {**options, **_DELTA_OPTIONS} if delta else options
 
 
-def _delta_options(jars: Sequence[Path]) -> Mapping[str, str]:
-    path = os.pathsep.join(str(jar) for jar in jars)
-    return {
-        "spark.driver.extraClassPath": path,
-        "spark.executor.extraClassPath": path,
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        # 50 by default: each snapshot of a small table would then be 50 tasks, seconds per epoch.
-        "spark.databricks.delta.snapshotPartitions": "2",
-    }
+_DELTA_OPTIONS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # 50 by default: each snapshot of a small table would then be 50 tasks, seconds per epoch.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
 
 
 def fast_session(
     builder: Any,
     delta: bool = True,
     *,
+    kafka: bool = False,
     quick_compile: bool = True,
     cache: Path | None = None,
 ) -> SparkSession:
@@ -206,6 +263,7 @@ def fast_session(
     Args:
         builder: ``SparkSession.builder`` with a master and whatever else is wanted.
         delta: bring Delta's jars, extension and catalog.
+        kafka: bring the jars of Spark's Kafka source.
         quick_compile: see :func:`fast_options`.
         cache: see :func:`delta_jars`.
 
@@ -215,7 +273,7 @@ def fast_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    options = fast_options(delta=delta, quick_compile=quick_compile, cache=cache)
+    options = fast_options(delta=delta, kafka=kafka, quick_compile=quick_compile, cache=cache)
     for name, value in options.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()

@@ -1,7 +1,7 @@
-"""An archive of the classes that a Spark driver loads (application class-data sharing), which halves its start.
+"""An archive of the classes that a JVM loads (application class-data sharing), which halves its start.
 
-A driver spends most of its first seconds on loading and checking the same classes as the last time. Where an archive
-does not fit (another Java, another class path), the JVM ignores it and loads them as ever.
+A Spark driver, like a Kafka broker, spends most of its first seconds on loading and checking the same classes as the
+last time. Where an archive does not fit (another Java, another class path), the JVM ignores it and loads them as ever.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class JvmArchive:
 
     Args:
         program: names the archive; programs that load other classes want one of their own.
-        jars: what is on the class path besides Spark.
+        jars: what is on the class path besides Spark, in its order.
         cache: default ``jars.cache_directory()``.
     """
 
@@ -43,15 +43,23 @@ class JvmArchive:
         """Whether there is one."""
         return self.path.is_file()
 
-    def environment(self) -> dict[str, str]:
-        """For a driver that uses the archive, if there is one."""
-        return _options(f"-XX:SharedArchiveFile={self.path}") if self.made else _options()
+    def options(self) -> tuple[str, ...]:
+        """For a JVM that uses the archive, if there is one."""
+        return (*_BASE, f"-XX:SharedArchiveFile={self.path}") if self.made else _BASE
 
-    def making(self) -> dict[str, str]:
-        """For a driver that makes the archive when its JVM exits, some ten seconds more. Then call :meth:`keep`."""
+    def making_options(self) -> tuple[str, ...]:
+        """For a JVM that makes the archive when it exits, some seconds more. Then call :meth:`keep`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._made = Path(tempfile.mkdtemp(prefix="making-", dir=self.path.parent)) / "classes.jsa"
-        return _options(f"-XX:ArchiveClassesAtExit={self._made}")
+        return (*_BASE, f"-XX:ArchiveClassesAtExit={self._made}")
+
+    def environment(self) -> dict[str, str]:
+        """:meth:`options` for a Spark driver."""
+        return _environment(self.options())
+
+    def making(self) -> dict[str, str]:
+        """:meth:`making_options` for a Spark driver."""
+        return _environment(self.making_options())
 
     def keep(self) -> None:
         """Keep what a driver made. Only once its JVM has ended by itself: half an archive crashes every later JVM."""
@@ -75,9 +83,9 @@ def end_jvm(session: object) -> int:
     return int(process.wait())
 
 
-def _options(*more: str) -> dict[str, str]:
+def _environment(options: Sequence[str]) -> dict[str, str]:
     given = os.environ.get(_VARIABLE, "")
-    return {_VARIABLE: " ".join([*given.split(), *_BASE, *more])}
+    return {_VARIABLE: " ".join([*given.split(), *options])}
 
 
 def _java() -> str:

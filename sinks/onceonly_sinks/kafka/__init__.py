@@ -1,0 +1,24 @@
+"""Kafka: every epoch is one transaction that holds its rows and its marker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from onceonly_sinks.kafka.reading import consumer_options, read_committed, reader_options
+    from onceonly_sinks.kafka.sink import KafkaSink
+
+__all__ = ["KafkaSink", "consumer_options", "read_committed", "reader_options"]
+
+
+def __getattr__(name: str) -> object:
+    # Executors unpickle functions of this package; they must not pay for what only the driver needs.
+    if name == "KafkaSink":
+        from onceonly_sinks.kafka.sink import KafkaSink
+
+        return KafkaSink
+    if name in __all__:
+        from onceonly_sinks.kafka import reading
+
+        return getattr(reading, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

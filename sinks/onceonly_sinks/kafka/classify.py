@@ -1,0 +1,217 @@
+"""What a failure of Kafka's client means: by error code and flags, never by its text.
+
+A producer that lost its transactional id says so in four shapes: ``_FENCED`` at a call, ``_FATAL`` at the next
+``produce``, a bare broker code inside an exception, and a ``SystemError`` that hides the first when the client was
+running Python code. :func:`read` folds them into one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from onceonly.errors import OnceOnlyError, mask, refuse
+
+
+class Kind(StrEnum):
+    """What can be done about a failure."""
+
+    LOST = "lost"
+    DENIED = "denied"
+    UNREACHABLE = "unreachable"
+    ROW = "row"
+    ROOM = "room"
+    NO_TOPIC = "no topic"
+    TIMEOUT_TOO_LONG = "timeout too long"
+    CONFIGURATION = "configuration"
+    OTHER = "other"
+
+
+_NAMES: Mapping[Kind, tuple[str, ...]] = {
+    # The id is another's, or the coordinator ended our transaction: which of the two, only the markers tell.
+    Kind.LOST: (
+        "_FENCED",
+        "_FATAL",
+        "PRODUCER_FENCED",
+        "INVALID_PRODUCER_EPOCH",
+        "INVALID_PRODUCER_ID_MAPPING",
+        "UNKNOWN_PRODUCER_ID",
+        "INVALID_TXN_STATE",
+        "TRANSACTION_ABORTABLE",
+        "_STATE",
+        "_CONFLICT",
+    ),
+    Kind.DENIED: (
+        "_AUTHENTICATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ),
+    Kind.UNREACHABLE: (
+        "_TRANSPORT",
+        "_ALL_BROKERS_DOWN",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_MSG_TIMED_OUT",
+        "_RESOLVE",
+        "_SSL",
+        "_NOENT",
+        "_WAIT_COORD",
+        "NETWORK_EXCEPTION",
+        "BROKER_NOT_AVAILABLE",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_FOR_PARTITION",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "OFFSET_NOT_AVAILABLE",
+        "REQUEST_TIMED_OUT",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS",
+        "NOT_ENOUGH_REPLICAS",
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
+    ),
+    Kind.ROW: (
+        "MSG_SIZE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "_UNKNOWN_PARTITION",
+        "INVALID_MSG",
+    ),
+    Kind.ROOM: ("KAFKA_STORAGE_ERROR", "POLICY_VIOLATION", "_QUEUE_FULL"),
+    Kind.NO_TOPIC: ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION"),
+    Kind.TIMEOUT_TOO_LONG: ("INVALID_TRANSACTION_TIMEOUT",),
+    Kind.CONFIGURATION: ("_INVALID_ARG",),
+}
+_KINDS: Mapping[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names}
+
+_GRANTS: Mapping[str, str] = {
+    "TOPIC_AUTHORIZATION_FAILED": "grant WRITE and DESCRIBE on the output topics; READ, WRITE, DESCRIBE, "
+    "DESCRIBE_CONFIGS and CREATE on topics that begin with onceonly.",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant WRITE and DESCRIBE on transactional ids that begin with onceonly",
+    "GROUP_AUTHORIZATION_FAILED": "grant READ on the group onceonly",
+    "CLUSTER_AUTHORIZATION_FAILED": "grant DESCRIBE on the cluster, or CREATE to have the marker topic made",
+}
+_LOGIN = "correct kafka.sasl.* or kafka.ssl.* in options=, or ONCEONLY_KAFKA_SASL_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What is known of an error of the client, copied out of it.
+
+    Attributes:
+        kind: what can be done about it.
+        name: the code's name.
+        reason: one line, without secrets.
+        retriable: whether the same call may be sent again on the same instance.
+    """
+
+    kind: Kind
+    name: str
+    reason: str
+    retriable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a message needs beside the failure.
+
+    Attributes:
+        sink: sink id.
+        address: address without secrets.
+        timeout: how long a transaction may stay open, seconds.
+    """
+
+    sink: str
+    address: str = ""
+    timeout: float = 0.0
+
+
+def kind_of(name: str, *, fatal: bool = False) -> Kind:
+    """Kind of a code by its name; a fatal error of any name costs the producer its transaction."""
+    return _KINDS.get(name, Kind.LOST if fatal else Kind.OTHER)
+
+
+def read(error: BaseException | None) -> Failure | None:
+    """Read a failure out of an exception of the client; ``None`` if it is none."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    if isinstance(error, SystemError):
+        # The client's own callback ran into a fatal error: what it hides is the cause, if anything.
+        return read(error.__cause__ or error.__context__) or Failure(Kind.LOST, "_FENCED", "the producer was fenced")
+    said = error.args[0] if isinstance(error, KafkaException) and error.args else error
+    if not isinstance(said, KafkaError):
+        return None if not isinstance(error, KafkaException) else Failure(Kind.OTHER, "UNKNOWN", mask(str(error)))
+    name = str(said.name())
+    reason = mask(f"{name}: {said.str()}".split("\n", 1)[0])
+    return Failure(kind_of(name, fatal=bool(said.fatal())), name, reason, bool(said.retriable()))
+
+
+def refusal(failure: Failure, context: Context) -> OnceOnlyError:
+    """The error that a failure before or instead of a commit becomes."""
+    return _FAMILIES.get(failure.kind, _other)(failure, context)
+
+
+def _denied(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E502", sink=context.sink, reason=failure.reason, next=_GRANTS.get(failure.name, _LOGIN))
+
+
+def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E501", sink=context.sink, reason=failure.reason, address=context.address)
+
+
+def _row(failure: Failure, context: Context) -> OnceOnlyError:
+    cause, next_ = "the broker's or the topic's limits", "change the query or the topic, then restart the query"
+    if failure.name in ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
+        cause = "a row is larger than the producer or the topic takes"
+        next_ = 'raise max.message.bytes of the topic and KafkaSink(..., options={"kafka.max.request.size": "..."})'
+    if failure.name == "_UNKNOWN_PARTITION":
+        cause = "the column partition names one that the topic does not have"
+        next_ = "correct the column, or leave it out to have the key decide"
+    return refuse("E517", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
+
+
+def _room(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E507", sink=context.sink, reason=failure.reason)
+
+
+def _no_topic(failure: Failure, context: Context) -> OnceOnlyError:
+    cause, next_ = "a topic was deleted", "create it again, then restart the query"
+    return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
+
+
+def _too_long(failure: Failure, context: Context) -> OnceOnlyError:
+    milliseconds = int(context.timeout * 1000)
+    return refuse(
+        "E110",
+        problem=f"{context.sink}: kafka.transaction.timeout.ms={milliseconds} is more than the brokers allow.",
+        cause="the brokers' transaction.max.timeout.ms is lower",
+        next="lower kafka.transaction.timeout.ms in options=, or raise transaction.max.timeout.ms on the brokers",
+    )
+
+
+def _configuration(failure: Failure, context: Context) -> OnceOnlyError:
+    cause = "options= holds a value that the Kafka client does not take"
+    return refuse("E110", problem=f"{context.sink}: {failure.reason}.", cause=cause, next="correct options=")
+
+
+def _other(failure: Failure, context: Context) -> OnceOnlyError:
+    cause = f"the client's answer {failure.name}"
+    next_ = "remove the cause, then restart the query"
+    return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
+
+
+_FAMILIES: Mapping[Kind, Callable[[Failure, Context], OnceOnlyError]] = {
+    Kind.DENIED: _denied,
+    Kind.UNREACHABLE: _unreachable,
+    Kind.ROW: _row,
+    Kind.ROOM: _room,
+    Kind.NO_TOPIC: _no_topic,
+    Kind.TIMEOUT_TOO_LONG: _too_long,
+    Kind.CONFIGURATION: _configuration,
+}

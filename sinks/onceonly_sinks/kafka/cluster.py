@@ -1,0 +1,288 @@
+"""What the brokers say of topics, their ids, settings and offsets; and the wait for transactions whose end is hidden.
+
+A client that lived through a broker's restart can answer with stale leaders for ever, so a question that fails is
+asked again by a fresh one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.kafka import classify
+from onceonly_sinks.kafka.classify import Context, Kind
+from onceonly_sinks.kafka.options import Options
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+Place = tuple[str, int]
+"""A topic's partition."""
+
+_LONGEST_TRANSACTION = 900.0
+_SCAN = 10.0
+"""Brokers look for expired transactions this often, seconds."""
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+
+Answer = TypeVar("Answer")
+
+
+class Hidden(Exception):
+    """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
+
+    Attributes:
+        places: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
+    """
+
+    def __init__(self, places: Mapping[Place, tuple[int, int]]) -> None:
+        self.places = places
+        (topic, partition), (stable, wanted) = min(places.items())
+        self.topic, self.partition, self.stable = topic, partition, stable
+        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now.
+
+    Attributes:
+        id: changes when it is made anew.
+        partitions: their numbers.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Cluster:
+    """The brokers, asked without producing.
+
+    Args:
+        options: where they are.
+        context: for messages.
+        patience: seconds that one answer may take.
+    """
+
+    def __init__(self, options: Options, context: Context, patience: float) -> None:
+        self._options = options
+        self._context = context
+        self._patience = patience
+        self._admin: AdminClient | None = None
+        self._id: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The cluster's id.
+
+        Raises:
+            KafkaException: no answer.
+        """
+        if self._id is None:
+            self._id = str(self._ask(lambda admin: admin.list_topics(timeout=self._patience).cluster_id))
+        return self._id
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that exist.
+
+        Raises:
+            KafkaException: no answer, or no right to describe one.
+        """
+        from confluent_kafka import KafkaException, TopicCollection
+
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+
+        def describe(admin: AdminClient) -> dict[str, Topic]:
+            found: dict[str, Topic] = {}
+            for name, future in admin.describe_topics(TopicCollection(wanted), request_timeout=self._patience).items():
+                try:
+                    said = future.result()
+                except KafkaException as error:
+                    failure = classify.read(error)
+                    if failure is None or failure.kind is not Kind.NO_TOPIC:
+                        raise
+                    continue
+                found[name] = Topic(str(said.topic_id), tuple(sorted(part.id for part in said.partitions)))
+            return found
+
+        return self._ask(describe)
+
+    def high(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Offset after the last record, of whatever transaction."""
+        return self._offsets(places, latest=True, stable=False)
+
+    def stable(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Offset of the first record of a transaction that is not decided; the high one if all are."""
+        return self._offsets(places, latest=True, stable=True)
+
+    def low(self, places: Iterable[Place]) -> dict[Place, int]:
+        """Offset of the oldest record that retention has left."""
+        return self._offsets(places, latest=False, stable=False)
+
+    def _offsets(self, places: Iterable[Place], *, latest: bool, stable: bool) -> dict[Place, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        wanted = [TopicPartition(*place) for place in places]
+        if not wanted:
+            return {}
+        spec: Any = _words().OffsetSpec.latest() if latest else _words().OffsetSpec.earliest()
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+
+        def ask(admin: AdminClient) -> dict[Place, int]:
+            specs: dict[TopicPartition, Any] = dict.fromkeys(wanted, spec)
+            asked = admin.list_offsets(specs, isolation_level=level, request_timeout=self._patience)
+            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+
+        return self._ask(ask)
+
+    def settle(self, targets: Mapping[Place, int], bound: float) -> None:
+        """Wait until every transaction that began below these offsets is decided and its end visible.
+
+        Raises:
+            Hidden: not within ``bound`` seconds.
+            KafkaException: no answer.
+        """
+        begun, pause, told = time.monotonic(), _SHORTEST_PAUSE, False
+        while True:
+            stable = self.stable(targets)
+            behind = {place: (stable[place], wanted) for place, wanted in targets.items() if stable[place] < wanted}
+            waited = time.monotonic() - begun
+            if not behind:
+                return
+            if waited >= bound:
+                raise Hidden(behind)
+            if waited > 1 and not told:
+                log.warning("%s: waiting for the end of a transaction in %s", self._context.sink, sorted(behind))
+                told = True
+            time.sleep(min(pause, bound - waited))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def longest_transaction(self) -> float:
+        """How long anybody's transaction can stay open before the brokers end it, seconds."""
+        from confluent_kafka import KafkaException
+
+        def ask(admin: AdminClient) -> float:
+            broker = next(iter(admin.list_topics(timeout=self._patience).brokers))
+            resource = _words().ConfigResource(_words().ConfigResource.Type.BROKER, str(broker))
+            found = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
+            return int(found["transaction.max.timeout.ms"].value) / 1000
+
+        try:
+            return self._ask(ask) + _SCAN
+        except KafkaException as error:
+            failure = classify.read(error)
+            if failure is None or failure.kind is not Kind.DENIED:
+                raise
+            return _LONGEST_TRANSACTION + _SCAN
+
+    def policy(self, topic: str) -> set[str]:
+        """A topic's clean-up policies.
+
+        Raises:
+            KafkaException: no answer, or no right to see them.
+        """
+
+        def ask(admin: AdminClient) -> set[str]:
+            resource = _words().ConfigResource(_words().ConfigResource.Type.TOPIC, topic)
+            found = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
+            return set(str(found["cleanup.policy"].value).split(","))
+
+        return self._ask(ask)
+
+    def make_marker_topic(self, name: str) -> None:
+        """Make the marker topic where it is missing; check the one that is there.
+
+        Raises:
+            DestinationError: E502 no right, E508 it cannot hold markers.
+            KafkaException: no answer.
+        """
+        if name not in self.topics([name]):
+            self._create(name)
+        topic = self.topics([name])[name]
+        policy = self.policy(name)
+        if policy != {"compact"}:
+            reason = f"its marker topic {name} has cleanup.policy={','.join(sorted(policy))}, which forgets markers"
+            next_ = f"kafka-configs.sh --alter --topic {name} --add-config cleanup.policy=compact"
+            raise self._unfit(reason, "the topic was made by hand or by auto.create.topics.enable", next_)
+        if topic.partitions != (0,):
+            reason = f"its marker topic {name} has {len(topic.partitions)} partitions; markers need one order"
+            cause = "the topic was made by hand or by auto.create.topics.enable"
+            raise self._unfit(
+                reason, cause, "delete it if it is empty, or name another: KafkaSink(..., marker_topic=...)"
+            )
+
+    def _create(self, name: str) -> None:
+        from confluent_kafka import KafkaException
+
+        topic = _words().NewTopic(name, num_partitions=1, config={"cleanup.policy": "compact"})
+
+        def create(admin: AdminClient) -> None:
+            admin.create_topics([topic], request_timeout=self._patience)[name].result()
+
+        try:
+            self._ask(create)
+        except KafkaException as error:
+            failure = classify.read(error)
+            if failure is not None and failure.kind is Kind.DENIED:
+                command = f"kafka-topics.sh --create --topic {name} --partitions 1 --config cleanup.policy=compact"
+                next_ = f"grant CREATE on topics that begin with onceonly., or make it: {command}"
+                raise refuse("E502", sink=self._context.sink, reason=failure.reason, next=next_) from error
+            if failure is None or failure.name != "TOPIC_ALREADY_EXISTS":
+                raise
+        self._await_topic(name)
+
+    def _await_topic(self, name: str) -> None:
+        """A new topic is known to the controller at once, and to every broker a moment later."""
+        deadline = time.monotonic() + self._patience
+        while name not in self.topics([name]):
+            if time.monotonic() > deadline:
+                raise self._unfit(f"its marker topic {name} does not appear", "brokers lag", "restart the query")
+            time.sleep(_SHORTEST_PAUSE)
+
+    def _unfit(self, reason: str, cause: str, next_: str) -> OnceOnlyError:
+        return refuse("E508", sink=self._context.sink, reason=reason, cause=cause, next=next_)
+
+    def _ask(self, question: Callable[[AdminClient], Answer]) -> Answer:
+        from confluent_kafka import KafkaException
+
+        deadline, pause = time.monotonic() + self._patience, _SHORTEST_PAUSE
+        while True:
+            try:
+                return question(self._client())
+            except KafkaException as error:
+                failure = classify.read(error)
+                again = failure is not None and failure.kind is Kind.UNREACHABLE
+                if not again or time.monotonic() + pause > deadline:
+                    raise
+                log.debug("%s: asking again: %s", self._context.sink, failure and failure.reason)
+                self._admin = None
+            time.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _client(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        if self._admin is None:
+            admin = AdminClient(self._options.connection, logger=log)
+            admin.list_topics(timeout=min(5.0, self._patience))
+            self._admin = admin
+        return self._admin
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._admin = None
+
+
+def _words() -> Any:
+    """The client's classes for questions: their package re-exports them without types."""
+    from confluent_kafka import admin
+
+    return admin

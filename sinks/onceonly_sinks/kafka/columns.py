@@ -1,0 +1,190 @@
+"""The columns of Spark's own Kafka sink: which a batch must have, of which type, and how they become records.
+
+``value`` is required (string or binary, null is a tombstone); ``key`` (string or binary), ``headers``
+(``array<struct<key: string, value: binary>>``), ``partition`` (int, null: the key decides) and ``timestamp`` are
+optional; ``topic`` (string) is read where the sink has no ``topic=``, which otherwise wins. Other columns are left
+out, as Spark does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from onceonly.errors import OnceOnlyError, refuse
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Record = tuple[str, bytes | None, bytes | None, int, None, None, int, list[tuple[str, bytes | None]] | None]
+"""Arguments of ``Producer.produce`` in its own order: topic, value, key, partition, two callbacks, time, headers."""
+
+_ANY_PARTITION = -1
+_NOW = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How the columns of one batch become records.
+
+    Attributes:
+        sink: sink id, for messages.
+        topic: the sink's own topic; ``None``: the column says it.
+        present: the optional columns that the batch has.
+    """
+
+    sink: str
+    topic: str | None
+    present: frozenset[str]
+
+    @classmethod
+    def check(cls, sink: str, schema: pa.Schema, topic: str | None) -> Self:
+        """Check names and types.
+
+        Raises:
+            DestinationError: E506, naming the column.
+        """
+        if "value" not in schema.names:
+            raise _differs(
+                sink, "the batch has no column value", 'add one, e.g. selectExpr("to_json(struct(*)) AS value")'
+            )
+        if topic is None and "topic" not in schema.names:
+            raise _differs(
+                sink, "the batch has no column topic and the sink no topic=", "KafkaSink(..., topic='orders')"
+            )
+        for name, (fits, wanted) in _types().items():
+            if name not in schema.names or (name == "topic" and topic is not None):
+                continue
+            if len(schema.get_all_field_indices(name)) > 1:
+                raise _differs(sink, f"the batch has several columns {name}", "keep one of them")
+            found = schema.field(name).type
+            if not fits(found):
+                raise _differs(sink, f"column {name} is {found}, not {wanted}", f"cast it to {wanted}")
+        optional = {"key", "headers", "partition", "timestamp"} | ({"topic"} if topic is None else set[str]())
+        return cls(sink, topic, frozenset(optional & set(schema.names)))
+
+    def topics(self, batch: pa.RecordBatch) -> set[str]:
+        """Topics that a batch goes to.
+
+        Raises:
+            DestinationError: E517, a row names none.
+        """
+        if self.topic is not None:
+            return {self.topic}
+        column = batch.column("topic")
+        if column.null_count:
+            reason, cause = "its column topic is null", "the query gave a row no topic, and the sink has no topic="
+            raise refuse("E517", sink=self.sink, reason=reason, cause=cause, next="filter such rows, or give topic=")
+        return {str(name) for name in column.unique().to_pylist()}
+
+    @property
+    def plain(self) -> bool:
+        """Whether records need nothing but topic, value and key."""
+        return self.topic is not None and self.present <= {"key"}
+
+    def values(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """The column value."""
+        return _bytes(batch.column("value"))
+
+    def keys(self, batch: pa.RecordBatch) -> list[bytes | None] | None:
+        """The column key, if there is one."""
+        return _bytes(batch.column("key")) if "key" in self.present else None
+
+    def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
+        """Records of a batch, in order.
+
+        Raises:
+            DestinationError: E517, a header has no name, or a partition is negative.
+        """
+        rows = batch.num_rows
+        nothing: list[None] = [None] * rows
+        topics = batch.column("topic").to_pylist() if self.topic is None else [self.topic] * rows
+        headers = self._headers(batch.column("headers")) if "headers" in self.present else nothing
+        times = _milliseconds(batch.column("timestamp")) if "timestamp" in self.present else [_NOW] * rows
+        keys = self.keys(batch) or nothing
+        return zip(
+            topics, self.values(batch), keys, self._partitions(batch), nothing, nothing, times, headers, strict=True
+        )
+
+    def _partitions(self, batch: pa.RecordBatch) -> list[int]:
+        import pyarrow.compute as pc
+
+        if "partition" not in self.present:
+            return [_ANY_PARTITION] * batch.num_rows
+        column: Any = batch.column("partition")
+        least = pc.min(column).as_py()
+        if least is not None and least < 0:
+            cause, next_ = "the column partition is negative", "correct the column; null lets the key decide"
+            raise refuse("E517", sink=self.sink, reason=f"there is no partition {least}", cause=cause, next=next_)
+        numbers: list[int] = column.fill_null(_ANY_PARTITION).to_pylist()
+        return numbers
+
+    def _headers(self, column: Any) -> list[list[tuple[str, bytes | None]] | None]:
+        flat = column.flatten()
+        if flat.null_count or flat.field("key").null_count:
+            cause, next_ = "an entry of the column headers has a null key", "give each header a name"
+            raise refuse("E517", sink=self.sink, reason="a header has no name", cause=cause, next=next_)
+        pairs = list(zip(flat.field("key").to_pylist(), _bytes(flat.field("value")), strict=True))
+        found: list[list[tuple[str, bytes | None]] | None] = []
+        start = 0
+        # The flattened array holds the entries of all rows one after another; null rows have none.
+        for length in column.value_lengths().to_pylist():
+            found.append(None if length is None else pairs[start : start + length])
+            start += length or 0
+        return found
+
+
+def _bytes(column: Any) -> list[bytes | None]:
+    import pyarrow as pa
+
+    # A cast of text to bytes copies nothing, and bytes are taken without being encoded row by row.
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.binary())
+    elif pa.types.is_large_string(column.type):
+        column = column.cast(pa.large_binary())
+    found: list[bytes | None] = column.to_pylist()
+    return found
+
+
+def _milliseconds(column: Any) -> list[int]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unit = column.type.unit
+    divisor = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
+    numbers: Any = column.cast(pa.int64())
+    compute: Any = pc
+    scaled = compute.multiply(numbers, 1000) if divisor == 0 else compute.divide(numbers, divisor)
+    found: list[int] = scaled.fill_null(_NOW).to_pylist()
+    return found
+
+
+def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:
+    import pyarrow as pa
+
+    def text(kind: Any) -> bool:
+        return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+
+    def binary(kind: Any) -> bool:
+        return text(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+
+    def headers(kind: Any) -> bool:
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+            return False
+        fields = list(kind.value_type)
+        names = [field.name for field in fields]
+        return names == ["key", "value"] and text(fields[0].type) and pa.types.is_binary(fields[1].type)
+
+    return {
+        "value": (binary, "string or binary"),
+        "key": (binary, "string or binary"),
+        "topic": (text, "string"),
+        "headers": (headers, "array<struct<key: string, value: binary>>"),
+        "partition": (pa.types.is_int32, "int"),
+        "timestamp": (pa.types.is_timestamp, "timestamp"),
+    }
+
+
+def _differs(sink: str, difference: str, next_: str) -> OnceOnlyError:
+    return refuse("E506", sink=sink, difference=difference, next=next_)

@@ -1,0 +1,185 @@
+"""Raises the fence with a claim, and keeps the standing of the next epoch at hand."""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from functools import partial
+
+from onceonly import faults
+from onceonly.faults import Point
+from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.kafka import classify, records, writing
+from onceonly_sinks.kafka.classify import Kind
+from onceonly_sinks.kafka.records import Entry
+from onceonly_sinks.kafka.standing import Ground, Prewarmed, Standing
+from onceonly_sinks.kafka.transactions import NotFlushed, lost
+
+log = logging.getLogger(__name__)
+
+_CLAIMS = 6
+"""Another driver of ours that wakes up can end a claim by fencing; it finds itself superseded and does not go on."""
+
+_PAUSE = 0.1
+
+
+class Footing:
+    """One opening's fence and standings.
+
+    Args:
+        ground: where.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._fence: Fence | None = None
+        self._prewarmed: Prewarmed | None = None
+        self._ready: Standing | None = None
+
+    @property
+    def fence(self) -> Fence:
+        """The fence that was installed.
+
+        Raises:
+            RuntimeError: none was.
+        """
+        if self._fence is None:
+            raise RuntimeError("install a fence first")
+        return self._fence
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or find it standing.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: certainly not installed.
+        """
+        self.forget()
+        with self._ground.refusing():
+            self._ground.cluster.make_marker_topic(self._ground.marker_topic)
+            # Fencing ends whatever a living driver has open, so it is not done where it is known to be in vain.
+            self._not_superseded(self._ground.tail.visible(), fence)
+        for attempt in range(_CLAIMS):
+            if self._claims(fence):
+                self._fence = fence
+                return
+            # Each fencing ends the claims of the others: without chance between them, several could do so for ever.
+            time.sleep(random.uniform(0, _PAUSE * 2**attempt))
+        raise OutcomeUnknown(self._ground.context.sink, f"a claim was lost {_CLAIMS} times")
+
+    def _claims(self, fence: Fence) -> bool:
+        """Fence, read, claim, read back; whether our fence stands. A lost answer is found by the next round."""
+        standing = self._fences()
+        if standing is None:
+            return False
+        if standing.found.fence == fence:
+            self._ready = standing
+            return True
+        try:
+            self._not_superseded(standing.found, fence)
+            if not self._sends(standing, fence):
+                return False
+        finally:
+            standing.transaction.end()
+        return self._reads_back(fence)
+
+    def _fences(self) -> Standing | None:
+        with self._ground.refusing():
+            try:
+                return self._ground.stand()
+            except Exception as error:
+                if not lost(error):
+                    raise
+                return None
+
+    def _sends(self, standing: Standing, fence: Fence) -> bool:
+        """Whether the claim was answered with yes; what is not known is read in the next round."""
+        sink = self._ground.context.sink
+        try:
+            writing.claim(self._ground, standing, fence)
+            faults.fire(Point.INSTALL_SENT)
+        except NotFlushed:
+            return False
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None:
+                raise OutcomeUnknown(sink, type(error).__name__) from error
+            if failure.kind not in (Kind.LOST, Kind.UNREACHABLE) and not standing.transaction.sent:
+                raise classify.refusal(failure, self._ground.context) from error
+            log.info("%s: a claim was lost (%s)", sink, failure.name)
+            return False
+        return True
+
+    def _reads_back(self, fence: Fence) -> bool:
+        with self._ground.refusing():
+            entry = self._ground.tail.newest(self._ground.longest())
+        self._not_superseded(entry, fence)
+        if entry.fence != fence:
+            return False
+        self.prewarm(fence)
+        return True
+
+    def _not_superseded(self, entry: Entry, fence: Fence) -> None:
+        if entry.fence.generation >= fence.generation and entry.fence != fence:
+            raise Superseded(self._ground.context.sink, entry.fence)
+
+    def stand(self, fence: Fence) -> Standing:
+        """The standing made ready, or a new one, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, ours does not.
+            KafkaException, Hidden: see :meth:`Ground.stand`.
+        """
+        ready, prewarmed = self._ready, self._prewarmed
+        self._ready = self._prewarmed = None
+        standing = ready or (prewarmed.take() if prewarmed else None)
+        return standing or self.stand_anew(fence)
+
+    def stand_anew(self, fence: Fence) -> Standing:
+        """A new standing under our fence; a driver that is fenced out does not disturb the one that is not.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, ours does not.
+            KafkaException, Hidden: see :meth:`Ground.stand`.
+        """
+        self._must_stand(self._ground.tail.visible(), fence)
+        standing = self._ground.stand()
+        try:
+            self._must_stand(standing.found, fence)
+        except BaseException:
+            standing.transaction.drop()
+            raise
+        return standing
+
+    def _must_stand(self, entry: Entry, fence: Fence) -> None:
+        refused = records.fenced(entry, fence, self._ground.context.sink)
+        if refused is not None:
+            raise refused
+
+    def keep(self, standing: Standing) -> None:
+        """Keep a standing for the next epoch."""
+        self.forget()
+        self._ready = standing
+
+    def prewarm(self, fence: Fence) -> None:
+        """Begin to make the standing of the next epoch."""
+        self.forget()
+        self._prewarmed = Prewarmed(partial(self.stand_anew, fence))
+
+    def quiet(self, seconds: float | None = None) -> None:
+        """Wait until nothing happens in the background; at most so many seconds."""
+        if self._prewarmed is not None:
+            self._prewarmed.wait(seconds)
+
+    def forget(self) -> None:
+        """Let go of what was made ready. May repeat."""
+        if self._ready is not None:
+            self._ready.transaction.drop()
+        if self._prewarmed is not None:
+            self._prewarmed.discard()
+        self._ready = self._prewarmed = None

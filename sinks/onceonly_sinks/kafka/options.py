@@ -1,0 +1,252 @@
+"""What a user may say to the Kafka sink: the options of Spark's own sink, as the client underneath spells them.
+
+Spark takes the settings of the Java producer, with the prefix ``kafka.``. The client here is librdkafka: most names
+are the same, some are spelled otherwise, some have no equivalent and are refused by name. What exactly-once rests on
+cannot be set.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from onceonly.errors import OnceOnlyError, refuse
+
+PREFIX = "kafka."
+TRANSACTION_TIMEOUT_MS = 300_000
+"""How long a transaction may stay open: longer than an epoch takes, shorter than readers may have to wait for one."""
+
+SECRETS = frozenset(
+    {"sasl.password", "ssl.key.password", "ssl.key.pem", "ssl.keystore.password", "sasl.oauthbearer.client.secret"}
+)
+"""Settings of the client that never leave the process in words; each may come from the environment instead."""
+
+_DEFAULTS: Mapping[str, str] = {
+    "client.id": "onceonly",
+    "linger.ms": "20",
+    "batch.size": "262144",
+    "partitioner": "murmur2_random",
+    "queue.buffering.max.messages": "1000000",
+    "queue.buffering.max.kbytes": "262144",
+    "socket.timeout.ms": "10000",
+    "transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS),
+}
+_FORCED: Mapping[str, str] = {"acks": "all", "enable.idempotence": "true"}
+
+_RENAMED: Mapping[str, str] = {
+    "max.request.size": "message.max.bytes",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "sasl.mechanism": "sasl.mechanisms",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "compression.gzip.level": "compression.level",
+    "compression.lz4.level": "compression.level",
+    "compression.zstd.level": "compression.level",
+}
+_ONLY: Mapping[str, tuple[frozenset[str], str]] = {
+    "acks": (frozenset({"all", "-1"}), "an epoch that one broker holds alone can be lost with it"),
+    "request.required.acks": (frozenset({"all", "-1"}), "an epoch that one broker holds alone can be lost with it"),
+    "enable.idempotence": (frozenset({"true"}), "a transaction needs an idempotent producer"),
+    "delivery.report.only.error": (frozenset({"true"}), "no Python code runs per row"),
+}
+_REFUSED: Mapping[str, tuple[str, str]] = {
+    "bootstrap.servers": ("the brokers are the sink's first argument", "KafkaSink('host:9092', topic=...)"),
+    "transactional.id": (
+        "the sink's own id fences older drivers out, so it follows from pipeline and sink",
+        "leave it out; two writes of one pipeline to one topic differ by id=",
+    ),
+    "key.serializer": ("keys are written as the bytes of the column key", "convert the column before the sink"),
+    "value.serializer": ("values are written as the bytes of the column value", "convert the column before the sink"),
+    "partitioner.class": (
+        "it names a Java class",
+        "leave it out: keys go where Java sends them; or give the rows a column partition",
+    ),
+    "interceptor.classes": ("it names Java classes", "leave it out"),
+    "metric.reporters": ("it names Java classes", "leave it out"),
+    "max.block.ms": ("the client here has no such limit", "KafkaSink(..., patience=seconds)"),
+    "ssl.truststore.password": ("a trust store is a PEM file here", "convert it to PEM; it needs no password"),
+    "ssl.engine.factory.class": ("it names a Java class", "leave it out"),
+    "sasl.login.callback.handler.class": ("it names a Java class", "leave it out"),
+    "sasl.client.callback.handler.class": ("it names a Java class", "leave it out"),
+    "security.providers": ("it names Java classes", "leave it out"),
+    "transaction.two.phase.commit.enable": ("the client here cannot do it", "leave it out"),
+}
+_CONNECTION = ("security.", "sasl.", "ssl.", "socket.", "broker.", "client.", "reconnect.", "metadata.", "connections.")
+_JAAS = re.compile(r"^\s*\S*\.(?P<module>Plain|Scram)LoginModule\s+required\b(?P<rest>.*);\s*$", re.DOTALL)
+_JAAS_PAIR = re.compile(r"(\w+)\s*=\s*\"((?:[^\"\\]|\\.)*)\"")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Checked options.
+
+    Attributes:
+        servers: ``host:port,host:port``.
+        given: what the user said, as they spelled it but without the prefix.
+        settings: the same as the client spells it, with secrets.
+    """
+
+    servers: str
+    given: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def check(cls, servers: str, options: Mapping[str, str] | None) -> Self:
+        """Check and translate.
+
+        Raises:
+            ConfigurationError: E110, naming the option.
+        """
+        servers = ",".join(part.strip() for part in servers.split(",") if part.strip())
+        if not servers or any(character in servers for character in "/?# "):
+            raise _wrong(f"servers={servers!r}", "it wants host:port,host:port", "KafkaSink('localhost:9092', ...)")
+        given = {_unprefixed(name): str(value) for name, value in (options or {}).items()}
+        settings: dict[str, str] = {}
+        for name, value in given.items():
+            settings.update(_translated(name, value, given))
+        settings |= _secrets_of_the_environment(SECRETS - settings.keys())
+        return cls(servers, given, settings)
+
+    def producer(self, transactional_id: str, patience: float) -> dict[str, str | bool]:
+        """Configuration of one producer."""
+        longest_ms = int(min(patience, self.timeout) * 1000)
+        socket_ms = min(int(_DEFAULTS["socket.timeout.ms"]), max(1000, longest_ms))
+        settings = {**_DEFAULTS, "socket.timeout.ms": str(socket_ms), **self.settings, **_FORCED}
+        forced: dict[str, str | bool] = {"transactional.id": transactional_id, "delivery.report.only.error": True}
+        return {"bootstrap.servers": self.servers, **settings, **forced}
+
+    @property
+    def connection(self) -> dict[str, str | int | float | bool]:
+        """Configuration of a client that does not produce."""
+        settings = {name: value for name, value in self.settings.items() if name.startswith(_CONNECTION)}
+        return {"bootstrap.servers": self.servers, "client.id": _DEFAULTS["client.id"], **settings}
+
+    @property
+    def timeout(self) -> float:
+        """How long a transaction may stay open, seconds."""
+        return int(self.settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
+
+    @property
+    def described(self) -> dict[str, str]:
+        """What an address must say so that the cluster can be reached again; no secrets."""
+        hidden = SECRETS | {"sasl.jaas.config"}
+        said = {name: value for name, value in self.given.items() if name not in hidden and not name.endswith(".key")}
+        if "sasl.jaas.config" in self.given:
+            said["sasl.username"] = self.settings["sasl.username"]
+        return {f"{PREFIX}{name}": value for name, value in sorted(said.items())}
+
+
+def _secrets_of_the_environment(names: Iterable[str]) -> dict[str, str]:
+    found = {name: os.environ.get(environment_name(name)) for name in names}
+    return {name: value for name, value in found.items() if value}
+
+
+def environment_name(setting: str) -> str:
+    """Name of the environment variable that a secret may come from: ``ONCEONLY_KAFKA_SASL_PASSWORD``."""
+    return "ONCEONLY_KAFKA_" + setting.upper().replace(".", "_")
+
+
+def _unprefixed(name: str) -> str:
+    if not name.startswith(PREFIX):
+        cause = "options= takes the settings of the Kafka producer with the prefix kafka., as Spark's own sink does"
+        raise _wrong(f"the option {name!r}", cause, f'options={{"{PREFIX}{name}": ...}}, if that is what was meant')
+    return name.removeprefix(PREFIX)
+
+
+def _translated(name: str, value: str, given: Mapping[str, str]) -> dict[str, str]:
+    if name in _REFUSED:
+        cause, next_ = _REFUSED[name]
+        raise _wrong(f"the option {PREFIX}{name}", cause, next_)
+    if name in _ONLY and value.lower() not in _ONLY[name][0]:
+        raise _wrong(f"{PREFIX}{name}={value}", _ONLY[name][1], "leave it out")
+    if name in _SPECIAL:
+        return _SPECIAL[name](value, given)
+    return {_RENAMED.get(name, name): value}
+
+
+def _number(name: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise _wrong(f"{PREFIX}{name}={value!r}", "it wants a number", "correct it") from None
+
+
+def _buffer_memory(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    return {"queue.buffering.max.kbytes": str(max(1, _number("buffer.memory", value) // 1024))}
+
+
+def _timeout(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    if not 1000 <= _number("transaction.timeout.ms", value) <= 2**31 - 1:
+        raise _wrong(f"kafka.transaction.timeout.ms={value}", "it wants milliseconds, at least 1000", "correct it")
+    return {"transaction.timeout.ms": value}
+
+
+def _in_flight(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    name = "max.in.flight.requests.per.connection"
+    if not 1 <= _number(name, value) <= 5:
+        raise _wrong(f"{PREFIX}{name}={value}", "more than 5 would give up the order of rows", "leave it out")
+    return {name: value}
+
+
+def _retries(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    if _number("retries", value) < 1:
+        raise _wrong(
+            f"kafka.retries={value}", "a transaction needs an idempotent producer, which retries", "leave it out"
+        )
+    return {"retries": value}
+
+
+def _endpoint(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    return {"ssl.endpoint.identification.algorithm": value or "none"}
+
+
+def _store(kind: str, target: Mapping[str, str]) -> Callable[[str, Mapping[str, str]], dict[str, str]]:
+    def translate(value: str, given: Mapping[str, str]) -> dict[str, str]:
+        form = given.get(f"ssl.{kind}.type", "JKS").upper()
+        if form not in target:
+            cause = f"a {kind} of type {form} is a file of Java's own"
+            next_ = f"convert it and say kafka.ssl.{kind}.type={' or '.join(target)}"
+            raise _wrong(f"the option kafka.ssl.{kind}.location", cause, next_)
+        return {target[form]: value}
+
+    return translate
+
+
+def _nothing(_: str, __: Mapping[str, str]) -> dict[str, str]:
+    return {}
+
+
+def _jaas(value: str, _: Mapping[str, str]) -> dict[str, str]:
+    match = _JAAS.match(value)
+    pairs = dict(_JAAS_PAIR.findall(match["rest"])) if match else {}
+    if not {"username", "password"} <= pairs.keys():
+        cause = "only PlainLoginModule and ScramLoginModule with username and password have an equivalent here"
+        raise _wrong(
+            "the option kafka.sasl.jaas.config", cause, "kafka.sasl.username, kafka.sasl.password and the like"
+        )
+    unescaped = {name: re.sub(r"\\(.)", r"\1", pairs[name]) for name in ("username", "password")}
+    return {"sasl.username": unescaped["username"], "sasl.password": unescaped["password"]}
+
+
+_SPECIAL: Mapping[str, Callable[[str, Mapping[str, str]], dict[str, str]]] = {
+    "buffer.memory": _buffer_memory,
+    "transaction.timeout.ms": _timeout,
+    "max.in.flight.requests.per.connection": _in_flight,
+    "retries": _retries,
+    "ssl.endpoint.identification.algorithm": _endpoint,
+    "ssl.truststore.location": _store("truststore", {"PEM": "ssl.ca.location"}),
+    "ssl.keystore.location": _store("keystore", {"PEM": "ssl.certificate.location", "PKCS12": "ssl.keystore.location"}),
+    "ssl.truststore.type": _nothing,
+    "ssl.keystore.type": _nothing,
+    "sasl.jaas.config": _jaas,
+}
+
+
+def _wrong(problem: str, cause: str, next_: str) -> OnceOnlyError:
+    return refuse("E110", problem=f"KafkaSink cannot work with {problem}.", cause=cause, next=next_)

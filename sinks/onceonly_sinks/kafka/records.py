@@ -1,0 +1,221 @@
+"""The durable form of markers and claims: records of a compacted topic, one per epoch and one for the newest claim.
+
+The newest record says all about where a sink stands: its fence, and the newest epoch with its offsets, which a claim
+repeats in full. Epochs have keys that come round, so compaction keeps the newest :data:`REMEMBERED` of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+from urllib.parse import quote
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Superseded
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt, UnreadableMarker, canonical
+
+FORMAT = 1
+"""Version of the record's format."""
+
+REMEMBERED = 1 << 16
+"""Epochs that the marker topic remembers once it is compacted."""
+
+Offsets = Mapping[str, Mapping[int, int]]
+"""``{topic: {partition: offset}}``."""
+
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_TOPIC = 249
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose records are meant.
+
+    Attributes:
+        pipeline: the user's stable name.
+        sink: sink id.
+    """
+
+    pipeline: str
+    sink: str
+
+    @property
+    def transactional_id(self) -> str:
+        """Stable: whoever starts with it ends what an earlier driver left open, and fences that driver out."""
+        return "/".join(("onceonly", quote(self.pipeline, safe=""), quote(self.sink, safe="")))
+
+    @property
+    def topic(self) -> str:
+        """Default name of the marker topic: readable, with a hash where characters had to be replaced."""
+        digest = hashlib.sha256(f"{self.pipeline}\0{self.sink}".encode()).hexdigest()[:8]
+        leaf = self.sink.removeprefix("kafka:")
+        names = [_UNFIT.sub("_", part)[: (_LONGEST_TOPIC - 20) // 2] for part in (self.pipeline, leaf)]
+        return ".".join(("onceonly", *names, digest))
+
+    def key(self, what: str | int) -> bytes:
+        """Key of a record."""
+        return canonical([self.pipeline, self.sink, what]).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What one epoch put where.
+
+    Attributes:
+        marker: the epoch's marker.
+        rows: rows that were sent.
+        identity: what the target was.
+        topics: ids of the topics that the sink has written to.
+        start: offsets before the first row.
+        end: offsets after the last row, of every partition of every topic in ``topics``: a row of the epoch lies
+            between the two.
+    """
+
+    marker: Marker
+    rows: int
+    identity: str
+    topics: Mapping[str, str]
+    start: Offsets
+    end: Offsets
+
+    @property
+    def receipt(self) -> Receipt:
+        """What the sink answers for the epoch."""
+        epoch = self.marker.epoch
+        position = (("end", offsets_text(self.end)), ("topics", canonical(dict(self.topics))))
+        return Receipt(self.marker.sink, epoch.number, epoch.chain, self.identity, position, self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, nested."""
+        return {
+            "marker": self.marker.to_json(),
+            "rows": self.rows,
+            "identity": self.identity,
+            "topics": dict(self.topics),
+            "start": _spelled(self.start),
+            "end": _spelled(self.end),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        marker = Marker.from_json(value["marker"])
+        start, end = read_offsets(value["start"]), read_offsets(value["end"])
+        return cls(marker, value["rows"], value["identity"], value["topics"], start, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of the marker topic.
+
+    Attributes:
+        fence: the fence that stands after this record.
+        written: the newest epoch after this record; ``None`` before the first.
+        claim: whether the record only raises the fence.
+    """
+
+    fence: Fence
+    written: Written | None
+    claim: bool
+
+    @property
+    def epoch(self) -> int:
+        """Number of the newest epoch; 0 for none."""
+        return self.written.marker.epoch.number if self.written else 0
+
+    def claimed(self, fence: Fence) -> Entry:
+        """The claim that raises the fence over this record."""
+        return replace(self, fence=fence, claim=True)
+
+    def key(self, writer: Writer) -> bytes:
+        """Key of the record."""
+        return writer.key("claim" if self.claim else self.epoch % REMEMBERED)
+
+    @property
+    def value(self) -> bytes:
+        """The record's bytes."""
+        written = self.written.to_json() if self.written else None
+        document = {"format": FORMAT, "claim": self.claim, "fence": self.fence.to_json(), "written": written}
+        return canonical(document).encode()
+
+    @classmethod
+    def parse(cls, value: bytes) -> Self:
+        """Inverse of :attr:`value`.
+
+        Raises:
+            UnreadableMarker: a newer format, or none of ours.
+        """
+        try:
+            document = json.loads(value)
+            if document["format"] != FORMAT:
+                raise UnreadableMarker(f"marker record of format {document['format']!r}; this version reads {FORMAT}")
+            written = document["written"]
+            fence = Fence.from_json(document["fence"])
+            return cls(fence, Written.from_json(written) if written else None, document["claim"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UnreadableMarker(f"damaged marker record: {error!r}") from error
+
+
+NOTHING = Entry(Fence(0, ""), None, claim=True)
+"""What a topic without any record of ours says."""
+
+
+def is_of(writer: Writer, key: bytes | None) -> bool:
+    """Whether a record's key is one of the writer's."""
+    try:
+        found = json.loads(key or b"null")
+    except ValueError:
+        return False
+    return isinstance(found, list) and found[:2] == [writer.pipeline, writer.sink]
+
+
+def offsets_text(offsets: Offsets) -> str:
+    """Canonical spelling, as in a receipt: ``{"orders":{"0":12}}``, which Spark's Kafka source takes as offsets."""
+    return canonical(_spelled(offsets))
+
+
+def read_offsets(value: Mapping[str, Mapping[str, int]] | str) -> dict[str, dict[int, int]]:
+    """Inverse of :func:`offsets_text`, also of its JSON form."""
+    found = json.loads(value) if isinstance(value, str) else value
+    return {topic: {int(part): offset for part, offset in parts.items()} for topic, parts in found.items()}
+
+
+def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
+    return {topic: {str(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
+
+
+def before(marker: Marker) -> tuple[int, str]:
+    """Epoch and chain that must stand before the marker's; a sink that joins a pipeline has neither."""
+    epoch = marker.epoch
+    joins = dict(epoch.sinks).get(marker.sink) == epoch.number
+    return (0, "") if joins else (epoch.number - 1, epoch.previous_chain)
+
+
+def fenced(found: Entry, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
+    """Why one may not go on under ``fence``; ``None`` if it stands."""
+    if found.fence == fence:
+        return None
+    if found.fence.generation >= fence.generation:
+        return Superseded(sink, found.fence)
+    cause = "the marker topic was deleted or made anew, or the fence was never installed"
+    return refuse("E508", sink=sink, reason="our fence does not stand", cause=cause, next="restart the query")
+
+
+def judge(found: Entry, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
+    """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
+    refused = fenced(found, marker.fence, marker.sink)
+    if refused is not None:
+        return refused
+    epoch, chain = before(marker)
+    written = found.written
+    if (found.epoch, written.marker.epoch.chain if written else "") != (epoch, chain):
+        if found.epoch < epoch:
+            return refuse("E207", sink=marker.sink, found=found.epoch, receipt=epoch, pipeline=marker.pipeline)
+        return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+    if written and written.identity != identity and marker.epoch.adoption is None:
+        return refuse("E208", sink=marker.sink, was=written.identity, now=identity, pipeline=marker.pipeline)
+    return None

@@ -1,0 +1,72 @@
+"""``with_kafka``: gives a Spark session builder Spark's Kafka source, and leaves the rest as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, TypeVar
+
+from onceonly.errors import refuse
+from onceonly.pins import kafka_artifact
+
+_CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
+_GROUP = "org.apache.spark"
+
+Builder = TypeVar("Builder")
+
+
+def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
+    """Prepare a ``SparkSession.builder`` for ``format("kafka")``, as a source and as Spark's own sink.
+
+    Merges into what the builder already sets: the package is added to the user's, never put in their place. Where the
+    jar is already on the class path nothing is added. Call it before ``getOrCreate``; pass it all settings of packages
+    and jars first. ``KafkaSink`` does not need it.
+
+    Spark fetches the package, and everything that this needs, from its registry at the start. If one part is missing
+    there, Spark does not start, says only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then give the
+    jars as files; ``onceonly.lab.jars.kafka_source_jars()`` fetches them one by one, in versions that registries have.
+
+    Args:
+        builder: ``SparkSession.builder``; returned, for chaining.
+        jars: files to use instead of the package.
+
+    Raises:
+        ConfigurationError: E108 PySpark is not installed.
+    """
+    spark = _installed("pyspark")
+    if spark is None:
+        raise refuse("E108", what="with_kafka()", package="pyspark", extra="spark")
+    for name, value in settings(dict(getattr(builder, "_options", {})), spark, jars).items():
+        builder = builder.config(name, value)  # type: ignore[attr-defined]
+    return builder
+
+
+def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = ()) -> dict[str, str]:
+    """What to set beside what is ``present``.
+
+    Args:
+        present: the builder's settings.
+        spark: version of Spark, which is also the version of the package.
+        jars: files to use instead of the package.
+    """
+    artifact = kafka_artifact()
+    line = artifact.rpartition("_")[0]
+    packages = str(present.get("spark.jars.packages") or "")
+    if line in packages or any(line in str(present.get(name) or "") for name in _CLASS_PATHS):
+        return {}
+    if jars:
+        return {"spark.jars": _joined(present.get("spark.jars"), map(str, jars))}
+    return {"spark.jars.packages": _joined(packages, [f"{_GROUP}:{artifact}:{spark}"])}
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _joined(present: object, added: Iterable[str]) -> str:
+    parts = [part.strip() for part in str(present or "").split(",") if part.strip()]
+    return ",".join(dict.fromkeys([*parts, *added]))

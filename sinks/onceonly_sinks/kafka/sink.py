@@ -1,0 +1,362 @@
+"""The Kafka sink: rows and marker in one transaction, written by one producer that is new for every epoch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, Self
+
+from onceonly import faults
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Disturbance,
+    OutcomeUnknown,
+    Position,
+    Prepared,
+    Recorder,
+    Superseded,
+)
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.kafka import classify, reading, records, writing
+from onceonly_sinks.kafka.address import address_of, default_id, read_address
+from onceonly_sinks.kafka.classify import Context
+from onceonly_sinks.kafka.cluster import Hidden
+from onceonly_sinks.kafka.fencing import Footing
+from onceonly_sinks.kafka.options import Options
+from onceonly_sinks.kafka.prepared import KafkaPrepared
+from onceonly_sinks.kafka.records import Entry, Writer, Written
+from onceonly_sinks.kafka.standing import Ground, flat
+from onceonly_sinks.kafka.transactions import Transaction, lost
+
+log = logging.getLogger(__name__)
+
+PATIENCE = 30.0
+"""Seconds that one answer of the brokers may take."""
+
+_CLOSING = 2.0
+
+
+class KafkaSink:
+    """Writes each epoch to Kafka in one transaction with its marker; columns and options are those of Spark's own sink.
+
+    Readers see whole epochs if they read committed records; see :func:`onceonly_sinks.kafka.read_committed`. The
+    marker lies in a compacted topic beside the output, made with the first epoch; topics for rows must exist.
+
+    Args:
+        servers: ``host:port,host:port``.
+        topic: where rows go; ``None``: the column ``topic`` says it, row by row. Rows that others left in such a topic
+            before are not noticed at the first start.
+        options: settings of the producer, as Spark takes them: ``{"kafka.compression.type": "zstd"}``. Secrets may
+            come from the environment instead: ``ONCEONLY_KAFKA_SASL_PASSWORD``.
+        id: the sink's id, if one pipeline writes to one topic twice; default ``kafka:<topic>``.
+        marker_topic: where markers lie; default a topic of the sink's own, whose name begins with ``onceonly.``.
+        patience: seconds that one answer of the brokers may take.
+        settle: seconds to wait for a transaction whose end is hidden, of whomever, before the sink refuses to write;
+            default as long as the brokers let any transaction stay open.
+
+    Raises:
+        ConfigurationError: E108 the client is missing; E110 an option that cannot be, by name.
+    """
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str | None = None,
+        *,
+        options: Mapping[str, str] | None = None,
+        id: str | None = None,
+        marker_topic: str | None = None,
+        patience: float = PATIENCE,
+        settle: float | None = None,
+    ) -> None:
+        self._options = Options.check(servers, options)
+        self._topic = topic
+        self._id = id or default_id(topic)
+        self._marker_topic = marker_topic
+        self._patience = patience
+        self._settle = settle
+        self._pipeline = ""
+        self._ground: Ground | None = None
+        self._footing: Footing | None = None
+
+    def __repr__(self) -> str:
+        return f"KafkaSink({self.address!r})"
+
+    @property
+    def id(self) -> str:
+        """One logical write, unique in the pipeline."""
+        return self._id
+
+    @property
+    def address(self) -> str:
+        """Brokers, topic, and what differs from the defaults; no secrets."""
+        return address_of(self._options, self._topic, self._id, self._marker_topic)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Rows are only ever added, and can be counted between the offsets of each epoch."""
+        return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=reading.READERS)
+
+    @property
+    def ledger_url(self) -> str | None:
+        """None: Kafka is no database."""
+        return None
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a sink again for reading; secrets come from the environment.
+
+        Raises:
+            ConfigurationError: E110, not an address of a Kafka sink.
+        """
+        servers, topic, said = read_address(address)
+        arguments: dict[str, Any] = said
+        return cls(servers, topic, **arguments)
+
+    # ---- opening
+
+    def open(self, pipeline: str) -> None:
+        """Connect and check that the topic is there; creates nothing.
+
+        Raises:
+            ConfigurationError: E108 the client is missing, E110 an option that it does not take.
+            DestinationError: E501 no answer, E502 login or right refused, E508 no such topic.
+        """
+        self.close()
+        _need_client(self._id)
+        self._pipeline = pipeline
+        writer = Writer(pipeline, self._id)
+        marker_topic = self._marker_topic or writer.topic
+        context = Context(self._id, self.address, self._options.timeout)
+        ground = Ground(self._options, writer, self._topic, marker_topic, self._patience, self._settle, context)
+        self._ground, self._footing = ground, Footing(ground)
+        with self._on.refusing():
+            Transaction(self._options, writer.transactional_id, self._patience).drop()
+            ground.look_at([self._topic] if self._topic else [])
+            _ = ground.cluster.id
+
+    def fence(self) -> Fence | None:
+        """The newest claim or marker, as readers see it now."""
+        with self._on.refusing():
+            entry = self._on.tail.visible() if self._on.marked() else records.NOTHING
+        return None if entry == records.NOTHING else entry.fence
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or find it standing; the marker topic is made here.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: certainly not installed; E514, a transaction's end stays hidden.
+        """
+        self._foot.install(fence)
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, ours does not; E514, a transaction's end stays hidden.
+        """
+        fence, ground = self._foot.fence, self._on
+        self._foot.quiet()
+        with ground.refusing():
+            entry = ground.tail.newest(ground.longest())
+            refused = records.fenced(entry, fence, self._id)
+            if refused is not None:
+                raise refused
+            names = set(entry.written.topics if entry.written else ()) | ({self._topic} if self._topic else set())
+            topics = ground.cluster.topics(name for name in names if name)
+            rows = reading.has_rows(ground, topics)
+            identity = ground.identity(topics) if self._topic is None or self._topic in topics else ""
+            disturbances = reading.disturbances(ground, since or reading.newest_receipt(entry))
+            marker = entry.written.marker if entry.written else None
+            return Position(fence, marker, entry.epoch, identity, rows, disturbances)
+
+    # ---- writing
+
+    def prepare(self, batch: Batch, epoch: int) -> KafkaPrepared:
+        """Stream the rows into an open transaction.
+
+        Raises:
+            DestinationError: E501 to E517: the rows cannot be written; none of them is visible.
+            FencedOut: E401, another driver's fence stands.
+        """
+        fence = self._foot.fence
+        with self._on.refusing():
+            try:
+                standing = self._foot.stand(fence)
+            except Superseded as fenced:
+                theirs, ours = fenced.found.generation, fence.generation
+                raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from fenced
+            prepared = writing.fill(self._on, standing, batch, epoch, partial(self._foot.stand_anew, fence))
+        try:
+            faults.fire(Point.PREPARE_SENT)
+        except BaseException:
+            prepared.abandon()
+            raise
+        return prepared
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Rows and marker in one transaction, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: the answer was lost, or the transaction was.
+            IdentityError: E207, E208, E210: the sink or the topic is not what the epoch follows.
+            DestinationError: nothing was written.
+        """
+        ours = _ours(prepared) or self._marker_alone(marker)
+        written = self._put(ours, marker)
+        self._send(ours, marker)
+        self._foot.prewarm(marker.fence)
+        return written.receipt
+
+    def _put(self, ours: KafkaPrepared, marker: Marker, *, again: bool = True) -> Written:
+        """Bring the marker into the transaction; until then it is certain that nothing was committed."""
+        transaction = ours.standing.transaction
+        try:
+            with self._on.refusing():
+                written = self._judged(ours, marker)
+                if ours.lost is None:
+                    entry = Entry(marker.fence, written, claim=False)
+                    writing.put(transaction, self._on.marker_topic, self._on.writer, entry)
+                    return written
+        except Exception as error:
+            transaction.end()
+            if not lost(error.__cause__ or error):
+                raise
+            if again and not ours.rows:
+                # It held nothing but the marker: a producer made ready may have been fenced in vain since.
+                with self._on.refusing():
+                    ours.standing = self._foot.stand_anew(marker.fence)
+                return self._put(ours, marker, again=False)
+            ours.lost = type(error.__cause__ or error).__name__
+        transaction.end()
+        raise self._after_loss(marker, f"the transaction was lost before its commit ({ours.lost})")
+
+    def _marker_alone(self, marker: Marker) -> KafkaPrepared:
+        with self._on.refusing():
+            standing = self._foot.stand(marker.fence)
+            now = writing.offsets_now(self._on, standing.topics)
+        return KafkaPrepared(standing, 0, now, now)
+
+    def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
+        """What the record says, if the epoch follows what was found under the fence."""
+        written = writing.written(self._on, ours, marker)
+        refused = records.judge(ours.standing.found, marker, written.identity)
+        if refused is not None:
+            raise refused
+        if ours.standing.transaction.expired:
+            raise writing.too_old(self._on, ours.standing.transaction, marker.epoch.number)
+        return written
+
+    def _send(self, ours: KafkaPrepared, marker: Marker) -> None:
+        """Commit, and wait until readers see it: the brokers' yes means decided, not visible."""
+        transaction = ours.standing.transaction
+        try:
+            transaction.commit()
+            faults.fire(Point.COMMIT_SENT)
+            marked = self._on.cluster.high([self._on.tail.place])
+            self._on.cluster.settle({**flat(ours.end), **marked}, self._on.longest())
+        except Exception as error:
+            failure = classify.read(error)
+            reason = failure.reason if failure else str(error) or type(error).__name__
+            raise self._after_loss(marker, reason) from error
+        finally:
+            transaction.drop()
+
+    def _after_loss(self, marker: Marker, reason: str) -> Superseded | OutcomeUnknown:
+        """What a lost transaction or answer means: superseded only if a newer fence can be read, else unknown."""
+        try:
+            refused = records.fenced(self._on.tail.visible(), marker.fence, self._id)
+        except Exception as error:
+            if classify.read(error) is None and not isinstance(error, TimeoutError):
+                raise
+            refused = None
+        return refused if isinstance(refused, Superseded) else OutcomeUnknown(self._id, reason)
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """Whether an epoch landed after all; afterwards it cannot land any more.
+
+        Raises:
+            Superseded: another fence stands.
+            OutcomeUnknown: it cannot be said.
+            DestinationError: E508, our fence does not stand, or a topic is gone.
+        """
+        self._foot.forget()
+        self._on.cluster.close()
+        try:
+            standing = self._foot.stand_anew(marker.fence)
+        except (Hidden, TimeoutError) as error:
+            raise OutcomeUnknown(self._id, str(error)) from error
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None:
+                raise
+            raise OutcomeUnknown(self._id, failure.reason) from error
+        self._foot.keep(standing)
+        written = standing.found.written
+        return written.receipt if written is not None and written.marker == marker else None
+
+    def sweep(self) -> None:
+        """Do nothing: what an older driver left open was aborted when the fence was installed."""
+
+    # ---- reading
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first; the newest 65536 once the marker topic is compacted."""
+        with self._on.refusing():
+            found = reading.epochs(self._on, after)
+        for written in found:
+            yield written.marker, written.receipt
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Committed records between the offsets of each epoch; ``None`` once retention or compaction took some."""
+        with self._on.refusing():
+            return reading.recount(self._on)
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What others did to the topics since a receipt: made anew, or cut off."""
+        with self._on.refusing():
+            entry = self._on.tail.visible() if since is None and self._on.marked() else records.NOTHING
+            return reading.disturbances(self._on, since or reading.newest_receipt(entry))
+
+    def close(self) -> None:
+        """Release connections. May repeat."""
+        if self._footing is not None:
+            # A fence that comes late would end the transaction of whoever opens next.
+            self._footing.quiet(_CLOSING)
+            self._footing.forget()
+        if self._ground is not None:
+            self._ground.cluster.close()
+
+    # ---- helpers
+
+    @property
+    def _on(self) -> Ground:
+        if self._ground is None:
+            raise RuntimeError("open the sink first")
+        return self._ground
+
+    @property
+    def _foot(self) -> Footing:
+        if self._footing is None:
+            raise RuntimeError("open the sink first")
+        return self._footing
+
+
+def _ours(prepared: Prepared | None) -> KafkaPrepared | None:
+    if prepared is not None and not isinstance(prepared, KafkaPrepared):
+        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
+    return prepared
+
+
+def _need_client(sink: str) -> None:
+    if find_spec("confluent_kafka") is None:
+        raise refuse("E108", what=sink, package="confluent-kafka", extra="kafka")

@@ -1,0 +1,152 @@
+"""One producer with one transaction: made, fenced, filled, ended or dropped. Never used for a second one.
+
+librdkafka keeps its producer epoch for the life of an instance, so a late end of one transaction would end the next
+one of the same instance; a new instance has a new epoch, and the late request is refused (KIP-890).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from onceonly_sinks.kafka import classify
+from onceonly_sinks.kafka.classify import Kind
+from onceonly_sinks.kafka.options import Options
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+
+log = logging.getLogger(__name__)
+
+_ABORT_SECONDS = 5.0
+_SLICE = 0.5
+
+
+class NotFlushed(Exception):
+    """Records could not be brought to the brokers in time."""
+
+
+class Transaction:
+    """A producer that fenced its predecessors, and the one transaction that it may make.
+
+    Args:
+        options: where, and how.
+        transactional_id: stable over all drivers of the sink.
+        patience: seconds that one answer may take.
+
+    Attributes:
+        sent: whether its commit was.
+    """
+
+    def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
+        from confluent_kafka import Producer
+
+        self._patience = patience
+        self._limit = options.timeout
+        self._held: list[Producer] = [Producer(options.producer(transactional_id, patience), logger=log)]
+        self._begun: float | None = None
+        self.sent = False
+
+    @property
+    def producer(self) -> Producer:
+        """The producer.
+
+        Raises:
+            RuntimeError: it was dropped.
+        """
+        if not self._held:
+            raise RuntimeError("this transaction has ended")
+        return self._held[0]
+
+    @property
+    def age(self) -> float:
+        """Seconds since the first record may have been sent; 0 before."""
+        return time.monotonic() - self._begun if self._begun is not None else 0.0
+
+    @property
+    def expired(self) -> bool:
+        """Whether the brokers may have ended it for its age."""
+        return self.age >= self._limit
+
+    def fence(self, budget: float) -> None:
+        """End what an earlier producer of this id left open, and fence it out.
+
+        Args:
+            budget: seconds; ending a decided transaction may take the brokers 30.
+
+        Raises:
+            KafkaException: not fenced.
+        """
+        from confluent_kafka import KafkaException
+
+        # Without a connection that is already up, the client's own timer costs half a second.
+        self.producer.list_topics(timeout=min(5.0, self._patience))
+        deadline = time.monotonic() + budget
+        while True:
+            try:
+                self.producer.init_transactions(min(self._patience, max(0.1, deadline - time.monotonic())))
+            except KafkaException as error:
+                failure = classify.read(error)
+                if failure is None or not failure.retriable or time.monotonic() >= deadline:
+                    raise
+            else:
+                return
+
+    def begin(self) -> None:
+        """Begin the transaction, right before its first record: from there on the brokers count its age. May repeat.
+
+        Raises:
+            KafkaException: the producer was fenced out.
+        """
+        if self._begun is None:
+            self.producer.begin_transaction()
+            self._begun = time.monotonic()
+
+    def flush(self) -> None:
+        """Bring every record to the brokers.
+
+        Raises:
+            KafkaException: fenced out.
+            NotFlushed: the brokers did not take all of them in time.
+        """
+        deadline, last = time.monotonic() + self._patience, len(self.producer)
+        while left := self.producer.flush(_SLICE):
+            if left < last:
+                deadline, last = time.monotonic() + self._patience, left
+            if time.monotonic() > deadline:
+                raise NotFlushed(f"{left} records were not taken in {self._patience:g} s")
+
+    def commit(self) -> None:
+        """Commit. Whatever this raises, the outcome is unknown, and this producer must not be used again.
+
+        Raises:
+            KafkaException: no yes.
+        """
+        self.sent = True
+        self.producer.commit_transaction(self._patience)
+
+    def end(self) -> None:
+        """Give the transaction up: abort it unless its commit was sent, and drop the producer. Never raises."""
+        if not self._held:
+            return
+        if self._begun is not None and not self.sent:
+            with contextlib.suppress(Exception):
+                self.producer.purge()
+                self.producer.abort_transaction(_ABORT_SECONDS)
+        self.drop()
+
+    def drop(self) -> None:
+        """Drop the producer, whatever state it is in. Never raises, never waits."""
+        held, self._held = self._held, []
+        if held:
+            # The last reference closes the instance, which may wait for the brokers.
+            threading.Thread(target=held.clear, name="onceonly-kafka-drop", daemon=True).start()
+
+
+def lost(error: BaseException) -> bool:
+    """Whether an error says that the producer lost its transaction, to another or to its age."""
+    failure = classify.read(error)
+    return failure is not None and failure.kind is Kind.LOST

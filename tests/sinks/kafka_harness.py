@@ -1,0 +1,102 @@
+"""A fresh topic behind the Kafka sink: the suite's rows travel as JSON in ``value``; a plain consumer reads them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from onceonly.batch import ArrowBatch
+from onceonly.lab.kafka import EmbeddedKafka
+from onceonly.protocol import Batch
+from onceonly_sinks.conformance import SinkHarness
+from onceonly_sinks.conformance.harness import BrokenOffBatch
+from onceonly_sinks.kafka import KafkaSink
+
+PARTITIONS = 3
+
+_numbers = itertools.count(1)
+_GLANCE_S = 0.4
+
+
+def as_records(table: pa.Table, topic: str | None = None) -> pa.Table:
+    """The same rows with the columns of Spark's Kafka sink."""
+    columns = {
+        "key": pa.array([str(row["id"]) for row in table.to_pylist()], pa.string()),
+        "value": pa.array([json.dumps(row) for row in table.to_pylist()], pa.string()),
+    }
+    if topic is not None:
+        columns["topic"] = pa.array([topic] * table.num_rows, pa.string())
+    return pa.table(columns)
+
+
+class KafkaHarness(SinkHarness):
+    """One topic, under a name of its own, on a shared broker."""
+
+    def __init__(self, kafka: EmbeddedKafka, *, by_column: bool = False, **options: Any) -> None:
+        self._kafka = kafka
+        self.topic = kafka.topic(f"target-{next(_numbers)}", PARTITIONS)
+        self._by_column = by_column
+        self._options = options
+
+    def connect(self) -> KafkaSink:
+        topic = None if self._by_column else self.topic
+        # The pipeline is the same in every story; the id keeps their markers apart.
+        return KafkaSink(self._kafka.servers, topic, id=f"kafka:{self.topic}", **self._options)
+
+    def batch(self, table: pa.Table, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Batch:
+        records = as_records(table, self.topic if self._by_column else None)
+        return BrokenOffBatch(records) if breaks_off else ArrowBatch(records, duplicate_attempt=duplicate_attempts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [json.loads(value) for value in values(self._kafka.servers, self.topic)]
+
+
+def values(servers: str, topic: str, partitions: int = PARTITIONS) -> list[bytes]:
+    """Committed values of all partitions, once what was decided until now can be seen."""
+    return [message.value() for message in messages(servers, topic, partitions)]
+
+
+def messages(servers: str, topic: str, partitions: int = PARTITIONS) -> list[Any]:
+    """Committed records of all partitions."""
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    places = [TopicPartition(topic, partition, 0) for partition in range(partitions)]
+    wanted, deadline = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED), time.monotonic() + _GLANCE_S
+    # A decided transaction shows within milliseconds; one that is open does not, and is not waited for.
+    while (stable := _ends(admin, places, IsolationLevel.READ_COMMITTED)) != wanted and time.monotonic() < deadline:
+        wanted = _ends(admin, places, IsolationLevel.READ_UNCOMMITTED)
+        time.sleep(0.005)
+    return _read(servers, places, stable)
+
+
+def _ends(admin: AdminClient, places: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
+    asked = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=level)
+    return {at.partition: future.result(30).offset for at, future in asked.items()}
+
+
+def _read(servers: str, places: list[TopicPartition], stable: dict[int, int]) -> list[Any]:
+    settings = {"bootstrap.servers": servers, "group.id": "harness", "isolation.level": "read_committed"}
+    more = {"enable.partition.eof": True, "fetch.wait.max.ms": 10, "enable.auto.commit": False, "log_level": 0}
+    consumer = Consumer({**settings, **more, "auto.offset.reset": "earliest"})
+    consumer.assign(places)
+    waiting, found = {partition for partition, end in stable.items() if end}, []
+    try:
+        deadline = time.monotonic() + 30
+        while waiting:
+            assert time.monotonic() < deadline, "the records do not come"
+            # Waiting for a full chunk would cost the whole time-out; the first record brings those behind it.
+            first = consumer.poll(1)
+            for message in [] if first is None else [first, *consumer.consume(10_000, 0)]:
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    waiting.discard(message.partition())
+    finally:
+        consumer.close()
+    return found

@@ -1,0 +1,85 @@
+"""A driver of one Kafka sink, in the words of the tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from onceonly.batch import ArrowBatch
+from onceonly.protocol import Batch, Position
+from onceonly_checkpoints.chain import GENESIS, link
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
+from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka.prepared import KafkaPrepared
+
+PIPELINE = "orders"
+
+
+def epoch_after(last: Epoch | None, sink: str, rows: int) -> Epoch:
+    number, previous = (last.number + 1, last.chain) if last else (1, GENESIS)
+    slice_ = Slice(SourceOffsets.of({"0": f"{number - 1}"}), SourceOffsets.of({"0": f"{number}"}))
+    digest = Digest(rows, number, rows)
+    lineage = Lineage("query", "run", "file:/checkpoint", number - 1, number, 0)
+    return Epoch(number, slice_, link(previous, slice_, digest, ""), previous, digest, "", ((sink, 1),), lineage)
+
+
+class Writer:
+    """Opens a sink under a fence and writes epoch after epoch."""
+
+    def __init__(self, servers: str, topic: str | None, generation: int = 1, **options: Any) -> None:
+        self.sink = KafkaSink(servers, topic, **options)
+        self.fence = Fence(generation, f"owner-{generation}")
+        try:
+            self.last = self._opens()
+        except BaseException:
+            self.sink.close()
+            raise
+
+    def _opens(self) -> Epoch | None:
+        self.sink.open(PIPELINE)
+        self.sink.install(self.fence)
+        marker = self.sink.position(None).marker
+        return marker.epoch if marker else None
+
+    def __enter__(self) -> Writer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sink.close()
+
+    def position(self, since: Receipt | None = None) -> Position:
+        return self.sink.position(since)
+
+    def marker(self, rows: int) -> Marker:
+        """The marker of the epoch that comes next."""
+        return Marker(PIPELINE, self.sink.id, self.fence, epoch_after(self.last, self.sink.id, rows))
+
+    def prepare(self, rows: Batch | pa.Table) -> KafkaPrepared:
+        batch = ArrowBatch(rows) if isinstance(rows, pa.Table) else rows
+        return self.sink.prepare(batch, self.last.number + 1 if self.last else 1)
+
+    def commit(self, prepared: KafkaPrepared | None) -> Receipt:
+        marker = self.marker(prepared.rows if prepared else 0)
+        receipt = self.sink.commit(prepared, marker)
+        self.last = marker.epoch
+        return receipt
+
+    def write(self, rows: Batch | pa.Table) -> Receipt:
+        """Prepare and commit the next epoch; what is refused is given up."""
+        prepared = self.prepare(rows)
+        try:
+            return self.commit(prepared)
+        finally:
+            prepared.abandon()
+
+    def looks_up(self, rows: int) -> Receipt | None:
+        """Look the next epoch up; where it landed, the one after it comes next."""
+        marker = self.marker(rows)
+        receipt = self.sink.look_up(marker)
+        self.last = marker.epoch if receipt else self.last
+        return receipt
+
+
+def values(*texts: str) -> pa.Table:
+    return pa.table({"value": pa.array(texts, pa.string())})

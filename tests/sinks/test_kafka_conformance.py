@@ -1,0 +1,31 @@
+"""The Kafka sink passes the whole suite: with a topic of its own, and with topics that the rows name."""
+
+import pytest
+from tests.sinks.kafka_harness import KafkaHarness
+
+from onceonly.lab.kafka import EmbeddedKafka
+from onceonly_sinks.conformance import SinkConformance
+from onceonly_sinks.conformance.story import Story
+
+
+class TestOneTopic(SinkConformance):
+    @pytest.fixture
+    def harness(self, kafka: EmbeddedKafka) -> KafkaHarness:
+        return KafkaHarness(kafka)
+
+
+@pytest.mark.slow
+class TestTopicsByColumn(SinkConformance):
+    @pytest.fixture
+    def harness(self, kafka: EmbeddedKafka) -> KafkaHarness:
+        return KafkaHarness(kafka, by_column=True)
+
+    def test_another_pipeline_sees_nothing_of_ours(self, harness: KafkaHarness) -> None:
+        """Which topics there will be is not known before rows name them, so rows of others in them are not either."""
+        with Story(harness) as story:
+            first = story.driver(4).writes()
+            other = story.stranger(1, "other", pipeline="conformance-other")
+            assert other.sink.fence() is None
+            position = other.fences()
+            assert (position.marker, position.has_rows) == (None, False)
+            story.holds(first)
