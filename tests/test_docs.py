@@ -1,9 +1,11 @@
-"""Every Python block of the documentation runs. Blocks that need Spark say so and are run by an integration test."""
+"""Every Python block of the documentation runs (those that need Spark: elsewhere), and every test it names exists."""
 
+import ast
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -104,3 +106,104 @@ def test_a_block_that_fails_is_noticed_at_its_line(tmp_path: Path) -> None:
 def test_a_block_that_is_never_closed_is_noticed() -> None:
     with pytest.raises(AssertionError, match="line 1 is never closed"):
         list(blocks("```python\nfine = 1\n"))
+
+
+# ---- pitfalls and the tests that show them
+
+PITFALLS = ROOT / "docs" / "pitfalls.md"
+NUMBERS = [f"C{number}" for number in range(1, 48)]
+CLAIMS = "sinks/onceonly_sinks/conformance/"
+"""Functions below are tests if the suite lists them; each sink's tests inherit them."""
+
+CERTIFIED = {
+    "memory": "tests/sinks/test_conformance_catches_broken_sinks.py",
+    "delta": "tests/sinks/test_delta_conformance.py",
+    "postgres": "tests/sinks/test_postgres_conformance.py",
+    "kafka": "tests/sinks/test_kafka_conformance.py",
+}
+
+
+def pitfalls(text: str) -> list[tuple[str, str]]:
+    """Number and text of each entry, in order; a number that stands twice is there twice."""
+    parts = re.split(r"^## (C\d+)$", text, flags=re.MULTILINE)
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def named_tests(text: str) -> list[str]:
+    """Everything that is written like ``path.py::name``."""
+    return re.findall(r"`([\w/.*-]+::[\w:]+)`", text)
+
+
+@cache
+def parsed(file: str) -> ast.Module:
+    return ast.parse((ROOT / file).read_text())
+
+
+def is_a_test(named: str) -> bool:
+    """Whether a file has the function or method, and something runs it as a test."""
+    file, _, function = named.partition("::")
+    if not (ROOT / file).is_file():
+        return False
+    tree = parsed(file)
+    if not any(isinstance(node, ast.FunctionDef) and node.name == function for node in ast.walk(tree)):
+        return False
+    return function in listed_claims(tree) if file.startswith(CLAIMS) else collected(file, function)
+
+
+def collected(file: str, function: str) -> bool:
+    """Whether pytest takes a function of this name, in a file of this name, for a test."""
+    return Path(file).name.startswith("test_") and function.startswith("test_")
+
+
+def listed_claims(tree: ast.Module) -> set[str]:
+    """Names that a module of the suite passes to ``claims_of``."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    listing = [call for call in calls if ast.unparse(call.func) == "claims_of"]
+    return {name.id for call in listing for name in call.args if isinstance(name, ast.Name)}
+
+
+def inherits_the_claims(file: str) -> bool:
+    """Whether a file has test classes made of the conformance suite that are not left to the slow runs."""
+    classes = [node for node in parsed(file).body if isinstance(node, ast.ClassDef)]
+    bases = [ast.unparse(base) for found in classes if not found.decorator_list for base in found.bases]
+    return "SinkConformance" in bases
+
+
+def test_each_pitfall_is_there_once() -> None:
+    assert [number for number, _ in pitfalls(PITFALLS.read_text())] == NUMBERS
+
+
+@pytest.mark.parametrize(
+    ("number", "entry"), [pytest.param(*found, id=found[0]) for found in pitfalls(PITFALLS.read_text())]
+)
+def test_a_pitfall_is_shown_ruled_out_or_open(number: str, entry: str) -> None:
+    named = named_tests(entry)
+    assert bool(named) == ("- **Test**" in entry), number
+    assert named or "- **Cannot happen**: " in entry or "- **Open**: " in entry, number
+    assert len(named) == len(set(named)) == entry.count("::"), number
+    assert [name for name in named if not is_a_test(name)] == []
+
+
+def test_the_page_lists_what_is_open() -> None:
+    text = PITFALLS.read_text()
+    is_open = [number for number, entry in pitfalls(text) if "- **Open**: " in entry]
+    assert re.findall(r"\[(C\d+)\]\(#c\d+\)", text.partition("## C1\n")[0]) == is_open
+
+
+@pytest.mark.parametrize("sink", CERTIFIED)
+def test_every_sink_inherits_the_claims_that_the_pitfalls_name(sink: str) -> None:
+    assert inherits_the_claims(CERTIFIED[sink])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "tests/test_docs.py::test_that_nobody_wrote",
+        "tests/test_gone.py::test_each_pitfall_is_there_once",
+        "tests/test_docs.py::named_tests",
+        f"{CLAIMS}writing.py::claims_of",
+        f"{CLAIMS}writing.py::_of_another_history",
+    ],
+)
+def test_a_name_that_is_no_test_is_noticed(wrong: str) -> None:
+    assert not is_a_test(wrong)

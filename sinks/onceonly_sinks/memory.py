@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote, unquote
 
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
-from onceonly_sinks.memory_store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
+from onceonly_sinks.memory_store import Entry, MemoryStore, Writer, replay
+from onceonly_sinks.memory_upsert import Merge, one_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +66,11 @@ class MemorySink:
         store: the destination; default one of its own. Another driver is another sink on the same store.
         key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
         sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. It is
+            not kept, and neither is a trace of the key: an older change that comes in a later epoch brings it back.
+
+    Raises:
+        ConfigurationError: E110, ``sequence`` or ``delete`` without ``key``, or a column that is named twice.
     """
 
     def __init__(
@@ -71,12 +78,14 @@ class MemorySink:
         id: str | None = None,
         store: MemoryStore | None = None,
         *,
-        key: Sequence[str] = (),
+        key: str | Sequence[str] = (),
         sequence: str | None = None,
+        delete: str | None = None,
     ) -> None:
         self.store = store or MemoryStore()
         self._id = id or f"memory:{self.store.name}"
-        self._merge = Merge(tuple(key), sequence)
+        self._merge = Merge((key,) if isinstance(key, str) else tuple(key), sequence, delete)
+        self._merge.check()
         self._pipeline = ""
         self._fence: Fence | None = None
 
@@ -87,8 +96,9 @@ class MemorySink:
 
     @property
     def address(self) -> str:
-        """Names the store among those of this process, and the sink's id."""
-        return f"memory:{self.store.address}#{self._id}"
+        """Names the store among those of this process, the sink's id, and what makes it more than an append."""
+        query = self._merge.query
+        return f"memory:{self.store.address}#{quote(self._id, safe=':/@ ')}" + (f"?{query}" if query else "")
 
     @property
     def capabilities(self) -> Capabilities:
@@ -108,7 +118,8 @@ class MemorySink:
         Raises:
             DestinationError: E508, the store is gone.
         """
-        where, _, id_ = address.removeprefix("memory:").partition("#")
+        where, _, rest = address.removeprefix("memory:").partition("#")
+        id_, _, query = rest.partition("?")
         store = MemoryStore.at(where)
         if store is None:
             cause = "its process has ended, or nothing holds the store any more"
@@ -119,7 +130,8 @@ class MemorySink:
                 cause=cause,
                 next="read it where it lives",
             )
-        return cls(id_ or None, store)
+        merge = Merge.parse(query)
+        return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
 
     def open(self, pipeline: str) -> None:
         """Remember whose markers are meant; a store in memory always answers."""
@@ -169,7 +181,7 @@ class MemorySink:
         """Bring the rows into this process.
 
         Raises:
-            DestinationError: E504 or E505, a key is null or not unique; E506, other columns than the store.
+            DestinationError: E503 to E505, a null or a key that is not unique; E506, other columns than the store.
         """
         import pyarrow as pa
 
@@ -291,7 +303,8 @@ class MemorySink:
         return max((entry.serial for entry in self.store.epochs(self._writer)), default=0)
 
     def _same_columns(self, schema: pa.Schema) -> None:
-        standing = self.store.schema
+        self._merge.check_columns(self._id, schema)
+        standing, schema = self.store.schema, self._merge.kept(schema)
         if standing is not None and not standing.equals(schema):
             difference = f"the store has {_columns(standing)}, the batch {_columns(schema)}"
             raise refuse("E506", sink=self._id, difference=difference, next="write to a new store")

@@ -7,12 +7,12 @@ import threading
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakValueDictionary
 
-from onceonly.errors import refuse
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.memory_upsert import Merge, upserted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,19 +21,7 @@ Writer = tuple[str, str]
 """``(pipeline, sink id)``: whose fence and markers an entry carries."""
 
 _NOBODY = Fence(0, "")
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """How rows enter the table: added, or replacing rows of the same key.
-
-    Attributes:
-        key: columns that identify a row; empty for an append.
-        sequence: column that orders the changes of a key; without, a later epoch wins.
-    """
-
-    key: tuple[str, ...] = ()
-    sequence: str | None = None
+_APPEND = Merge()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +45,7 @@ class Entry:
     epoch: int = 0
     rows: pa.Table | None = None
     count: int = 0
-    merge: Merge = Merge()
+    merge: Merge = _APPEND
     serial: int = 0
 
 
@@ -119,7 +107,9 @@ class MemoryStore:
     def has_rows(self) -> bool:
         """Whether there is any row."""
         with self.lock:
-            return any(entry.rows is not None and entry.rows.num_rows for entry in self._log)
+            offered = any(entry.rows is not None and entry.rows.num_rows for entry in self._log)
+            removing = any(entry.merge.delete for entry in self._log)
+            return self.table().num_rows > 0 if offered and removing else offered
 
     @property
     def foreign_rows(self) -> int:
@@ -131,7 +121,8 @@ class MemoryStore:
     def schema(self) -> pa.Schema | None:
         """Columns of the rows; ``None`` before the first."""
         with self.lock:
-            return next((entry.rows.schema for entry in reversed(self._log) if entry.rows is not None), None)
+            held = (entry for entry in reversed(self._log) if entry.rows is not None)
+            return next((entry.merge.kept(entry.rows.schema) for entry in held if entry.rows is not None), None)
 
     def mishaps(self, after: int) -> tuple[Disturbance, ...]:
         """What happened to the store since an entry."""
@@ -183,9 +174,6 @@ class MemoryStore:
         self._mishaps.append((next(self._serials), Disturbance(kind, detail, fatal=True)))
 
 
-Row = dict[str, Any]
-
-
 def replay(entries: Iterable[Entry]) -> pa.Table:
     """Put the rows of entries together, in their order: runs of appends as they are, upserts row by row."""
     import pyarrow as pa
@@ -197,66 +185,5 @@ def replay(entries: Iterable[Entry]) -> pa.Table:
             table = pa.concat_tables([table, *run], promote_options="default")
             continue
         for rows in run:
-            table = _upsert(table, rows, merge)
+            table = upserted(table, rows, merge)
     return table
-
-
-def _upsert(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
-    import pyarrow as pa
-
-    merged = {_key(row, merge): row for row in table.to_pylist()}
-    for row in rows.to_pylist():
-        standing = merged.get(_key(row, merge))
-        if standing is None or merge.sequence is None or _newer(row, standing, merge.sequence):
-            merged[_key(row, merge)] = row
-    return pa.Table.from_pylist(list(merged.values()), schema=rows.schema)
-
-
-def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
-    return tuple(row[column] for column in merge.key)
-
-
-def _newer(row: Row, standing: Row, sequence: str) -> bool:
-    """Whether a row replaces one that stands; a null that somebody else left is replaced by anything."""
-    return standing[sequence] is None or row[sequence] > standing[sequence]
-
-
-def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
-    """Keep the newest row of each key.
-
-    Raises:
-        DestinationError: E503, a sequence is null; E504, a key is; E505, which row of a key is newest is open.
-    """
-    import pyarrow as pa
-
-    rows: list[Row] = table.to_pylist()
-    _no_nulls(sink, rows, merge)
-    by_key: dict[tuple[Any, ...], list[Row]] = {}
-    for row in rows:
-        by_key.setdefault(_key(row, merge), []).append(row)
-    newest = [_newest(sink, key, changes, merge) for key, changes in by_key.items()]
-    return pa.Table.from_pylist(newest, schema=table.schema)
-
-
-def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
-    if nulls := sum(None in _key(row, merge) for row in rows):
-        raise refuse("E504", sink=sink, key=", ".join(merge.key), count=nulls)
-    column = merge.sequence
-    if column and (nulls := sum(row[column] is None for row in rows)):
-        reason = f"{nulls} nulls, and sequence= orders the changes of a row by it"
-        raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
-
-
-def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:
-    """The newest change of a key. Changes equal in every column are one that was told twice."""
-    if merge.sequence is None:
-        newest = changes
-    else:
-        highest = max(row[merge.sequence] for row in changes)
-        newest = [row for row in changes if row[merge.sequence] == highest]
-    if len(newest) > 1 and (merge.sequence is None or any(row != newest[0] for row in newest)):
-        raise refuse("E505", sink=sink, key=", ".join(merge.key), example=key, next=_ORDER_THEM)
-    return newest[0]
-
-
-_ORDER_THEM = "name a column that orders the changes of a row: sequence=...; or keep one row per key with before="

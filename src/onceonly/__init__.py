@@ -4,6 +4,7 @@
 """
 
 from onceonly.errors import OnceOnlyError
+from onceonly.readpoint import ReadPoint, read_point
 from onceonly.wrap import ExactlyOnce, exactly_once
 
-__all__ = ["ExactlyOnce", "OnceOnlyError", "exactly_once"]
+__all__ = ["ExactlyOnce", "OnceOnlyError", "ReadPoint", "exactly_once", "read_point"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt, Estimate, Task
@@ -61,6 +62,24 @@ class ArrowBatch:
                 task(Attempt(partition, partition * 10 + 1), iter(part.to_batches()))
             answers.append(task(Attempt(partition, partition * 10), iter(part.to_batches())))
         return answers
+
+    def write(self, directory: str) -> None:
+        """Write the rows as one Parquet file per partition."""
+        import pyarrow.parquet as pq
+
+        place = Path(directory)
+        place.mkdir()
+        size = max(1, -(-self._table.num_rows // self._partitions))
+        for partition in range(self._partitions):
+            pq.write_table(self._table.slice(partition * size, size), place / f"part-{partition:05d}.parquet")
+
+    def reread(self, paths: tuple[str, ...]) -> ArrowBatch:
+        """A batch over Parquet files."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        tables = [pq.read_table(path).cast(self.schema) for path in paths]
+        return ArrowBatch(pa.concat_tables(tables) if tables else self.schema.empty_table(), self._partitions)
 
     def digest(self) -> Digest:
         """Digest over the Python form of the rows; not comparable with one that Spark computed."""

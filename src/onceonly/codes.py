@@ -101,6 +101,12 @@ _CONFIGURATION = {
         "another PySpark is installed",
         "pip install 'pyspark=={supported}'",
     ),
+    "E114": Entry(
+        "No place to stage rows for several sinks: the checkpoint {checkpoint} is remote.",
+        "Every sink must get the same bytes, so they are written once beside the checkpoint. Nothing was written.",
+        "staging= was not given",
+        'name a directory that driver and executors share: exactly_once(..., staging="/shared/staging")',
+    ),
 }
 
 _IDENTITY = {
@@ -221,9 +227,9 @@ _IDENTITY = {
         'start the source at the offsets in adopt=, or use adopt="here" to go on from {start}',
     ),
     "E219": Entry(
-        '{sinks} stand one epoch behind the other sinks of pipeline "{pipeline}" (epoch {epoch}), and its staged bytes are gone.',
-        "They cannot be brought to it. Nothing was written.",
-        "the staging directory was removed",
+        '{sinks} stand one epoch behind the other sinks of pipeline "{pipeline}" (epoch {epoch}) and cannot be brought to it: {reason}.',
+        "Going on would leave a hole in them. Nothing was written.",
+        "the staging directory was removed, or lies on a disk of another machine",
         "restore the staging directory, or accept the loss by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
     ),
 }
@@ -336,6 +342,55 @@ _DESTINATION = {
         "Nothing was written.",
         "more than 2**23 openings or 2**40 epochs",
         "start a new pipeline name",
+    ),
+    "E513": Entry(
+        "{sink}: epoch {epoch} kept its transaction open for {seconds} s; the brokers end one after {limit} s.",
+        "Nothing of this epoch was written.",
+        "computing and sending the batch takes longer than kafka.transaction.timeout.ms",
+        "set kafka.transaction.timeout.ms to {enough} in options= of KafkaSink (transaction.max.timeout.ms of the brokers must allow it), or make batches smaller, e.g. with maxOffsetsPerTrigger",
+    ),
+    "E514": Entry(
+        "{sink}: a transaction in {topic}, partition {partition}, has no visible end: readers stop at offset {stable}.",
+        "It may be a committed epoch that the brokers have not shown yet; writing now would decide its fate. Nothing was written.",
+        "another writer keeps a transaction open, or the brokers lost its end when they were killed",
+        "find it with: kafka-transactions.sh --bootstrap-server {servers} find-hanging --broker-id ID --topic {topic} --partition {partition}; "
+        "a transaction that is open ends by itself, one that hangs needs the same tool's abort; then restart the query",
+    ),
+    "E515": Entry(
+        "The rows of an epoch cannot be staged in {directory}: {reason}.",
+        "Nothing of this epoch was written to any sink.",
+        "a full or read-only disk",
+        "make room, or name another directory that driver and executors share: exactly_once(..., staging='/path')",
+    ),
+    "E516": Entry(
+        'Epoch {epoch} of pipeline "{pipeline}" can reach this sink through Spark only, and there is no Spark session here.',
+        "Nothing was written.",
+        "a table that only Spark's Delta can write, or a merge beyond the driver's memory",
+        "restart the query: it brings the sink to the epoch before it goes on",
+    ),
+    "E517": Entry(
+        "{sink} cannot send a row: {reason}.",
+        "Nothing of this epoch was written; a row is never skipped.",
+        "{cause}",
+        "{next}",
+    ),
+    "E518": Entry(
+        "{sink}: the function given as apply= failed in epoch {epoch} ({reason}).",
+        "The epoch was taken back: none of its rows and no marker were written.",
+        "its SQL, or what it expects of the rows",
+        "correct the function or the rows, then restart the query; it does the epoch again",
+    ),
+    "E519": Entry(
+        "{sink}: the function given as apply= ended the transaction of epoch {epoch} by itself.",
+        "Rows and marker become visible in one step or not at all. The marker was not written; what the function did before that end was taken back.",
+        "COMMIT or ROLLBACK as SQL, or psycopg.Rollback raised in the function",
+        "leave the transaction open: the sink commits it. To give up a part of the work: with cursor.connection.transaction(): ...",
+    ),
+    "E520": Entry(
+        "{sink}: Delta refused to merge epoch {epoch}: {reason}.",
+        "Nothing of this epoch was written.",
+        "several rows of the batch meet one row of the table, or a condition or value of merge= does not fit the rows",
+        "let on= match at most one row of the batch, e.g. with before=, or give key= and sequence= in place of merge=",
     ),
 }
 

@@ -74,7 +74,7 @@ class Index:
     """Enter this opening into the ledger, and the epochs that only the sinks know. Answer: :class:`Done`."""
 
     fence: Fence
-    epochs: tuple[tuple[Marker, Receipt], ...]
+    epochs: tuple[tuple[Marker, tuple[Receipt, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,36 @@ class Intend:
     """Note the slice of the epoch about to be written. Answer: :class:`Done`."""
 
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read the manifest that a marker names. Answer: :class:`Staged` or :class:`Missing`."""
+
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Write the batch once, with a manifest. Answer: :class:`Staged`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The bytes lie still: the reference to their manifest, the rows in them, the digest of the action."""
+
+    manifest: str
+    rows: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The staged bytes are gone or not what they were."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +231,8 @@ Command = (
     | Recollect
     | Execute
     | Intend
+    | Fetch
+    | Stage
     | Prepare
     | Commit
     | LookUp
@@ -219,6 +251,8 @@ Outcome = (
     | Reading
     | Recollected
     | Executed
+    | Staged
+    | Missing
     | Prepared
     | Committed
     | Absent

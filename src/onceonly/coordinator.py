@@ -3,22 +3,22 @@
     PROBE     which generation is the highest anywhere               -> RECALL
     RECALL    what does the ledger remember                          -> INSTALL
     INSTALL   our fence into every sink, strictly greater only       -> READ
-    READ      every sink's position under that fence                 -> INDEX | REFUSED
+    READ      every sink's position under that fence                 -> INDEX | FETCH | COMMIT | REFUSED
+    FETCH     the staged bytes that some sinks lack (R3)             -> PREPARE | STAGE (if they are gone)
     INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
     COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
     RECOLLECT has this query's batch id been an epoch before         -> COMPARE
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
-    INTEND    the ledger notes what is about to be written           -> PREPARE
-    PREPARE   the batch's one action: rows near the sink, invisible  -> COMMIT
-    COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | REFUSED
-    LOOK_UP   after a lost answer: did it land                       -> RECORD | PROBE (higher generation) | REFUSED
+    INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
+    STAGE     several sinks: the batch's one action, into files      -> PREPARE
+    PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT
+    COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | READ (healed) | REFUSED
+    LOOK_UP   after a lost answer: did it land                       -> as COMMIT | PROBE (higher generation)
     RECORD    receipts into the ledger; of a skip, its input files   -> DONE
 
 The state is frozen and holds everything; the machine imports no Spark, driver, clock or randomness, so that the
-runner, an explorer
-and a fuzzer drive the same code. An unresolved or absent commit never repeats under its generation: the machine opens
-again,
-higher, which kills whatever may still be in flight.
+runner, an explorer and a fuzzer drive the same code. An unresolved or absent commit never repeats under its
+generation: the machine opens again, higher, which kills whatever may still be in flight.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from onceonly.commands import (
     Commit,
     Done,
     Execute,
+    Fetch,
     Index,
     Install,
     Intend,
@@ -45,6 +46,7 @@ from onceonly.commands import (
     Record,
     Refuse,
     Return,
+    Stage,
     Wait,
 )
 from onceonly.facts import Adopt, Offer
@@ -78,6 +80,7 @@ def resume(state: State, offer: Offer) -> State:
         last=state.last,
         lineage=state.lineage,
         floor=state.floor,
+        healed=state.healed,
     )
     return compare(fresh)
 
@@ -100,6 +103,10 @@ def next(state: State) -> Command:
 
 def _sink(state: State) -> str:
     return state.sinks[state.index]
+
+
+def _target(state: State) -> str:
+    return state.targets[state.index]
 
 
 def _install(state: State) -> Command:
@@ -127,6 +134,12 @@ def _recollect(state: State) -> Command:
     return Recollect(state.offer.lineage.query_id, state.offer.lineage.batch_id)
 
 
+def _fetch(state: State) -> Command:
+    assert state.epoch is not None
+    assert state.epoch.manifest is not None
+    return Fetch(state.epoch.manifest)
+
+
 def _record(state: State) -> Command:
     assert state.epoch is not None
     return Record(state.epoch, state.receipts)
@@ -146,9 +159,11 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.RECOLLECT: _recollect,
     Phase.EXECUTE: lambda state: Execute(),
     Phase.INTEND: lambda state: Intend(state.number),
-    Phase.PREPARE: lambda state: Prepare(_sink(state), state.number),
-    Phase.COMMIT: lambda state: Commit(marker(state, _sink(state))),
-    Phase.LOOK_UP: lambda state: LookUp(marker(state, _sink(state))),
+    Phase.FETCH: _fetch,
+    Phase.STAGE: lambda state: Stage(state.number),
+    Phase.PREPARE: lambda state: Prepare(_target(state), state.number),
+    Phase.COMMIT: lambda state: Commit(marker(state, _target(state))),
+    Phase.LOOK_UP: lambda state: LookUp(marker(state, _target(state))),
     Phase.RECORD: _record,
     Phase.DONE: lambda state: Return(),
     Phase.REFUSED: _refuse,

@@ -7,6 +7,7 @@ query's own log object in the text form that is also on disk, so both ways of re
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,8 @@ from onceonly_checkpoints.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 SUPPORTED = "4.2"
 """The PySpark minor version whose internals are known here."""
@@ -234,13 +237,19 @@ def _nondeterministic(plan: Any) -> str | None:
 
 
 def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
-    """What the engine says of this batch: from the running query, not from the disk.
+    """What the engine says of this batch: asked of the running query, or, where that has no such log, of the disk.
 
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
     """
-    before = run.entry if batch_id - 1 in run.entry else _entries(df, run.execution, batch_id - 1)
-    texts = {**before, **_entries(df, run.execution, batch_id)}
+    from py4j.protocol import Py4JError
+
+    try:
+        before = run.entry if batch_id - 1 in run.entry else _entries(df, run.execution, batch_id - 1)
+        texts = {**before, **_entries(df, run.execution, batch_id)}
+    except Py4JError as error:
+        log.info("the query's own offset log cannot be asked (%s): reading %s", type(error).__name__, run.checkpoint)
+        return see_on_disk(open_storage(run.checkpoint), batch_id, run)
     seen = _seen(texts, batch_id, run)
     run.entry.clear()
     run.entry[batch_id] = texts[batch_id]

@@ -85,7 +85,7 @@ class Proceed:
     """R2, R5: all sinks agree. ``index``: epochs that the ledger has to learn first."""
 
     last: Epoch | None
-    index: tuple[tuple[Marker, Receipt], ...] = ()
+    index: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
     happenings: tuple[Happening, ...] = ()
 
 

@@ -7,7 +7,8 @@ A call into the JVM costs about a tenth of a millisecond on both sides, and a sm
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,18 @@ class Observation:
         """The metrics by name; waits for the end of the first action."""
         values: Mapping[str, Any] = json.loads(self._found.getRow().json())
         return values
+
+
+@contextmanager
+def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
+    """Set an option of the DataFrame's session for a while; a stream has a session of its own."""
+    conf = df.sparkSession.conf
+    before = conf.get(name) or ""
+    conf.set(name, value)
+    try:
+        yield
+    finally:
+        conf.set(name, before)
 
 
 def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:

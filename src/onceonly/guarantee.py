@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,17 @@ class Guarantee:
         """The whole report."""
         lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons)]
         return "\n".join([*lines, *(f"  unless   {danger}" for danger in self.weakened_by)])
+
+
+def explain(sinks: Sequence[Sink], plan: Plan | None, adopt: Adopt) -> str:
+    """The reports of all sinks of a pipeline."""
+    reports = [derive(sink, plan, adopt).text for sink in sinks]
+    if len(sinks) > 1:
+        reports.append(
+            "All sinks get the same bytes: each epoch is staged once and committed to them one after the other.\n"
+            "  to readers: for a moment some sinks show an epoch that others do not show yet"
+        )
+    return "\n".join(reports)
 
 
 def derive(sink: Sink, plan: Plan | None, adopt: Adopt) -> Guarantee:
@@ -65,7 +77,7 @@ def _of_plan(plan: Plan | None) -> tuple[str, ...]:
 def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
     dangers: list[str] = []
     if not sink.capabilities.append_only:
-        dangers.append("somebody else writes the same keys; audit cannot recount rows of an upsert")
+        dangers.append("somebody else writes the same keys; audit cannot recount rows that are not only added")
     elif not sink.capabilities.recountable:
         dangers.append("rows carry no epoch, so audit cannot recount them")
     if adopt is not None:

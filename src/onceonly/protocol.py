@@ -50,6 +50,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence, Marker, Receipt
@@ -193,6 +194,19 @@ class Batch(Protocol):
 
     def digest(self) -> Digest:
         """Digest of the rows, from the same action. Valid only after the action has been consumed to its end."""
+        ...
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A batch whose rows lie in Parquet files already; a sink of such files may take them over by link or copy.
+
+    The files themselves are not the sink's: they go when every sink holds the epoch after this one.
+    """
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files, on a disk that driver and executors share; each holds rows."""
         ...
 
 

@@ -14,6 +14,7 @@ from onceonly.facts import (
     Happening,
     Heal,
     NewEpoch,
+    Offer,
     OpeningFacts,
     Proceed,
     Refusal,
@@ -21,7 +22,7 @@ from onceonly.facts import (
 )
 from onceonly.sources import Order, describe, name_origins, order, portable, same_origins
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -112,10 +113,11 @@ def _r3_behind(facts: OpeningFacts) -> Heal | None:
     highest = _highest(facts)
     if highest is None:
         return None
+    first = dict(highest.epoch.sinks)
     behind = [
         reading.sink
         for reading in facts.readings
-        if reading.position.epoch == highest.epoch.number - 1 and reading.sink in dict(highest.epoch.sinks)
+        if reading.sink in first and max(reading.position.epoch, first[reading.sink] - 1) == highest.epoch.number - 1
     ]
     return Heal(tuple(behind), highest) if behind else None
 
@@ -131,12 +133,22 @@ def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
     number = facts.head.number if facts.head else 0
     if highest is None or highest.epoch.number <= number:
         return None
-    ahead = max((reading.ahead for reading in facts.readings), key=len)
+    ahead = _ahead(facts)
     first = ahead[0][0].epoch.number if ahead else highest.epoch.number
     reason = f"epochs {first} to {highest.epoch.number} read back from the markers in {highest.sink}"
     if first > number + 1:
         reason += f"; epochs {number + 1} to {first - 1} have aged out there"
     return Proceed(highest.epoch, ahead, (Happening(EventKind.REBUILT, reason, highest.epoch.number),))
+
+
+def _ahead(facts: OpeningFacts) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
+    """Epochs that the ledger does not have, oldest first, each with the receipts of all sinks that tell of it."""
+    told = [pair for reading in facts.readings for pair in reading.ahead]
+    markers = {marker.epoch.number: marker for marker, _ in reversed(told)}
+    return tuple(
+        (markers[number], tuple(receipt for marker, receipt in told if marker.epoch.number == number))
+        for number in sorted(markers)
+    )
 
 
 def _r2_equal(facts: OpeningFacts) -> Proceed:
@@ -178,11 +190,7 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | Refusal | None:
         return None  # an operator moved the position back over this batch: it is to be written again
     if not chain.descends(facts.last, facts.descent):
         return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
-    same_clock = (recorded.lineage.batch_timestamp_ms, recorded.lineage.watermark_ms) == (
-        offer.lineage.batch_timestamp_ms,
-        offer.lineage.watermark_ms,
-    )
-    if recorded.slice == offer.slice and same_clock and recorded.sources == offer.sources:
+    if same_batch(recorded, offer):
         return Skip(recorded, offer.stateful)
     return Refusal.of(
         "E205",
@@ -193,6 +201,15 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | Refusal | None:
         offered=_range(offer.slice, offer.lineage),
         checkpoint=offer.lineage.checkpoint,
     )
+
+
+def same_batch(recorded: Epoch, offer: Offer) -> bool:
+    """Whether a batch is proven to be the one that became an epoch: the engine's names, slice, clock and sources."""
+    was, now = recorded.lineage, offer.lineage
+    if was is None or (was.query_id, was.batch_id) != (now.query_id, now.batch_id):
+        return False
+    same_clock = (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
+    return same_clock and recorded.slice == offer.slice and recorded.sources == offer.sources
 
 
 def _range(slice_: Slice, lineage: Lineage) -> str:

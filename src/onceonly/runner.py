@@ -1,8 +1,7 @@
 """Carries the coordinator's commands out; the only loop with I/O.
 
 Each command has one short method. What a sink raises becomes an outcome where the contract says so; everything else
-leaves the loop as it is,
-after the preparation was abandoned: Spark must see it, or it would write its commit log.
+leaves the loop as it is, after the preparation was abandoned: Spark must see it, or it would write its commit log.
 """
 
 from __future__ import annotations
@@ -17,14 +16,16 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
-from onceonly import coordinator, faults
+from onceonly import coordinator, faults, staging
 from onceonly.errors import refuse
 from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.manifest import UnreadableManifest
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +51,19 @@ class Runner:
         sinks: the pipeline's sinks in commit order.
         ledger: its index.
         carried: whether the sink's own transaction records the epoch in the ledger.
+        staging: where epochs of several sinks are staged; ``None`` where no batch is written.
     """
 
-    def __init__(self, sinks: Sequence[Sink], ledger: Ledger, *, carried: bool = False) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink], ledger: Ledger, *, carried: bool = False, staging: Staging | None = None
+    ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
         self._ledger = ledger
         self._carried = carried
+        self._staging = staging
         self._batch: Batch | None = None
+        self._staged: Batch | None = None
+        self._borrowed: str | None = None
         self._prepared: dict[str, Prepared] = {}
         self.phases: dict[str, float] = {}
         self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
@@ -68,6 +75,8 @@ class Runner:
             c.Recollect: self._recollect,
             c.Execute: self._execute,
             c.Intend: self._intend,
+            c.Fetch: self._fetch,
+            c.Stage: self._stage,
             c.Prepare: self._prepare,
             c.Commit: self._commit,
             c.LookUp: self._look_up,
@@ -83,7 +92,8 @@ class Runner:
         Raises:
             OnceOnlyError: the machine refused, the ledger is away, or a sink cannot take the rows.
         """
-        self._batch, self._prepared, self.phases = batch, {}, {}
+        self._batch, self._staged, self._borrowed = batch, None, None
+        self._prepared, self.phases = {}, {}
         try:
             while not isinstance(command := coordinator.next(state), c.Return):
                 log.debug("pipeline %s: %s", state.pipeline, type(command).__name__)
@@ -94,6 +104,8 @@ class Runner:
         finally:
             for prepared in self._prepared.values():
                 prepared.abandon()
+            if self._staging and self._borrowed:
+                self._staging.drop(self._borrowed)
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
@@ -152,8 +164,8 @@ class Runner:
         return Reading(command.sink, position, command.since, ahead)
 
     def _index(self, state: State, command: c.Index) -> c.Outcome:
-        for marker, receipt in command.epochs:
-            self._ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, (receipt,)))
+        for marker, receipts in command.epochs:
+            self._ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, receipts))
         lineage = state.offer.lineage if state.offer else state.lineage
         self._ledger.enter(
             Pipeline(
@@ -167,6 +179,8 @@ class Runner:
         )
         for sink in self._sinks.values():
             sink.sweep()
+        if self._staging:
+            self._staging.sweep(command.fence.generation, state.last.manifest if state.last else None)
         faults.fire(Point.REINDEX_AFTER)
         return c.Done()
 
@@ -199,8 +213,32 @@ class Runner:
         faults.fire(Point.INTEND_AFTER)
         return c.Done()
 
+    def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
+        with self._timed("fetch"):
+            try:
+                found = staging.fetch(command.manifest, self._batch)
+            except UnreadableManifest as gone:
+                return c.Missing(str(gone))
+        self._staged = found
+        faults.fire(Point.FETCH_AFTER)
+        return c.Staged(command.manifest, found.rows, found.digest())
+
+    def _stage(self, state: State, command: c.Stage) -> c.Outcome:
+        assert self._batch is not None
+        assert self._staging is not None
+        assert state.fence is not None
+        assert state.offer is not None
+        faults.fire(Point.STAGE_BEFORE)
+        with self._timed("stage"):
+            made = self._staging.write(self._batch, command.number, state.fence, state.offer.slice)
+        self._staged = made.batch
+        if state.healing:
+            self._borrowed = made.reference.text  # computed again for sinks that were behind: no marker names it
+        faults.fire(Point.STAGE_AFTER)
+        return c.Staged(made.reference.text, made.batch.rows, made.batch.digest())
+
     def _prepare(self, _: State, command: c.Prepare) -> c.Outcome:
-        batch = self._batch
+        batch = self._staged or self._batch
         assert batch is not None
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
@@ -248,6 +286,8 @@ class Runner:
                 self._complete(state, command.epoch)
             elif not self._carried:
                 self._ledger.record(self._record_of(state, command.epoch))
+        if self._staging and not state.skipped and state.last and state.last.manifest:
+            self._staging.drop(state.last.manifest)  # every sink holds the epoch after it
         faults.fire(Point.RECORD_AFTER)
         return c.Done()
 

@@ -65,6 +65,16 @@ class SparkBatch:
         answers = self.dataframe.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
+    def write(self, directory: str) -> None:
+        """Write all rows as Parquet by Spark's own writer, times in microseconds."""
+        with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
+            self.dataframe.write.parquet(directory)
+
+    def reread(self, paths: tuple[str, ...]) -> SparkBatch:
+        """The same columns out of Parquet files; the number of rows is not known here."""
+        found = self._df.sparkSession.read.schema(self._df.schema).parquet(*paths) if paths else self._df.limit(0)
+        return SparkBatch(found, Estimate(None, None), self._leave_out)
+
     def execute(self) -> Digest:
         """Run the whole plan and write nothing: what a skipped batch of a stateful query needs."""
         self.dataframe.write.format("noop").mode("append").save()

@@ -27,6 +27,8 @@ class Phase(Enum):
     RECOLLECT = "recollect"
     EXECUTE = "execute"
     INTEND = "intend"
+    FETCH = "fetch"
+    STAGE = "stage"
     PREPARE = "prepare"
     COMMIT = "commit"
     LOOK_UP = "look up"
@@ -50,7 +52,9 @@ class State:
         last: the newest epoch that every sink holds.
         lineage: the newest lineage on record.
         fence: our fence; ``None`` until proposed.
-        index: which sink is next in a phase that goes through all of them.
+        index: which sink is next in a phase that goes through several of them.
+        healing: sinks that are brought to the epoch of the others; empty while a new epoch is written.
+        healed: number of the last epoch that sinks were brought to, so that a sink that stays behind is noticed.
         readings: what the sinks said under our fence.
         head: the ledger's newest record.
         unindexed: epochs that the ledger has to learn.
@@ -78,9 +82,11 @@ class State:
     lineage: Lineage | None = None
     fence: Fence | None = None
     index: int = 0
+    healing: tuple[str, ...] = ()
+    healed: int = 0
     readings: tuple[Reading, ...] = ()
     head: EpochRecord | None = None
-    unindexed: tuple[tuple[Marker, Receipt], ...] = ()
+    unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
     descent: tuple[Epoch, ...] | None = None
     epoch: Epoch | None = None
     number: int = 0
@@ -91,3 +97,13 @@ class State:
     happenings: tuple[Happening, ...] = ()
     skipped: bool = False
     refusal: Refusal | None = None
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The sinks that the epoch at hand goes to."""
+        return self.healing or self.sinks
+
+    @property
+    def staged(self) -> bool:
+        """Whether an epoch's bytes are staged: several sinks must get the same ones."""
+        return len(self.sinks) > 1

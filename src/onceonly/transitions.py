@@ -12,14 +12,16 @@ from onceonly.commands import (
     Done,
     Executed,
     Installed,
+    Missing,
     Overtaken,
     Prepared,
     Probed,
     Recalled,
     Recollected,
+    Staged,
     Unknown,
 )
-from onceonly.facts import BatchFacts, Happening, NewEpoch, Offer, OpeningFacts, Proceed, Reading, Refusal, Skip
+from onceonly.facts import BatchFacts, Happening, Heal, NewEpoch, Offer, OpeningFacts, Proceed, Reading, Refusal, Skip
 from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage
@@ -28,6 +30,10 @@ from onceonly_checkpoints.ledger import EventKind
 
 def _sink(state: State) -> str:
     return state.sinks[state.index]
+
+
+def _target(state: State) -> str:
+    return state.targets[state.index]
 
 
 def _stop(state: State, code: str, **details: object) -> State:
@@ -57,14 +63,18 @@ def _install_unknown(state: State, _: Unknown) -> State:
     return replace(state, unknowns=state.unknowns + 1, waiting=True)
 
 
+_PER_TARGET = (Phase.PREPARE, Phase.COMMIT, Phase.LOOK_UP)
+
+
 def _overtaken(state: State, outcome: Overtaken) -> State:
     """A higher generation owns the pipeline; an equal one of another owner is a tie, and ties are run again higher."""
     assert state.fence is not None
     ours, theirs = state.fence.generation, outcome.found.generation
+    sink = _target(state) if state.phase in _PER_TARGET else _sink(state)
     if theirs > ours:
-        reason = f"{_sink(state)} is owned by generation {theirs} (owner {outcome.found.owner}), ours was {ours}"
+        reason = f"{sink} is owned by generation {theirs} (owner {outcome.found.owner}), ours was {ours}"
         fenced = Happening(EventKind.FENCED, reason, state.number)
-        stopped = _stop(state, "E401", sink=_sink(state), theirs=theirs, ours=ours)
+        stopped = _stop(state, "E401", sink=sink, theirs=theirs, ours=ours)
         return replace(stopped, happenings=(*state.happenings, fenced))
     return _open_again(state, "E403", pipeline=state.pipeline, times=MAX_OPENINGS)
 
@@ -84,6 +94,7 @@ def _open_again(state: State, code: str, **details: object) -> State:
         epoch=None,
         number=0,
         descent=None,
+        healing=(),
     )
 
 
@@ -111,15 +122,45 @@ def _decide_opening(state: State) -> State:
                 unindexed=found.index,
                 happenings=(*state.happenings, opened, *found.happenings),
             )
-        case heal:
-            # Every epoch of this version goes to one sink directly, so there are no staged bytes to heal from.
-            return _stop(
-                state,
-                "E219",
-                sinks=", ".join(heal.sinks),
-                pipeline=state.pipeline,
-                epoch=heal.marker.epoch.number,
-            )
+        case Heal() as heal:
+            return _heal(state, heal)
+
+
+def _heal(state: State, heal: Heal) -> State:
+    """R3: the sinks that are behind get the epoch, copied from the marker of those that are not, under our fence."""
+    epoch = heal.marker.epoch
+    if state.healed == epoch.number:
+        return _not_healed(state, heal.sinks, epoch, "they were brought to it and do not hold it")
+    state = replace(state, healing=heal.sinks, epoch=epoch, number=epoch.number, index=0)
+    if epoch.adoption:
+        return replace(state, phase=Phase.COMMIT)  # an adoption brings no rows
+    if epoch.manifest is None:
+        return _not_healed(state, heal.sinks, epoch, "its bytes were not staged")
+    return replace(state, phase=Phase.FETCH)
+
+
+def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str) -> State:
+    refusal = Refusal.of("E219", sinks=", ".join(sinks), pipeline=state.pipeline, epoch=epoch.number, reason=reason)
+    return _refused(state, refusal, f"E219: {reason}")
+
+
+def _missing(state: State, outcome: Missing) -> State:
+    """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
+    assert state.epoch is not None
+    if state.offer is not None and recovery.same_batch(state.epoch, state.offer):
+        return replace(state, phase=Phase.STAGE)
+    return _not_healed(state, state.healing, state.epoch, outcome.reason)
+
+
+def _staged(state: State, outcome: Staged) -> State:
+    if outcome.rows != outcome.digest.rows:
+        return _miscounted(state, "the staged files", outcome.rows, outcome.digest.rows)
+    if state.healing:
+        assert state.epoch is not None
+        if outcome.digest != state.epoch.digest:
+            return _not_healed(state, state.healing, state.epoch, "the batch, computed again, gave other rows")
+        return replace(state, phase=Phase.PREPARE)
+    return replace(state, phase=Phase.PREPARE, epoch=_epoch(state, outcome.digest, outcome.manifest))
 
 
 def _refused(state: State, refusal: Refusal, what: str) -> State:
@@ -197,23 +238,23 @@ def _executed(state: State, outcome: Executed) -> State:
 
 
 def _intended(state: State, _: Done) -> State:
-    return replace(state, phase=Phase.PREPARE)
+    return replace(state, phase=Phase.STAGE if state.staged else Phase.PREPARE)
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    if outcome.rows != outcome.digest.rows:
-        return _stop(
-            state,
-            "E510",
-            sink=_sink(state),
-            written=outcome.rows,
-            epoch=state.number,
-            counted=outcome.digest.rows,
-        )
-    return replace(state, phase=Phase.COMMIT, epoch=_epoch(state, outcome.digest))
+    epoch = state.epoch or _epoch(state, outcome.digest)
+    if outcome.rows != epoch.digest.rows:
+        return _miscounted(state, _target(state), outcome.rows, epoch.digest.rows)
+    if state.index + 1 < len(state.targets):
+        return replace(state, index=state.index + 1)
+    return replace(state, phase=Phase.COMMIT, index=0, epoch=epoch)
 
 
-def _epoch(state: State, digest: Digest) -> Epoch:
+def _miscounted(state: State, where: str, written: int, counted: int) -> State:
+    return _stop(state, "E510", sink=where, written=written, epoch=state.number, counted=counted)
+
+
+def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
     offer = state.offer
     assert offer is not None
     previous = state.last.chain if state.last else chain.GENESIS
@@ -228,14 +269,32 @@ def _epoch(state: State, digest: Digest) -> Epoch:
         sinks=tuple((sink, first.get(sink, state.number)) for sink in state.sinks),
         lineage=offer.lineage,
         sources=offer.sources,
+        manifest=manifest,
     )
 
 
 def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, receipts=(*state.receipts, outcome.receipt), unknowns=0)
-    if state.index + 1 < len(state.sinks):
+    if state.index + 1 < len(state.targets):
         return replace(state, phase=Phase.COMMIT, index=state.index + 1)
-    return replace(state, phase=Phase.RECORD)
+    return _read_again(state) if state.healing else replace(state, phase=Phase.RECORD)
+
+
+def _read_again(state: State) -> State:
+    """Sinks were brought to the epoch of the others: what stands now is read, not assumed."""
+    what = f"{', '.join(state.healing)} brought to epoch {state.number}, which the other sinks held already"
+    return replace(
+        state,
+        phase=Phase.READ,
+        index=0,
+        readings=(),
+        receipts=(),
+        healing=(),
+        healed=state.number,
+        epoch=None,
+        number=0,
+        happenings=(*state.happenings, Happening(EventKind.RESOLVED, what, state.number)),
+    )
 
 
 def _commit_unknown(state: State, outcome: Unknown) -> State:
@@ -244,7 +303,7 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
             state,
             "E301",
             epoch=state.number,
-            sink=_sink(state),
+            sink=_target(state),
             reason=outcome.reason,
             pipeline=state.pipeline,
         )
@@ -254,20 +313,19 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
 
 
 def _found(state: State, outcome: Committed) -> State:
-    happening = Happening(
-        EventKind.RESOLVED, f"the answer of {_sink(state)} was lost; it holds the epoch", state.number
-    )
-    return replace(_committed(state, outcome), happenings=(happening,))
+    what = f"the answer of {_target(state)} was lost; it holds the epoch"
+    found = _committed(state, outcome)
+    return replace(found, happenings=(Happening(EventKind.RESOLVED, what, state.number), *found.happenings))
 
 
 def _absent(state: State, _: Absent) -> State:
-    what = f"the answer of {_sink(state)} was lost; it does not hold the epoch"
+    what = f"the answer of {_target(state)} was lost; it does not hold the epoch"
     happening = Happening(EventKind.RESOLVED, what, state.number)
     opened = _open_again(
         state,
         "E301",
         epoch=state.number,
-        sink=_sink(state),
+        sink=_target(state),
         reason="lost again and again",
         pipeline=state.pipeline,
     )
@@ -293,6 +351,9 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.RECOLLECT, Recollected): _recollected,
     (Phase.EXECUTE, Executed): _executed,
     (Phase.INTEND, Done): _intended,
+    (Phase.FETCH, Staged): _staged,
+    (Phase.FETCH, Missing): _missing,
+    (Phase.STAGE, Staged): _staged,
     (Phase.PREPARE, Prepared): _prepared,
     (Phase.COMMIT, Committed): _committed,
     (Phase.COMMIT, Unknown): _commit_unknown,

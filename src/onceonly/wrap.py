@@ -13,7 +13,6 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
@@ -26,10 +25,12 @@ from onceonly.protocol import Sink
 from onceonly.runner import Runner
 from onceonly.runs import Runs
 from onceonly.sparkbatch import SparkBatch
+from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Receipt, SourceOffsets, canonical
 from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.storage import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,6 +38,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LedgerPlace = str | os.PathLike[str] | Ledger | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """What the user chose; see :func:`exactly_once`."""
+
+    name: str | None
+    ledger: LedgerPlace
+    before: Callable[[DataFrame], DataFrame] | None
+    adopt: Adopt
+    staging: str | None
 
 
 @dataclass
@@ -61,32 +73,22 @@ class CallbackInterrupted(RuntimeError):
 class ExactlyOnce:
     """What :func:`exactly_once` returns. Pass it to ``foreachBatch`` or call it from a function of your own."""
 
-    def __init__(
-        self,
-        sink: Sink,
-        name: str | None,
-        ledger: LedgerPlace,
-        before: Callable[[DataFrame], DataFrame] | None,
-        adopt: Adopt,
-    ) -> None:
-        self._sink = sink
-        self._name = name
-        self._ledger = ledger
-        self._before = before
-        self._adopt: Adopt = adopt
+    def __init__(self, sinks: tuple[Sink, ...], options: _Options) -> None:
+        self._sinks = sinks
+        self._options = options
         self._openings: dict[str, _Opening] = {}
         self._turn = threading.Lock()
-        self._last_receipt: Receipt | None = None
+        self._last_receipts: tuple[Receipt, ...] = ()
         self._plan: engine.Plan | None = None
 
     @property
-    def last_receipt(self) -> Receipt | None:
-        """What the sink answered to the newest epoch of this process; ``None`` before the first."""
-        return self._last_receipt
+    def last_receipts(self) -> tuple[Receipt, ...]:
+        """What each sink answered to the newest epoch of this process; empty before the first."""
+        return self._last_receipts
 
     def explain(self) -> str:
-        """What is promised for this sink, why, and what would weaken it. Says more once the query runs."""
-        return guarantee.derive(self._sink, self._plan, self._adopt).text
+        """What is promised for each sink, why, and what would weaken it. Says more once the query runs."""
+        return guarantee.explain(self._sinks, self._plan, self._options.adopt)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -111,7 +113,7 @@ class ExactlyOnce:
         run = opening.run
         seen = engine.see(df, batch_id, run)
         faults.fire(Point.DISCOVER_AFTER)
-        rows = self._before(df) if self._before else df
+        rows = self._options.before(df) if self._options.before else df
         sizes, missing = engine.stat(df, seen.files)
         offer = Offer(
             slice=seen.slice,
@@ -133,7 +135,7 @@ class ExactlyOnce:
     def _drive(self, opening: _Opening, offer: Offer, batch: SparkBatch) -> None:
         if opening.state is None:
             owner = secrets.token_hex(8)
-            state = coordinator.start(opening.pipeline, (self._sink.id,), owner, offer, adopt=self._adopt)
+            state = coordinator.start(opening.pipeline, self._ids, owner, offer, adopt=self._options.adopt)
         else:
             state = coordinator.resume(opening.state, offer)
         opening.state = None  # a run that fails here must open again before it may write
@@ -144,24 +146,18 @@ class ExactlyOnce:
         epoch = state.epoch
         if epoch is None:
             return
+        sinks = ", ".join(self._ids)
         if state.skipped:
-            log.info(
-                "pipeline %s: epoch %d already held by %s, skipped",
-                opening.pipeline,
-                epoch.number,
-                self._sink.id,
-            )
+            log.info("pipeline %s: epoch %d already held by %s, skipped", opening.pipeline, epoch.number, sinks)
             return
-        self._last_receipt = state.receipts[0]
+        self._last_receipts = state.receipts
         phases = " ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
-        log.info(
-            "pipeline %s: epoch %d committed %s %d rows %s",
-            opening.pipeline,
-            epoch.number,
-            self._sink.id,
-            epoch.digest.rows,
-            phases,
-        )
+        rows = epoch.digest.rows
+        log.info("pipeline %s: epoch %d committed %s %d rows %s", opening.pipeline, epoch.number, sinks, rows, phases)
+
+    @property
+    def _ids(self) -> tuple[str, ...]:
+        return tuple(sink.id for sink in self._sinks)
 
     # ---- one opening per run
 
@@ -172,14 +168,15 @@ class ExactlyOnce:
             _runs.check(known.pipeline, run_id)
             return known
         run = engine.discover_run(df)
-        pipeline = self._name or run.name
+        pipeline = self._options.name or run.name
         if not pipeline:
             raise refuse("E101")
         _refuse_unfit(run, pipeline)
         _runs.enter(pipeline, run.query_id, run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
-        opening = _Opening(run, pipeline, Runner([self._sink], ledger, carried=carried))
+        runner = Runner(self._sinks, ledger, carried=carried, staging=self._place_staging(run, pipeline))
+        opening = _Opening(run, pipeline, runner)
         with self._turn:
             self._openings = {run_id: opening}
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -192,21 +189,30 @@ class ExactlyOnce:
         with opening.busy, self._turn:
             ledger.close()
             if self._openings.get(opening.run.run_id) is opening:
-                self._sink.close()
+                for sink in self._sinks:
+                    sink.close()
 
     def _place_ledger(self, run: engine.Run) -> tuple[Ledger, bool]:
         # Executors import this package too; they need no SQLAlchemy.
         from onceonly_checkpoints.sqlledger import SqlLedger
 
-        own = self._sink.ledger_url if self._sink.capabilities.carries_ledger else None
-        if self._ledger is None and own:
-            return SqlLedger(own), True
-        if self._ledger is None:
-            return SqlLedger(_beside(run.checkpoint)), False
-        if isinstance(self._ledger, str | os.PathLike):
-            ledger = SqlLedger(os.fspath(self._ledger))
-            return ledger, own is not None and ledger.address == SqlLedger(own).address
-        return self._ledger, False
+        urls = [sink.ledger_url for sink in self._sinks if sink.capabilities.carries_ledger]
+        own = next((url for url in urls if url), None)
+        # One transaction carries rows and record only where there is no other sink to wait for.
+        alone = len(self._sinks) == 1
+        if self._options.ledger is None and own:
+            return SqlLedger(own), alone
+        if self._options.ledger is None:
+            return SqlLedger(_beside(run.checkpoint, "onceonly.db", "E107")), False
+        if isinstance(self._options.ledger, str | os.PathLike):
+            ledger = SqlLedger(os.fspath(self._options.ledger))
+            return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
+        return self._options.ledger, False
+
+    def _place_staging(self, run: engine.Run, pipeline: str) -> Staging | None:
+        if len(self._sinks) == 1:
+            return None
+        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging", "E114"), pipeline)
 
 
 def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
@@ -223,13 +229,12 @@ def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
         raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
 
 
-def _beside(checkpoint: str) -> str:
-    """A SQLite file next to a local checkpoint: outside of it, so that deleting the checkpoint keeps the history."""
-    parsed = urlparse(checkpoint)
-    if parsed.scheme not in ("", "file"):
-        raise refuse("E107", checkpoint=checkpoint)
-    root = Path(parsed.path)
-    return str(root.with_name(f"{root.name}.onceonly.db"))
+def _beside(checkpoint: str, what: str, code: str) -> str:
+    """A path next to a local checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
+    if urlparse(checkpoint).scheme not in ("", "file"):
+        raise refuse(code, checkpoint=checkpoint)
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{what}"))
 
 
 def exactly_once(
@@ -238,30 +243,42 @@ def exactly_once(
     ledger: LedgerPlace = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
     adopt: str | Mapping[str, Any] | None = None,
+    staging: str | os.PathLike[str] | None = None,
 ) -> ExactlyOnce:
-    """Wrap a sink so that every row of the stream reaches it exactly once, across crashes, restarts and zombie drivers.
+    """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
     Args:
-        sinks: where the rows go. One sink in this version: several would need staging, and are refused.
+        sinks: where the rows go. Several get the same bytes: each batch is written once to ``staging``, and committed
+            from there in the order of this call; sinks that a crash left behind are brought to the others' epoch.
         name: the pipeline's stable name; default is the query's ``queryName``.
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
             ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
         before: a pure function applied to each batch before it is written.
         adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
             them; a mapping ``{source id: offset}`` says which offsets they contain, and the query must go on there.
+        staging: directory that driver and executors share, for several sinks. Default: beside a local checkpoint.
 
     Returns:
         A function for ``foreachBatch``.
 
     Raises:
-        ConfigurationError: E102 no sink, not a sink, or several; E110 an argument that cannot mean anything.
+        ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything.
     """
-    sink = _the_sink(sinks)
+    _check_sinks(sinks)
     if before is not None and not callable(before):
         raise _meaningless("before", before, "a function from DataFrame to DataFrame")
     if name is not None and not name.strip():
         raise _meaningless("name", name, "a name that is not blank")
-    return ExactlyOnce(sink, name, ledger, before, _adopted(adopt))
+    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), _staging_place(staging)))
+
+
+def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:
+    if staging is None:
+        return None
+    place = os.fspath(staging)
+    if urlparse(place).scheme not in ("", "file"):
+        raise _meaningless("staging", place, "a directory on a file system that driver and executors share")
+    return place
 
 
 def _adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
@@ -275,22 +292,18 @@ def _adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
     return SourceOffsets.of(texts)
 
 
-def _the_sink(sinks: tuple[Sink, ...]) -> Sink:
+def _check_sinks(sinks: tuple[Sink, ...]) -> None:
+    example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
+    if not sinks:
+        raise refuse("E102", problem="exactly_once() got no sink.", next=example)
     for sink in sinks:
         if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            raise refuse(
-                "E102",
-                problem=f"exactly_once() got {type(sink).__name__!r}, which is not a sink.",
-                next="pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))",
-            )
+            problem = f"exactly_once() got {type(sink).__name__!r}, which is not a sink."
+            raise refuse("E102", problem=problem, next=example)
     ids = [sink.id for sink in sinks]
     if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
         problem = f"Two sinks of one pipeline have the id {min(twins)!r}."
         raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
-    if len(sinks) != 1:
-        problem = f"exactly_once() got {len(sinks)} sinks; this version writes an epoch to exactly one."
-        raise refuse("E102", problem=problem, next="give one sink, and run one query per sink")
-    return sinks[0]
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

@@ -34,6 +34,7 @@ COMMANDS = [
     ["checkpoint", "offsets"],
     ["checkpoint", "rebuild"],
     ["ledger", "rebuild"],
+    ["txn", "list"],
     ["txn", "resolve"],
     ["explain"],
     ["doctor"],

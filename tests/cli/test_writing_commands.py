@@ -8,6 +8,7 @@ import pytest
 from tests.audit.histories import epoch_after, slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
+from tests.core.several import left_behind
 
 from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence
 from onceonly_checkpoints.ledger import EventKind
@@ -195,7 +196,29 @@ def test_rebuild_wants_a_name(on: Run) -> None:
     assert on("ledger", "rebuild").exit_code == 2
 
 
-# ---- txn resolve
+# ---- txn list and resolve
+
+
+def test_a_clean_pipeline_has_nothing_in_doubt(on: Run) -> None:
+    assert document(on("txn", "list", "-o", "json"))["doubts"] == []
+    assert "in every sink" in on("txn", "list").stdout
+
+
+def test_an_epoch_that_was_begun_is_listed_until_it_is_settled(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    [doubt] = document(on("txn", "list", "-o", "json"))["doubts"]
+    assert (doubt["pipeline"], doubt["epoch"], doubt["state"]) == ("orders", 5, "begun")
+    assert "onceonly txn resolve --query orders" in on("txn", "list").stdout
+
+
+def test_an_epoch_in_some_sinks_only_is_listed_and_brought_to_the_others(run: Run, tmp_path: Path) -> None:
+    left = left_behind(tmp_path)
+    env = {"ONCEONLY_LEDGER": str(left.root / "ledger.db")}
+    [doubt] = document(run("txn", "list", "-o", "json", **env))["doubts"]
+    assert (doubt["epoch"], doubt["state"], doubt["behind"]) == (2, "partial", ["memory:b", "memory:c"])
+    assert run("txn", "resolve", **env).exit_code == 0
+    assert document(run("txn", "list", "-o", "json", **env))["doubts"] == []
+    left.holds(2)
 
 
 def test_resolve_fences_out_older_drivers_and_says_where_it_stands(on: Run, world: World) -> None:

@@ -11,27 +11,35 @@ from onceonly_sinks.memory import MemorySink
 @pytest.mark.parametrize(
     ("sinks", "said"),
     [
-        ((), "got 0 sinks"),
+        ((), "got no sink"),
         ((lambda df, batch_id: None,), "not a sink"),
         (("postgres://host/db",), "not a sink"),
         ((MemorySink(id="a"), MemorySink(id="a")), "have the id 'a'"),
-        ((MemorySink(id="a"), MemorySink(id="b")), "got 2 sinks"),
     ],
-    ids=["none", "function", "dsn", "twins", "several"],
+    ids=["none", "function", "dsn", "twins"],
 )
-def test_what_is_not_one_sink_is_refused_by_name(sinks, said):
+def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
     with pytest.raises(OnceOnlyError, match=said) as caught:
         exactly_once(*sinks)
     assert caught.value.code == "E102"
 
 
 @pytest.mark.parametrize(
-    "arguments", [{"name": " "}, {"before": 3}, {"adopt": "there"}, {"adopt": 7}], ids=lambda value: next(iter(value))
+    "arguments",
+    [{"name": " "}, {"before": 3}, {"adopt": "there"}, {"adopt": 7}, {"staging": "s3a://bucket/x"}],
+    ids=lambda value: next(iter(value)),
 )
 def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
     with pytest.raises(OnceOnlyError, match=next(iter(arguments))) as caught:
         exactly_once(MemorySink(), **arguments)
     assert caught.value.code == "E110"
+
+
+def test_explain_of_several_sinks_says_what_holds_between_them():
+    text = exactly_once(MemorySink(id="a"), MemorySink(id="b")).explain()
+    assert "a holds every row" in text
+    assert "b holds every row" in text
+    assert "the same bytes" in text
 
 
 def test_an_unknown_keyword_is_an_error_at_construction():

@@ -2,18 +2,29 @@
 
 from typing import Any
 
+import pyarrow as pa
+
+from onceonly.protocol import Batch
 from onceonly_sinks.conformance import SinkHarness
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
+def with_column(table: pa.Table, name: str | None, value: bool) -> pa.Table:
+    """The rows with a boolean column more, if it has a name."""
+    return table.append_column(name, pa.array([value] * table.num_rows, pa.bool_())) if name else table
+
+
 class MemoryHarness(SinkHarness):
-    def __init__(self, sink: type[MemorySink] = MemorySink, key: tuple[str, ...] = ()) -> None:
+    def __init__(self, sink: type[MemorySink] = MemorySink, key: tuple[str, ...] = (), **options: Any) -> None:
         self.store = MemoryStore()
         self._sink = sink
-        self._key = key
+        self._options = {"key": key, **options}
 
     def connect(self) -> MemorySink:
-        return self._sink(store=self.store, key=self._key)
+        return self._sink(store=self.store, **self._options)
+
+    def batch(self, table: pa.Table, **how: bool) -> Batch:
+        return super().batch(with_column(table, self._options.get("delete"), False), **how)
 
     def rows(self) -> list[dict[str, Any]]:
         return self.store.table().to_pylist()

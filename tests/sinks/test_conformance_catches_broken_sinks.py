@@ -27,6 +27,12 @@ class TestMemoryUpsert(SinkConformance):
         return MemoryHarness(key=("id",))
 
 
+class TestMemoryUpsertWithADeleteColumn(SinkConformance):
+    @pytest.fixture
+    def harness(self) -> MemoryHarness:
+        return MemoryHarness(key=("id",), sequence="step", delete="gone")
+
+
 def caught(report: Report) -> set[str]:
     return {result.claim.name for result in report.failures}
 

@@ -27,7 +27,7 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.marker import application_id, pack
-from onceonly_sinks.delta.prepare import WrittenFiles
+from onceonly_sinks.delta.prepared import WrittenFiles
 from onceonly_sinks.delta.table import CHECKPOINT_EVERY
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceonly.audit import audit
 from onceonly.batch import ArrowBatch
-from onceonly.errors import DestinationError, IdentityError
+from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import Sink, Witness
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.conformance.story import plan
@@ -152,6 +153,66 @@ def test_a_sequenced_upsert_keeps_the_highest_of_each_key(epochs: list[list[tupl
         for id_, at in changes:
             highest[id_] = max(at, highest.get(id_, at))
     assert {row["id"]: row["at"] for row in sink.rows()} == highest
+
+
+def changes(*values: tuple[int, int, bool | None]) -> pa.Table:
+    schema = pa.schema([("id", pa.int64()), ("at", pa.int64()), ("gone", pa.bool_())])
+    return pa.Table.from_pylist([{"id": id_, "at": at, "gone": gone} for id_, at, gone in values], schema)
+
+
+def test_a_true_in_the_delete_column_removes_the_key_and_the_column_is_not_kept() -> None:
+    sink = opened(MemorySink(key="id", delete="gone"))
+    write(sink, changes((1, 1, False), (2, 1, False), (3, 1, True)))
+    assert sink.rows() == [{"id": 1, "at": 1}, {"id": 2, "at": 1}]
+    receipt = write(sink, changes((1, 0, True), (2, 0, True)))
+    assert (receipt.rows, sink.rows()) == (2, [])
+    assert not sink.position(None).has_rows
+    assert sink.recount() is None
+
+
+def test_a_null_in_the_delete_column_is_refused() -> None:
+    sink = opened(MemorySink(key="id", delete="gone"))
+    with pytest.raises(DestinationError, match=r"E503.*column gone: 1 nulls"):
+        write(sink, changes((1, 1, None), (2, 1, False)))
+    with pytest.raises(DestinationError, match=r"E506.*column gone, which delete= names, is not there"):
+        write(sink, rows((1, 1, "new")))
+    assert sink.rows() == []
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans()), unique_by=lambda one: one[:2]),
+        max_size=5,
+    )
+)
+def test_a_removal_obeys_the_sequence(epochs: list[list[tuple[int, int, bool]]]) -> None:
+    sink = opened(MemorySink(key="id", sequence="at", delete="gone"))
+    model: dict[int, int] = {}
+    for epoch in epochs:
+        write(sink, changes(*epoch))
+        for id_, at, gone in sorted({id_: (id_, at, gone) for id_, at, gone in sorted(epoch)}.values()):
+            if id_ not in model or at > model[id_]:
+                model.pop(id_, None)
+                model |= {} if gone else {id_: at}
+    assert {row["id"]: row["at"] for row in sink.rows()} == model
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"sequence": "at"}, {"delete": "gone"}, {"key": ["id", "id"]}, {"key": "id", "delete": "id"}, {"key": [""]}],
+    ids=str,
+)
+def test_columns_that_do_not_go_together_are_refused_at_once(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="E110"):
+        MemorySink(**options)
+
+
+def test_an_address_says_that_it_is_an_upsert_and_by_what() -> None:
+    sink = MemorySink("it's 100% #1?", key=["id", "a,b&c"], sequence="at", delete="gone")
+    found = MemorySink.from_address(sink.address)
+    assert (found.id, found.address, found.capabilities) == (sink.id, sink.address, sink.capabilities)
+    write(opened(sink), changes((1, 1, False)).append_column("a,b&c", pa.array([1])))
+    assert "A120" in [finding.code for finding in audit(None, "orders", [found]).findings]
 
 
 def test_appended_and_upserted_rows_replay_in_order() -> None:

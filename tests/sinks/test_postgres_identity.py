@@ -29,6 +29,8 @@ def test_it_is_a_sink() -> None:
         ("postgresql://me:secret@db.example:5433/shop", "orders", {}),
         ("host=/tmp/s dbname='my shop' password='a b'", 'public."a.b"', {"key": ("a,b", "c%"), "sequence": "at"}),
         ("postgresql:///shop?host=one,two&port=1,2", "orders#1?x=y", {"id": "my:id#", "epoch_column": None}),
+        ("postgresql:///shop", "orders", {"key": "id", "delete": "gone?&", "schema": "add_columns"}),
+        ("postgresql:///shop", "orders", {"apply": lambda cursor, staged, epoch: None}),
     ],
 )
 def test_an_address_finds_the_sink_again_and_holds_no_secret(dsn: str, table: str, options: dict[str, object]) -> None:

@@ -1,6 +1,7 @@
-"""Exactly once into a Delta table: ``DeltaSink`` writes it, ``with_delta`` prepares a Spark session for it."""
+"""Exactly once into a Delta table: ``DeltaSink`` and ``Merge`` write it, ``with_delta`` prepares a Spark session."""
 
+from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.session import with_delta
 from onceonly_sinks.delta.sink import DeltaSink
 
-__all__ = ["DeltaSink", "with_delta"]
+__all__ = ["DeltaSink", "Merge", "with_delta"]

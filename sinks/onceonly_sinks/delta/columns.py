@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from onceonly.errors import refuse
+from onceonly_sinks.delta.merge import Upsert
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,19 +24,6 @@ _PLAIN_VALUES = ("string", "long", "integer", "short", "byte", "date", "boolean"
 
 _COMPUTED = frozenset({"delta.generationExpression", "delta.identity.start", "delta.identity.step"})
 """Metadata of columns that Delta computes where they are not given."""
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """How rows find the row they replace.
-
-    Attributes:
-        key: columns that identify a row; empty for an append.
-        sequence: column that orders the changes of a key; ``None``: a later epoch wins.
-    """
-
-    key: tuple[str, ...] = ()
-    sequence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +162,19 @@ def not_null(sink: str, column: str) -> Exception:
     )
 
 
+def select(schema: Schema, names: Collection[str]) -> Schema:
+    """Some columns of a Delta schema."""
+    from deltalake import Schema
+
+    return Schema([field for field in schema.fields if field.name in names])
+
+
+def lacking(table: Sequence[Column], batch: Sequence[Column]) -> tuple[str, ...]:
+    """Columns that a batch has and the table does not, whatever their case."""
+    there = {column.name.lower() for column in table}
+    return tuple(column.name for column in batch if column.name.lower() not in there)
+
+
 def spelled_alike(columns: Sequence[Column], partition_by: Sequence[str]) -> bool:
     """Whether all writers spell the values of these partition columns in one way."""
     types = {column.name: json.loads(column.type) for column in columns}
@@ -189,31 +190,34 @@ def with_epoch(rows: pa.Table, column: str | None, epoch: int) -> pa.Table:
     return rows.append_column(pa.field(column, pa.int64()), pa.repeat(pa.scalar(epoch, pa.int64()), rows.num_rows))
 
 
-def one_per_key(sink: str, rows: pa.Table, merge: Merge) -> pa.Table:
+def one_per_key(sink: str, rows: pa.Table, upsert: Upsert) -> pa.Table:
     """Keep the newest row of each key.
 
     Raises:
-        DestinationError: E504, a key is null; E505, which row of a key is newest cannot be known.
+        DestinationError: E503, the column that deletes is null; E504, a key is; E505, which row of a key is newest
+            cannot be known.
     """
-    check_keys(sink, merge, sum(_null_keys(rows, merge)), None)
-    count = rows.group_by(list(merge.key)).aggregate([([], "count_all")])
+    if upsert.delete:
+        check_flag(sink, upsert.delete, rows.column(upsert.delete).null_count)
+    check_keys(sink, upsert, sum(_null_keys(rows, upsert)), None)
+    count = rows.group_by(list(upsert.key)).aggregate([([], "count_all")])
     if count.num_rows == rows.num_rows:
         return rows
-    if merge.sequence is None:
-        check_keys(sink, merge, 0, _example(count, merge, "count_all"))
+    if upsert.sequence is None:
+        check_keys(sink, upsert, 0, _example(count, upsert, "count_all"))
         return rows
-    return _newest(sink, rows, merge, merge.sequence)
+    return _newest(sink, rows, upsert, upsert.sequence)
 
 
-def _null_keys(rows: pa.Table, merge: Merge) -> list[int]:
-    return [rows.column(name).null_count for name in merge.key]
+def _null_keys(rows: pa.Table, upsert: Upsert) -> list[int]:
+    return [rows.column(name).null_count for name in upsert.key]
 
 
-def _newest(sink: str, rows: pa.Table, merge: Merge, sequence: str) -> pa.Table:
+def _newest(sink: str, rows: pa.Table, upsert: Upsert, sequence: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    key = list(merge.key)
+    key = list(upsert.key)
     numbered = rows.select(dict.fromkeys([*key, sequence])).append_column(
         "#", pa.array(range(rows.num_rows), pa.int64())
     )
@@ -224,35 +228,48 @@ def _newest(sink: str, rows: pa.Table, merge: Merge, sequence: str) -> pa.Table:
     only_nulls = pc.is_null(joined.column(f"{sequence}_max"))
     joined = joined.filter(pc.or_kleene(top, only_nulls))
     count = joined.group_by(key).aggregate([([], "count_all")])
-    check_keys(sink, merge, 0, _example(count, merge, "count_all"))
+    check_keys(sink, upsert, 0, _example(count, upsert, "count_all"))
     return rows.take(joined.column("#"))
 
 
-def _example(counts: pa.Table, merge: Merge, column: str) -> tuple[Any, ...] | None:
+def _example(counts: pa.Table, upsert: Upsert, column: str) -> tuple[Any, ...] | None:
     import pyarrow.compute as pc
 
     several = counts.filter(pc.field(column) > 1).slice(0, 1).to_pylist()
-    return tuple(several[0][name] for name in merge.key) if several else None
+    return tuple(several[0][name] for name in upsert.key) if several else None
 
 
-def check_keys(sink: str, merge: Merge, nulls: int, example: tuple[Any, ...] | None) -> None:
+def check_flag(sink: str, column: str, nulls: int) -> None:
+    """Refuse nulls in the column that says which rows delete.
+
+    Raises:
+        DestinationError: E503.
+    """
+    if nulls:
+        reason = f"{nulls} nulls, and delete= asks it what to do"
+        raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
+
+
+def check_keys(sink: str, upsert: Upsert, nulls: int, example: tuple[Any, ...] | None) -> None:
     """Refuse keys that a merge cannot use.
 
     Args:
         sink: sink id.
-        merge: the key.
+        upsert: the key.
         nulls: how many null key values there are.
         example: a key that several rows have, none of them the newest.
 
     Raises:
         DestinationError: E504 or E505.
     """
-    names = ", ".join(merge.key)
+    names = ", ".join(upsert.key)
     if nulls:
         raise refuse("E504", sink=sink, key=names, count=nulls)
     if example is not None:
         again = (
-            f"{merge.sequence} is equal in them" if merge.sequence else "name the column that orders them: sequence=..."
+            f"{upsert.sequence} is equal in them"
+            if upsert.sequence
+            else "name the column that orders them: sequence=..."
         )
         raise refuse(
             "E505", sink=sink, key=names, example=example, next=f"{again}; or keep one row per key with before="

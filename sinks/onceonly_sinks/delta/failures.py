@@ -15,6 +15,7 @@ from onceonly_sinks.delta.table import Table
 
 _LEAST_ROOM = 1 << 20
 
+_ABOUT_MERGE = ("DELTA_MULTIPLE_SOURCE_ROW_", "DELTA_MERGE_", "DATATYPE_MISMATCH", "PARSE_", "UNRESOLVED_")
 _ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CAST_", "ARITHMETIC_")
 
 
@@ -33,6 +34,24 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
 def of_fence(table: Table, error: Exception) -> Exception:
     """A fence that raised: not known, except where the disk says why. One that landed is found by the next look."""
     return _no_room(table, error) or OutcomeUnknown(table.sink, type(error).__name__)
+
+
+def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exception | None:
+    """An epoch's commit that raised, where the user said how rows meet; ``None`` if that was not the reason.
+
+    deltalake gives everything that is wrong with an expression or with the rows that meet one class, and often none.
+    """
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    named = next((name for name in _conditions(error) if name.startswith(_ABOUT_MERGE)), None)
+    general = isinstance(error, DeltaError) or type(error) is Exception
+    refused_here = table.is_local and general and not isinstance(error, CommitFailedError)
+    if landed or not (named or refused_here):
+        return None
+    told = named or _no_room(table, error)
+    if isinstance(told, OnceOnlyError):
+        return told
+    return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _first_line(error))
 
 
 def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None) -> Exception:
@@ -66,14 +85,19 @@ def _of_rows(error: Exception) -> str | None:
     return next((name for name in _conditions(error) if name.startswith(_ABOUT_ROWS)), None)
 
 
-def _conditions(error: Exception) -> Iterator[str]:
-    """Names that Spark gives an error and its causes; PySpark turns only some of them into classes of its own."""
-    if callable(named := getattr(error, "getCondition", None)):
-        yield str(named() or "")
-    java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    while java is not None:
-        yield _condition_of(java)
-        java = java.getCause()
+def _conditions(error: BaseException | None) -> Iterator[str]:
+    """Names that Spark gives an error and its causes; PySpark turns only some of them into classes of its own.
+
+    It fails over those of Delta that are an AnalysisException: what was meant is then the context of what was raised.
+    """
+    while error is not None:
+        if callable(named := getattr(error, "getCondition", None)):
+            yield str(named() or "")
+        java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+        error = error.__context__ if hasattr(error, "java_exception") else None
+        while java is not None:
+            yield _condition_of(java)
+            java = java.getCause()
 
 
 def _condition_of(java: Any) -> str:

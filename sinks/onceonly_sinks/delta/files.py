@@ -149,20 +149,22 @@ class _File:
         self._place = where
         self._rows = 0
         self._held: list[pa.Table] = []
+        self._held_rows = 0
         self._statistics = Statistics()
         self._out = where.create(name)
         self._writer = pq.ParquetWriter(self._out, schema, compression="snappy", store_schema=False)
 
     def write(self, rows: pa.Table) -> None:
         self._held.append(rows)
-        if sum(held.num_rows for held in self._held) >= _ROW_GROUP:
+        self._held_rows += rows.num_rows
+        if self._held_rows >= _ROW_GROUP:
             self._flush()
 
     def _flush(self) -> None:
         import pyarrow as pa
 
         rows = pa.concat_tables(self._held)
-        self._held = []
+        self._held, self._held_rows = [], 0
         self._writer.write_table(rows, row_group_size=_ROW_GROUP)
         self._statistics.add(rows)
         self._rows += rows.num_rows

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly_sinks.delta.columns import Merge, arrow_schema, placeholder
+from onceonly_sinks.delta.columns import arrow_schema, placeholder
 from onceonly_sinks.delta.marker import METADATA_KEY, Note, pack
+from onceonly_sinks.delta.merge import Kind, Merge, Say
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,14 +84,23 @@ class LogCommitter:
             post_commithook_properties=_no_hooks(),
         )
 
-    def append_rows(self, handle: DeltaTable, note: Note, rows: pa.Table) -> None:
-        """Write rows from memory and commit them."""
+    def widen(self, handle: DeltaTable, note: Note, schema: Schema) -> None:
+        """Add the columns that the table lacks, without rows.
+
+        For what cannot bring its columns along: files are committed without metadata, and a merge by deltalake that
+        evolves the schema gives the table another id.
+        """
+        self.append_rows(handle, note, arrow_schema(schema).empty_table(), grow=True)
+
+    def append_rows(self, handle: DeltaTable, note: Note, rows: pa.Table, *, grow: bool = False) -> None:
+        """Write rows from memory and commit them; ``grow``: with the columns that the table lacks."""
         from deltalake import write_deltalake
 
         write_deltalake(
             handle,
             rows,
             mode="append",
+            schema_mode="merge" if grow else None,
             commit_properties=self._properties(note),
             post_commithook_properties=_no_hooks(),
         )
@@ -100,19 +110,18 @@ class LogCommitter:
         self._add(handle, files, note)
 
     def merge(self, handle: DeltaTable, note: Note, rows: pa.Table, merge: Merge) -> None:
-        """Upsert rows from memory. Where nothing changes deltalake commits nothing: then the note goes alone."""
+        """Merge rows from memory. Where nothing changes deltalake commits nothing: then the note goes alone."""
         before = handle.version()
-        on = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in merge.key)
-        matched = handle.merge(
+        merger = handle.merge(
             rows,
-            on,
+            merge.on,
             source_alias="s",
             target_alias="t",
             error_on_type_mismatch=True,
             commit_properties=self._properties(note),
             post_commithook_properties=_no_hooks(),
         )
-        matched.when_matched_update_all(predicate=_newer(merge.sequence)).when_not_matched_insert_all().execute()
+        merge.build(merger, rows.column_names, _SAY).execute()
         if handle.version() == before:
             self.mark(handle, note)
 
@@ -146,13 +155,8 @@ def _no_hooks() -> PostCommitHookProperties:
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _newer(sequence: str | None) -> str | None:
-    """A row replaces only one that comes before it; null comes before everything."""
-    if sequence is None:
-        return None
-    column = _quoted(sequence)
-    return f"s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL)"
+_SAY: Mapping[Kind, Say] = {
+    "update": lambda merger, values, condition: merger.when_matched_update(values, condition),
+    "delete": lambda merger, _, condition: merger.when_matched_delete(condition),
+    "insert": lambda merger, values, condition: merger.when_not_matched_insert(values, condition),
+}

@@ -15,8 +15,9 @@ from onceonly.faults import Point
 from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
-from onceonly_sinks.delta.columns import Merge
+from onceonly_sinks.delta.address import Said, read_address
 from onceonly_sinks.delta.marker import application_id
+from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
 from onceonly_sinks.delta.prepare import Preparer, Settings
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from onceonly_checkpoints.ledger import Ledger
 
-_ID_MARK = "#id="
 _READERS = "nothing: every version of the table holds whole epochs only"
 
 
@@ -37,9 +37,15 @@ class DeltaSink:
     Args:
         path_or_table: directory or URI of the table, created when missing; or the name of an existing table in Spark's
             catalog.
-        mode: ``append``, or ``merge`` (implied by ``key``).
+        mode: ``append``, or ``merge`` (implied by ``key`` and ``merge``).
         key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
         sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
+            column is not stored, and of a removed key nothing is: an older change in a later epoch brings it back.
+        merge: how rows meet those of the table, in place of ``key``; see :class:`Merge`.
+        schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, with
+            the first epoch that brings rows: in its version, or, where deltalake merges or commits files that executors
+            wrote, in the version before it. A column's type is never changed.
         id: the sink's id; default ``delta:<leaf of the path, or table>``.
         committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except
             for merges beyond ``driver_limit`` and for tables with features that deltalake does not write.
@@ -59,6 +65,9 @@ class DeltaSink:
         mode: str | None = None,
         key: str | Sequence[str] | None = None,
         sequence: str | None = None,
+        delete: str | None = None,
+        merge: Merge | None = None,
+        schema: str = "fail",
         id: str | None = None,
         committer: str = "auto",
         driver_limit: int = 64 * 1024 * 1024,
@@ -70,10 +79,12 @@ class DeltaSink:
             raise refuse("E108", what="DeltaSink", package="deltalake", extra="delta")
         self._target = os.fspath(path_or_table)
         self._named = isinstance(path_or_table, str) and is_table_name(path_or_table)
-        self._merge = Merge(_names(key), sequence)
-        self._mode = _checked_mode(mode, self._merge, committer)
-        self._partition_by = _names(partition_by)
-        self._settings = Settings(self._merge, epoch_column, committer, driver_limit, self._partition_by)
+        upsert, parts = Upsert(_names(key), sequence, delete), _names(partition_by)
+        entering, grows = checked(mode, upsert, merge, schema), schema == "add_columns"
+        if committer not in ("auto", "log", "spark"):
+            raise wrong(f'DeltaSink has no committer="{committer}".', 'committer="auto", "log" or "spark"')
+        self._settings = Settings(upsert, entering, epoch_column, committer, driver_limit, parts, grows)
+        self._free = merge
         self._options = dict(storage_options) if storage_options else None
         self._id = id or f"delta:{_leaf(self._target, named=self._named)}"
         self._custom_id = id is not None
@@ -91,13 +102,14 @@ class DeltaSink:
     @property
     def address(self) -> str:
         """Where the table lies, once that is known; else its name."""
-        mark = f"{_ID_MARK}{self._id}" if self._custom_id or self._named else ""
-        return f"delta:{self._root or self._target}{mark}"
+        id_ = self._id if self._custom_id or self._named else None
+        said = Said.of(self._settings, id_, self._free)
+        return said.address(self._root or self._target)
 
     @property
     def capabilities(self) -> Capabilities:
         """Recountable where rows are only ever added."""
-        append = self._mode == "append"
+        append = self._settings.merge is None
         committers = {
             "log": "deltalake, one log entry",
             "spark": "Spark's Delta, one log entry",
@@ -116,9 +128,9 @@ class DeltaSink:
     @classmethod
     def from_address(cls, address: str) -> Self:
         """Find a table again for reading; an object store's secrets come from the environment."""
-        target, _, id_ = address.removeprefix("delta:").partition(_ID_MARK)
+        target, said = read_address(address)
         path = target if is_table_name(target) else location(target)
-        return cls(path if "://" in path or is_table_name(path) else Path(path), id=id_ or None)
+        return cls(path if "://" in path or is_table_name(path) else Path(path), **said.arguments)
 
     # ---- opening
 
@@ -135,7 +147,7 @@ class DeltaSink:
         self._made = None
         self._opened = _Opened(
             table,
-            Writer(table, self._merge, self._partition_by, self._spark),
+            Writer(table, self._settings.merge, self._free is not None, self._settings.partition_by, self._spark),
             Preparer(table, self._settings, self._spark),
         )
 
@@ -225,7 +237,7 @@ class DeltaSink:
         Epochs whose log file was cleaned away are left out. ``None`` where an epoch was merged, or where the log does
         not show whose rows somebody deleted.
         """
-        return None if self._merge.key else reading.recount(self._open.table)
+        return None if self._settings.merge else reading.recount(self._open.table)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; appends and compactions are nobody's business."""
@@ -249,7 +261,7 @@ class DeltaSink:
         if session is None or self._settings.committer == "log":
             return None
         if self._made is None or self._made[0] is not session:
-            self._made = (session, SparkCommitter.of(self._open.table, self._merge, session))
+            self._made = (session, SparkCommitter.of(self._open.table, self._settings.upsert, session))
         return self._made[1]
 
 
@@ -266,25 +278,6 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _leaf(target: str, *, named: bool) -> str:
     return target if named else target.rstrip("/").rpartition("/")[2]
-
-
-def _checked_mode(mode: str | None, merge: Merge, committer: str) -> str:
-    chosen = mode or ("merge" if merge.key else "append")
-    problem = next_ = ""
-    if chosen not in ("append", "merge"):
-        problem, next_ = f'DeltaSink has no mode="{chosen}".', 'mode="append", or key=... for a merge'
-    elif (chosen == "merge") != bool(merge.key):
-        problem, next_ = (
-            "mode= and key= do not fit: a merge needs a key, an append has none.",
-            "give key=..., or leave both",
-        )
-    elif merge.sequence and not merge.key:
-        problem, next_ = "sequence= orders the changes of a key, and there is no key=.", "give key=..."
-    elif committer not in ("auto", "log", "spark"):
-        problem, next_ = f'DeltaSink has no committer="{committer}".', 'committer="auto", "log" or "spark"'
-    if problem:
-        raise refuse("E110", problem=problem, cause="the arguments of DeltaSink", next=next_)
-    return chosen
 
 
 def _own(prepared: Prepared | None) -> Rows | None:

@@ -6,7 +6,7 @@ no answer is believed: the commit is looked for in the log by its token.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
@@ -15,8 +15,8 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import staging
-from onceonly_sinks.delta.columns import Merge
 from onceonly_sinks.delta.marker import Note, pack
+from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
 from onceonly_sinks.delta.session import EXTENSION
 from onceonly_sinks.delta.table import Table, location
 
@@ -116,21 +116,21 @@ class SparkCommitter:
 
     Args:
         table: the table.
-        merge: how rows enter it.
+        upsert: the key of which each epoch may have one row.
         session: a session with Delta.
     """
 
     _busy: ClassVar[set[str]] = set()
     """Applications whose commit was sent and not seen to end; a commit may outlive the object that sent it."""
 
-    def __init__(self, table: Table, merge: Merge, session: SparkSession) -> None:
+    def __init__(self, table: Table, upsert: Upsert, session: SparkSession) -> None:
         self._table = table
-        self._merge = merge
+        self._upsert = upsert
         self._session = session.newSession()
         self._uri = table.uri
 
     @classmethod
-    def of(cls, table: Table, merge: Merge, session: SparkSession) -> SparkCommitter:
+    def of(cls, table: Table, upsert: Upsert, session: SparkSession) -> SparkCommitter:
         """A committer in a session of its own beside ``session``.
 
         Raises:
@@ -138,18 +138,20 @@ class SparkCommitter:
         """
         if not store_orders_writers(table.root, lambda name: session.conf.get(name, None)):
             raise refuse("E112", path=table.root)
-        return cls(table, merge, session)
+        return cls(table, upsert, session)
 
     @classmethod
     def at_rest(cls, table: Table) -> bool:
         """Whether no commit that this process sent to a table can still be under way in the JVM."""
         return table.app not in cls._busy
 
-    def stage(self, batch: Batch, epoch: int, generation: int, schema: Schema, epoch_column: str | None) -> StagedRows:
+    def stage(
+        self, batch: Batch, epoch: int, generation: int, schema: Schema, epoch_column: str | None, *, grow: bool
+    ) -> StagedRows:
         """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
 
         Raises:
-            DestinationError: E504 or E505, a key is null or not unique.
+            DestinationError: E503 to E505, a null or a key that is not unique.
         """
         from pyspark.sql import functions as f
 
@@ -163,9 +165,9 @@ class SparkCommitter:
             self.discard(folder)
             raise
         rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
-        staged = StagedRows(self, folder, rows, rows.count(), schema)
+        staged = StagedRows(self, folder, rows, rows.count(), schema, grow=grow)
         try:
-            if self._merge.key:
+            if self._upsert.key:
                 staged.frame = self._one_per_key(rows)
         except OnceOnlyError:
             staged.abandon()
@@ -176,26 +178,29 @@ class SparkCommitter:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        key, sequence = list(self._merge.key), self._merge.sequence
-        missing = " OR ".join(f"{_quoted(name)} IS NULL" for name in key)
-        rules.check_keys(self._table.sink, self._merge, rows.filter(missing).count(), None)
-        order = Window.partitionBy(*[_quoted(name) for name in key])
+        key, sequence = list(self._upsert.key), self._upsert.sequence
+        if flag := self._upsert.delete:
+            rules.check_flag(self._table.sink, flag, rows.filter(f"{quoted(flag)} IS NULL").count())
+        missing = " OR ".join(f"{quoted(name)} IS NULL" for name in key)
+        rules.check_keys(self._table.sink, self._upsert, rows.filter(missing).count(), None)
+        order = Window.partitionBy(*[quoted(name) for name in key])
         if sequence:
-            first = f.rank().over(order.orderBy(f.col(_quoted(sequence)).desc_nulls_last()))
+            first = f.rank().over(order.orderBy(f.col(quoted(sequence)).desc_nulls_last()))
             rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
-        several = rows.groupBy(*[_quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
+        several = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
         example = tuple(several[0][name] for name in key) if several else None
-        rules.check_keys(self._table.sink, self._merge, 0, example)
+        rules.check_keys(self._table.sink, self._upsert, 0, example)
         return rows
 
     def discard(self, folder: str) -> None:
         """Delete a staging folder."""
         staging.delete(self._table.root, self._table.options, folder)
 
-    def append(self, note: Note, rows: DataFrame) -> None:
-        """Commit rows; of an empty frame, the note alone."""
+    def append(self, note: Note, rows: DataFrame, *, grow: bool = False) -> None:
+        """Commit rows; of an empty frame, the note alone. ``grow``: with the columns that the table lacks."""
         with self._sending():
             writer = rows.write.format("delta").mode("append").option("userMetadata", note.text)
+            writer.option("mergeSchema", grow)
             writer.option("txnAppId", note.app).option("txnVersion", pack(self._table.sink, *note.packed)).save(
                 self._uri
             )
@@ -207,17 +212,17 @@ class SparkCommitter:
         schema = type(there)([one for one in there.fields if one.name in given])
         self.append(note, self._session.createDataFrame([], schema))
 
-    def merge(self, note: Note, rows: DataFrame) -> None:
-        """Upsert rows. Where Spark found nothing to commit, commit the note alone."""
+    def merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool = False) -> None:
+        """Merge rows. Where Spark found nothing to commit, commit the note alone."""
         from delta.tables import DeltaTable
 
         before = self._table.log.head()
         version = pack(self._table.sink, *note.packed)
-        on = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in self._merge.key)
         target = DeltaTable.forPath(self._session, self._uri)
         with self._sending(), self._stamped(note, version):
-            matched = target.alias("t").merge(rows.alias("s"), on)
-            matched.whenMatchedUpdateAll(_newer(self._merge.sequence)).whenNotMatchedInsertAll().execute()
+            builder = target.alias("t").merge(rows.alias("s"), merge.on)
+            builder = builder.withSchemaEvolution() if grow else builder
+            merge.build(builder, rows.columns, _SAY).execute()
         if not any(entry.note and entry.note.token == note.token for entry in self._table.log.since(before + 1)):
             self.mark(note)
 
@@ -256,15 +261,18 @@ class StagedRows:
     Attributes:
         frame: the rows to commit.
         rows: how many rows the batch had.
-        schema: their columns.
+        schema: the columns that the table holds of them.
         gone: whether they were given up.
     """
 
-    def __init__(self, committer: SparkCommitter, folder: str, frame: DataFrame, rows: int, schema: Schema) -> None:
+    def __init__(
+        self, committer: SparkCommitter, folder: str, frame: DataFrame, rows: int, schema: Schema, *, grow: bool = False
+    ) -> None:
         self.frame = frame
         self.rows = rows
         self.schema = schema
         self.gone = False
+        self._grow = grow
         self._committer = committer
         self._folder = folder
 
@@ -274,21 +282,17 @@ class StagedRows:
             self.gone = True
             self._committer.discard(self._folder)
 
-    def send(self, note: Note, merge: Merge) -> None:
+    def send(self, note: Note, merge: Merge | None) -> None:
         """Commit them and delete the folder."""
-        if merge.key:
-            self._committer.merge(note, self.frame)
+        if merge is not None:
+            self._committer.merge(note, self.frame, merge, grow=self._grow)
         else:
-            self._committer.append(note, self.frame)
+            self._committer.append(note, self.frame, grow=self._grow)
         self.abandon()
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _newer(sequence: str | None) -> str | None:
-    if sequence is None:
-        return None
-    column = _quoted(sequence)
-    return f"s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL)"
+_SAY: Mapping[Kind, Say] = {
+    "update": lambda builder, values, condition: builder.whenMatchedUpdate(condition, values),
+    "delete": lambda builder, _, condition: builder.whenMatchedDelete(condition),
+    "insert": lambda builder, values, condition: builder.whenNotMatchedInsert(condition, values),
+}

@@ -259,6 +259,11 @@ class Table:
             return f"its features {', '.join(beyond)}"
         return "identity columns" if protocol.min_writer_version == 6 else None
 
+    def cannot_grow(self) -> str | None:
+        """Why deltalake cannot add a column, in words: under column mapping a new one needs a name of its own."""
+        mode = self.handle.metadata().configuration.get("delta.columnMapping.mode", "none")
+        return None if mode == "none" else "new columns under column mapping"
+
     def takes_files(self) -> bool:
         """Whether files written without Delta's own writer are right for it: nothing to check, nothing to compute."""
         protocol = self.handle.protocol()

@@ -18,10 +18,10 @@ from onceonly.faults import Point
 from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing
-from onceonly_sinks.delta.columns import Merge
 from onceonly_sinks.delta.logcommitter import LogCommitter
 from onceonly_sinks.delta.marker import Note, pack
-from onceonly_sinks.delta.prepare import HeldRows, WrittenFiles
+from onceonly_sinks.delta.merge import Merge
+from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
 from onceonly_sinks.delta.standing import Standing
 from onceonly_sinks.delta.table import Found, Table
@@ -41,17 +41,24 @@ class Writer:
 
     Args:
         table: the table.
-        merge: how rows enter it.
+        merge: how rows enter it; ``None``: they are added.
+        free: whether the user wrote the merge, so that it may be what is wrong.
         partition_by: columns by which a table that is created here is partitioned.
         spark: finds Spark's committer, where there is one.
     """
 
     def __init__(
-        self, table: Table, merge: Merge, partition_by: Sequence[str], spark: Callable[[], SparkCommitter | None]
+        self,
+        table: Table,
+        merge: Merge | None,
+        free: bool,
+        partition_by: Sequence[str],
+        spark: Callable[[], SparkCommitter | None],
     ) -> None:
         self._table = table
         self._merge = merge
-        self._mode = "merge" if merge.key else "append"
+        self._mode = "merge" if merge else "append"
+        self._free = free
         self._partition_by = partition_by
         self._spark = spark
         self._log = LogCommitter(table.sink, table.root, table.options)
@@ -192,12 +199,18 @@ class Writer:
             self._mark(handle, note)
             return
         if columns.is_placeholder(self._table.columns):
-            defining = before.note.repeated(before.fence, before.version, before.judged, _token())
-            self._log.define(handle, defining, prepared.schema, self._partition_by)
+            self._log.define(handle, self._again(before), prepared.schema, self._partition_by)
         if isinstance(prepared, StagedRows):
             prepared.send(note, self._merge)
         else:
+            if prepared.widens_before:
+                self._log.widen(handle, self._again(before), prepared.schema)
             prepared.send(self._log, handle, note)
+
+    @staticmethod
+    def _again(before: Standing) -> Note:
+        """What stood before, in a commit that brings no rows."""
+        return before.note.repeated(before.fence, before.version, before.judged, _token())
 
     def _mark(self, handle: DeltaTable, note: Note) -> None:
         """Commit a note without rows, through whichever committer the table takes."""
@@ -217,7 +230,9 @@ class Writer:
                 return failures.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
-        return failures.of_commit(self._table, error, landed=found.holds(note.token), held=held)
+        landed = found.holds(note.token)
+        refused = failures.of_merge(self._table, error, note.epoch, landed=landed) if self._free and note.rows else None
+        return refused or failures.of_commit(self._table, error, landed=landed, held=held)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there.

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly_sinks.postgres import ddl
 from onceonly_sinks.postgres.ddl import ddl_of, spark_name
 from onceonly_sinks.postgres.lanes import Lane, convert
 from onceonly_sinks.postgres.schema import Column, Table
+from onceonly_sinks.postgres.server import quote
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,15 +28,34 @@ class Plan:
     Attributes:
         table: the table.
         lanes: one per column of the batch, in its order.
+        added: columns of ``table`` that it does not have yet; the commit adds them.
+        delete: column of the batch that says which keys to remove; the table does not hold it.
     """
 
     table: Table
     lanes: tuple[Lane, ...]
+    added: tuple[Column, ...] = ()
+    delete: str | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns of the table that are written, without the epoch column."""
+        """Columns that are written, without the epoch column."""
         return tuple(lane.target for lane in self.lanes)
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Those of them that the table holds."""
+        return tuple(name for name in self.columns if name != self.delete)
+
+    @property
+    def ddl(self) -> str:
+        """All of them with their types, as SQL."""
+        return ", ".join(f"{quote(lane.target)} {lane.ddl}" for lane in self.lanes)
+
+    @property
+    def standing(self) -> Table:
+        """The table as it was found."""
+        return replace(self.table, columns=tuple(one for one in self.table.columns if one not in self.added))
 
     @property
     def types(self) -> dict[str, str]:
@@ -50,19 +71,37 @@ class Plan:
         return [convert(lane, batch.column(index)) for index, lane in enumerate(self.lanes)]
 
 
-def make_plan(sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = ()) -> Plan:
+def make_plan(
+    sink: str, batch: pa.Schema, table: Table, key: Sequence[str] = (), delete: str | None = None, *, grow: bool = False
+) -> Plan:
     """Plan how such a batch is written to such a table.
 
     Nulls in the columns of ``key`` are left to whoever counts them over the whole batch.
 
+    Args:
+        sink: sink id, for messages.
+        batch: columns of the batch.
+        table: the table.
+        key: columns that identify a row.
+        delete: boolean column of the batch that the table does not hold.
+        grow: add columns that the table lacks.
+
     Raises:
         DestinationError: E506, columns are missing on either side, or a type cannot be written without loss.
     """
-    targets = [_target(sink, field.name, field.type, table) for field in batch]
-    _complete(sink, {column.name for column in targets}, table)
+    added = ddl.lacking(sink, batch, table, delete) if grow else ()
+    table = replace(table, columns=(*table.columns, *added))
+    targets = [
+        ddl.flag(sink, field) if field.name == delete else _target(sink, field.name, field.type, table)
+        for field in batch
+    ]
+    if delete is not None and delete not in batch.names:
+        raise ddl.no_flag(sink, delete, "not there")
+    _complete(sink, {column.name for column in targets if column.name != delete}, table)
     pairs = zip(batch, targets, strict=True)
     lanes = (_lane(sink, field.name, field.type, column) for field, column in pairs)
-    return Plan(table, tuple(replace(lane, required=False) if lane.target in key else lane for lane in lanes))
+    lanes = (replace(lane, required=False) if lane.target in key else lane for lane in lanes)
+    return Plan(table, tuple(lanes), added, delete)
 
 
 def _target(sink: str, name: str, type_: pa.DataType, table: Table) -> Column:

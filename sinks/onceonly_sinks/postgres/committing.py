@@ -10,6 +10,7 @@ from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
 from onceonly_sinks.postgres import head, survey, upsert
 from onceonly_sinks.postgres.loading import LOCK_SECONDS, Target
+from onceonly_sinks.postgres.options import Apply
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.transactions import Transactions
 
@@ -50,19 +51,44 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     """Bring rows that wait into the target; return the table's oid."""
     if rows is None:
         return survey.oid(connection, target.name)
+    if target.apply is not None:
+        return _apply(connection, target, target.apply, rows, epoch)
     if not rows.rows:
         return survey.oid(connection, target.name) or target.stands(connection, rows.plan).oid
     # Rows that were loaded into the target itself hold it locked since; the others meet it only now.
-    loaded = rows.connection is not None and rows.plan.table.oid
+    loaded = rows.connection is not None and rows.plan.table.oid and not rows.plan.added
     table = rows.plan.table if loaded else target.stands(connection, rows.plan)
     if rows.waiting is None:
         return table.oid
-    counted = None if rows.proven else upsert.count(connection, rows.waiting)
+    counted = _count(connection, rows, rows.waiting)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     written = changed if not target.merge.key else rows.rows if counted is None else counted
     if written != rows.rows:
         raise refuse("E510", sink=target.writer.sink, written=written, epoch=epoch, counted=rows.rows)
     return table.oid
+
+
+def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiting) -> int | None:
+    return None if rows.proven else upsert.count(connection, waiting)
+
+
+def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresPrepared, epoch: int) -> int:
+    """Hand the rows to the user's function; return the oid of the table that it was to bring them to."""
+    from onceonly_sinks.postgres import applying
+
+    sink = target.writer.sink
+    if rows.waiting is None or not rows.rows:
+        return survey.oid(connection, target.name)
+    counted = _count(connection, rows, rows.waiting)
+    if counted not in (None, rows.rows):
+        raise refuse("E510", sink=sink, written=counted, epoch=epoch, counted=rows.rows)
+    applying.run(connection, sink, apply, rows.waiting, epoch)
+    oid = survey.oid(connection, target.name)
+    if not oid:
+        reason = f"after epoch {epoch} there is no table {target.name.text}"
+        cause = "table= names another table than the function given as apply= writes"
+        raise refuse("E508", sink=sink, reason=reason, cause=cause, next="create it, or correct table=")
+    return oid
 
 
 def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN, Column, Table, stamping
 from onceonly_sinks.postgres.server import TableName, quote
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 
-def planned(name: TableName, schema: pa.Schema, key: Sequence[str], epoch_column: str | None, sink: str) -> Table:
+def planned(
+    name: TableName, schema: Iterable[pa.Field[Any]], key: Sequence[str], epoch_column: str | None, sink: str
+) -> Table:
     """Plan the table that holds such a batch.
 
     Raises:
@@ -27,6 +29,41 @@ def planned(name: TableName, schema: pa.Schema, key: Sequence[str], epoch_column
         columns.append(Column(extra, "int8", -1, False, False, False, True, "bigint"))
     keys = frozenset([frozenset(key)]) if key else frozenset[frozenset[str]]()
     return Table(name, 0, tuple(columns), keys, extra)
+
+
+def lacking(sink: str, batch: pa.Schema, table: Table, delete: str | None) -> tuple[Column, ...]:
+    """Columns for what a batch has and the table does not; all may be null.
+
+    Raises:
+        DestinationError: E506, a column's type has no form in Postgres.
+    """
+    there = {column.name.lower() for column in table.columns}
+    new = (field for field in batch if field.name != delete and field.name.lower() not in there)
+    return tuple(_column_for(sink, field, required=False) for field in new)
+
+
+def add(connection: Connection, table: Table, added: Sequence[Column]) -> Table:
+    """Add columns in the open transaction; the table is locked against everybody until it ends."""
+    lines = ", ".join(f"ADD COLUMN {quote(column.name)} {column.ddl}" for column in added)
+    connection.exec_driver_sql(f"ALTER TABLE {table.name.sql} {lines}", {})
+    return replace(table, columns=(*table.columns, *added))
+
+
+def flag(sink: str, field: pa.Field[Any]) -> Column:
+    """The column beside the target in which a batch says what to delete.
+
+    Raises:
+        DestinationError: E506, it is not boolean.
+    """
+    if str(field.type) != "bool":
+        raise no_flag(sink, field.name, spark_name(field.type))
+    return Column(field.name, "bool", -1, False, False, False, True, "boolean")
+
+
+def no_flag(sink: str, name: str, kind: str) -> OnceOnlyError:
+    """The error for a batch that has no boolean column of that name."""
+    difference = f"column {name}, which delete= names, is {kind} in the batch; it must be boolean"
+    return refuse("E506", sink=sink, difference=difference, next="name a boolean column of the batch")
 
 
 def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:

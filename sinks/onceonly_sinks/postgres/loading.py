@@ -14,6 +14,7 @@ from onceonly_sinks.postgres import classify, ddl, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.options import Apply
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, TableName
@@ -46,6 +47,8 @@ class Target:
         merge: append or upsert.
         epoch_column: ``auto``, a name, or ``None``.
         writer: pipeline and sink.
+        grows: whether columns that the table lacks are added.
+        apply: the user's function that brings the rows into the table, in place of ours.
     """
 
     server: Server
@@ -53,6 +56,8 @@ class Target:
     merge: Merge
     epoch_column: str | None
     writer: Writer
+    grows: bool = False
+    apply: Apply | None = None
 
     def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> Plan:
         """Read the table, or plan it where there is none, and how the batch goes into it.
@@ -60,12 +65,15 @@ class Target:
         Raises:
             DestinationError: E506, E508: it cannot.
         """
-        sink = self.writer.sink
+        sink, merge = self.writer.sink, self.merge
+        if self.apply is not None:
+            return make_plan(sink, batch, ddl.planned(self.name, batch, (), None, sink))
         table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
         if table is None:
-            table = ddl.planned(self.name, batch, self.merge.key, self.epoch_column, sink)
-        upsert.check_index(sink, table, self.merge)
-        return make_plan(sink, batch, table, self.merge.key)
+            stored = [field for field in batch if field.name != merge.delete]
+            table = ddl.planned(self.name, stored, merge.key, self.epoch_column, sink)
+        upsert.check_index(sink, table, merge)
+        return make_plan(sink, batch, table, merge.key, merge.delete, grow=self.grows)
 
     def stands(self, connection: Connection, plan: Plan) -> Table:
         """The plan's table, locked against changes; made now if the plan was to make it.
@@ -73,12 +81,14 @@ class Target:
         Raises:
             DestinationError: E506, it is not what the plan was made for.
         """
+        if plan.added:
+            connection.exec_driver_sql(*schema.locking(self.name, alone=True))
         table = schema.inspect(connection, self.name, self.writer.sink, self.epoch_column, lock=True)
         if table is None and plan.table.oid == 0:
             return ddl.create(connection, plan.table, self.merge.key)
-        if table is None or not staging.same_shape(plan.table, table):
+        if table is None or not staging.same_shape(plan.standing, table):
             raise schema.changed(self.writer.sink)
-        return table
+        return ddl.add(connection, table, plan.added) if plan.added else table
 
 
 class Loader:
@@ -127,7 +137,7 @@ class Loader:
 
     def _plan(self, batch: pa.Schema) -> Plan:
         """The plan of the epoch before serves until the transaction has looked at the table itself."""
-        if self._last is not None and self._last[0] == batch and self._last[1].table.oid:
+        if self._last is not None and self._last[0] == batch and self._last[1].table.oid and not self._last[1].added:
             return self._last[1]
         with self._transactions.reading() as connection:
             plan = self.target.plan(connection, batch)
@@ -135,7 +145,12 @@ class Loader:
         return plan
 
     def _begin(self, batch: pa.Schema, plan: Plan) -> tuple[Connection, Plan]:
-        """A transaction in which the table is locked against changes, and the plan that is true in it."""
+        """A transaction in which the table is locked against changes, and the plan that is true in it.
+
+        A table that is to get columns is not locked yet: two such writers would wait for each other at their commits.
+        """
+        if plan.added:
+            return self._transactions.begin(self._session, LOCK_SECONDS), plan
         connection = self._begin_as_planned(plan)
         if connection is not None:
             return connection, plan
@@ -170,8 +185,8 @@ class Loader:
         self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch]
     ) -> PostgresPrepared:
         merge = self.target.merge
-        # A table that does not exist yet is made by the commit: made here, it would keep other writers out until then.
-        waits = bool(merge.key) or not plan.table.oid
+        # What the table still lacks is made by the commit: made here, it would keep everybody else out until then.
+        waits = bool(merge.key) or not plan.table.oid or bool(plan.added)
         relation = staging.create_temporary(connection, plan) if waits else plan.table.name.sql
         constants = {} if waits else _constants(plan, epoch)
         copy = statement(relation, [*plan.columns, *constants])

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
 from onceonly_sinks.postgres.upsert import Merge
 
+if TYPE_CHECKING:
+    import psycopg
+
+    from onceonly_sinks.postgres.applying import StagedTable
+
 Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
+SchemaChange = Literal["fail", "add_columns"]
+Apply = Callable[["psycopg.Cursor[Any]", "StagedTable", int], object]
+"""``apply(cursor, staged, epoch)``: brings the rows of ``staged`` where they belong; its answer is not looked at."""
 
 DRIVER_LIMIT = 64 * 1024 * 1024
 """Bytes of a batch in Arrow form that go through the driver; more go through executors."""
@@ -26,12 +34,16 @@ class Options:
         epoch_column: ``auto``, a column's name, or ``None``.
         via: which way rows go.
         driver_limit: see :data:`DRIVER_LIMIT`.
+        schema: what happens to columns that the table lacks.
+        apply: the user's function in place of an insert or upsert.
     """
 
     merge: Merge
     epoch_column: str | None
     via: Via
     driver_limit: int
+    schema: SchemaChange
+    apply: Apply | None
 
     @classmethod
     def check(
@@ -40,9 +52,12 @@ class Options:
         mode: Mode | None,
         key: str | Sequence[str] | None,
         sequence: str | None,
+        delete: str | None,
         epoch_column: str | None,
         via: Via,
         driver_limit: int,
+        schema: SchemaChange,
+        apply: Apply | None,
     ) -> Self:
         """Check what belongs together.
 
@@ -55,16 +70,28 @@ class Options:
             raise _wrong(f"mode={mode!r}", "mode= is append or upsert", "PostgresSink(..., key='id') upserts")
         if mode == "upsert" and not columns:
             raise _wrong("mode='upsert' without key=", "an upsert finds its row by the key", "add key='id'")
-        if mode == "append" and (columns or sequence):
-            raise _wrong("mode='append' with key= or sequence=", "an append never looks for a row", "leave mode= out")
-        if len(set(columns)) != len(columns) or not all(columns) or sequence in columns or sequence == "":
-            raise _wrong(f"key={key!r}, sequence={sequence!r}", "a column is named twice or empty", "name each once")
+        if mode == "append" and (columns or sequence or delete):
+            problem = "key=, sequence= or delete= in an append"
+            raise _wrong(problem, "an append never looks for a row", "PostgresSink(..., key='id') upserts")
+        names = [*columns, *(name for name in (sequence, delete) if name is not None)]
+        if len(set(names)) != len(names) or not all(names):
+            problem = f"key={key!r}, sequence={sequence!r}, delete={delete!r}"
+            raise _wrong(problem, "a column is named twice or empty", "name each once")
         if via not in ("auto", "driver", "executors"):
             raise _wrong(f"via={via!r}", "via= is auto, driver or executors", "leave it out")
         if driver_limit < 0 or epoch_column == "":
             problem = f"driver_limit={driver_limit!r}, epoch_column={epoch_column!r}"
             raise _wrong(problem, "driver_limit= counts bytes, epoch_column= names a column", "correct or leave out")
-        return cls(Merge(columns, sequence), epoch_column, via, driver_limit)
+        if schema not in ("fail", "add_columns"):
+            raise _wrong(f"schema={schema!r}", "schema= is fail or add_columns", "leave it out")
+        if apply is not None:
+            _check_apply(apply, columns, epoch_column, schema)
+        return cls(Merge(columns, sequence, delete), epoch_column, via, driver_limit, schema, apply)
+
+    @property
+    def append(self) -> bool:
+        """Whether rows are only ever added, and by us."""
+        return not self.merge.key and self.apply is None
 
     def through_driver(self, size: Estimate) -> bool:
         """Whether a batch of about this size goes through the driver; an unknown size does not."""
@@ -84,11 +111,14 @@ class Options:
             "id": "" if id_ == default_id else id_,
             "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in self.merge.key),
             "sequence": self.merge.sequence or "",
+            "delete": self.merge.delete or "",
             "epoch_column": epoch_column,
+            "schema": "" if self.schema == "fail" else self.schema,
+            "apply": "" if self.apply is None else "function",
         }
 
 
-def from_described(said: Mapping[str, str]) -> dict[str, str | tuple[str, ...] | None]:
+def from_described(said: Mapping[str, str]) -> dict[str, Any]:
     """Keyword arguments from what an address says; the inverse of :meth:`Options.described`."""
     key = tuple(name.replace("%2C", ",").replace("%25", "%") for name in said.get("key", "").split(",") if name)
     epoch_column = said.get("epoch_column", "auto")
@@ -96,8 +126,34 @@ def from_described(said: Mapping[str, str]) -> dict[str, str | tuple[str, ...] |
         "id": said.get("id"),
         "key": key or None,
         "sequence": said.get("sequence"),
+        "delete": said.get("delete"),
         "epoch_column": None if epoch_column == "-" else epoch_column,
+        "schema": said.get("schema", "fail"),
+        "apply": elsewhere if "apply" in said else None,
     }
+
+
+def elsewhere(cursor: object, staged: object, epoch: int) -> None:
+    """Stand for a function that lies in the user's program, in a sink that was found by its address.
+
+    Raises:
+        DestinationError: E508.
+    """
+    raise refuse(
+        "E508",
+        sink="this sink",
+        reason=f"epoch {epoch} is applied by a function of your program, which its address cannot hold",
+        cause="the sink was found by its address, as the command line does",
+        next="restart the query: it brings the sink to the epoch before it goes on",
+    )
+
+
+def _check_apply(apply: object, key: Sequence[str], epoch_column: str | None, schema: str) -> None:
+    if not callable(apply):
+        raise _wrong(f"apply={apply!r}", "apply= is a function", "def apply(cursor, staged, epoch): ...")
+    if key or schema != "fail" or epoch_column != "auto":
+        problem = "apply= together with key=, sequence=, delete=, epoch_column= or schema="
+        raise _wrong(problem, "what becomes of the rows is the function's to say", "leave the others out")
 
 
 def _wrong(problem: str, cause: str, next_: str) -> OnceOnlyError:

@@ -134,9 +134,9 @@ def inspect(
     return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column), tuple(found))
 
 
-def locking(name: TableName) -> tuple[str, dict[str, object]]:
-    """The statement that holds off changes of the table, as the COPY itself does."""
-    return f"LOCK TABLE {name.sql} IN ROW EXCLUSIVE MODE", {}
+def locking(name: TableName, *, alone: bool = False) -> tuple[str, dict[str, object]]:
+    """The statement that holds off changes of the table, as the COPY itself does; ``alone``: everything."""
+    return f"LOCK TABLE {name.sql} IN {'ACCESS' if alone else 'ROW'} EXCLUSIVE MODE", {}
 
 
 def stamping(name: TableName) -> tuple[str, dict[str, object]]:

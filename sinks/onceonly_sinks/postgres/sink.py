@@ -16,7 +16,7 @@ from onceonly_sinks.postgres import classify, committing, fencing, head, schema,
 from onceonly_sinks.postgres.head import Head, Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
-from onceonly_sinks.postgres.options import DRIVER_LIMIT, Mode, Options, Via, from_described
+from onceonly_sinks.postgres.options import DRIVER_LIMIT, Apply, Mode, Options, SchemaChange, Via, from_described
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions
@@ -26,11 +26,28 @@ _READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one t
 
 
 class PostgresSink:
-    """Writes each epoch to a Postgres table in one transaction with its marker; appends, or upserts with ``key=``.
+    """Writes each epoch to a Postgres table in one transaction with its marker.
+
+    Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
 
     Rows are loaded by a binary COPY: small epochs through the driver, large ones by executors into a staging table.
     What another program does to the rows in between (TRUNCATE, DELETE, UPDATE) the sink cannot see; ``onceonly audit``
     recounts them.
+
+    ``apply(cursor, staged, epoch)`` is called once for each epoch that has rows, in the transaction in which the marker
+    is written, after the rows were loaded and before the commit. ``cursor`` is a psycopg cursor of that transaction.
+    ``staged`` names a table with the batch's columns, in the types that the sink would create, and the epoch's rows: a
+    ``psycopg.sql.Identifier``, which gives its quoted name where it is put into an f-string. ``epoch`` is the epoch's
+    number. What the function writes is there exactly if the epoch is, and it is called again for an epoch that did not
+    come to be; so it must leave the transaction open (COMMIT and ROLLBACK are refused) and touch nothing outside of it.
+    Deferred constraints are made immediate by name, not with ALL: the sink holds one open that refuses a COMMIT.
+    Identity and rows are still looked for in ``table``: the function writes to it, never replaces it, and creates it if
+    need be. It lives in your program, so ``onceonly txn resolve`` leaves such a sink to the query's restart. ::
+
+        def latest(cursor, staged, epoch):
+            cursor.execute(f"INSERT INTO stock SELECT item, count FROM {staged} ON CONFLICT (item) DO UPDATE ...")
+
+        PostgresSink(dsn, table="stock", apply=latest)
 
     Args:
         dsn: libpq URL or key-value string. A password is better left to PGPASSWORD or ``~/.pgpass``.
@@ -38,10 +55,15 @@ class PostgresSink:
         mode: ``append`` or ``upsert``; follows from ``key``.
         key: columns that identify a row. The table needs a unique index on exactly these.
         sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
+        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
+            column is not stored, and of a removed key nothing is: an older change in a later epoch brings it back.
         id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
         epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch`` if the table has it; ``None``: none.
         driver_limit: bytes in Arrow form that may go through the driver.
         via: ``driver`` or ``executors``, to decide it for good.
+        schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, in the
+            transaction of the first epoch that brings rows with them. A column's type is never changed.
+        apply: function that brings the rows into the table; not together with ``key``, ``epoch_column`` or ``schema``.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -59,11 +81,22 @@ class PostgresSink:
         epoch_column: str | None = "auto",
         driver_limit: int = DRIVER_LIMIT,
         via: Via = "auto",
+        delete: str | None = None,
+        schema: SchemaChange = "fail",
+        apply: Apply | None = None,
     ) -> None:
         self._server = Server.parse(dsn)
         self._name = TableName.parse(table)
         self._options = Options.check(
-            mode=mode, key=key, sequence=sequence, epoch_column=epoch_column, via=via, driver_limit=driver_limit
+            mode=mode,
+            key=key,
+            sequence=sequence,
+            delete=delete,
+            epoch_column=epoch_column,
+            via=via,
+            driver_limit=driver_limit,
+            schema=schema,
+            apply=apply,
         )
         self._id = id or f"postgres:{self._name.text}"
         self._pipeline = ""
@@ -89,7 +122,7 @@ class PostgresSink:
     @property
     def capabilities(self) -> Capabilities:
         """An append can be recounted if an epoch column is wanted; the ledger can ride in the transaction."""
-        append = not self._options.merge.key
+        append = self._options.append
         recountable = append and self._options.epoch_column is not None
         return Capabilities(append, recountable, carries_ledger=True, committer="transaction", readers=_READERS)
 
@@ -123,8 +156,9 @@ class PostgresSink:
         with self._refusals(), self._open.reading() as connection:
             name = survey.check(connection, self._id, self._name)
             schema.inspect(connection, name, self._id, self._options.epoch_column)
-        merge, epoch_column = self._options.merge, self._options.epoch_column
-        self._target = Target(self._server, name, merge, epoch_column, self._writer)
+        said = self._options
+        grows = said.schema == "add_columns"
+        self._target = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply)
 
     def fence(self) -> Fence | None:
         """The newest installed fence, read without a lock."""
@@ -182,7 +216,9 @@ class PostgresSink:
             if isinstance(deeper, Superseded):
                 theirs, ours = deeper.found.generation, fence.generation
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from refused
-            raise deeper or refused from None
+            if deeper is None:
+                raise
+            raise deeper from refused
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -208,14 +244,16 @@ class PostgresSink:
             Superseded: another fence stands.
             OutcomeUnknown: the answer was lost.
             IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
-            DestinationError: E501 to E511: nothing was written.
+            DestinationError: E501 to E519: nothing was written.
         """
         rows = _ours(prepared)
         try:
             with self._refusals(rows):
                 transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
         except DestinationError as refused:
-            raise self._deeper(lambda found: head.judge(found, marker)) or refused from None
+            if deeper := self._deeper(lambda found: head.judge(found, marker)):
+                raise deeper from refused
+            raise
         self._transactions.send(transaction, Point.COMMIT_SENT)
         if rows is not None:
             rows.abandon()
@@ -253,9 +291,9 @@ class PostgresSink:
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the table.
 
-        ``None`` for an upsert, without an epoch column, or where another sink numbers rows there, too.
+        ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
         """
-        if self._options.merge.key:
+        if not self._options.append:
             return None
         with self._refusals(), self._transactions.reading() as connection:
             table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)

@@ -33,6 +33,9 @@ _SETTINGS = "SELECT set_config('synchronous_commit', 'off', true), set_config('s
 
 PARTITION, ATTEMPT = "_once_partition", "_once_attempt"
 
+BATCH = "onceonly_batch"
+"""Name of the rows in the transaction that commits them."""
+
 
 def new_name(tag: str, generation: int, epoch: int) -> str:
     """A name that no attempt before had, at most 63 bytes."""
@@ -48,16 +51,14 @@ def generation_of(name: str, tag: str) -> int | None:
 
 def create(connection: Connection, name: str, plan: Plan) -> None:
     """Make a staging table with the columns of the plan."""
-    lines = [f"{quote(column)} {plan.table.by_name[column].ddl}" for column in plan.columns]
-    lines += [f"{PARTITION} integer NOT NULL", f"{ATTEMPT} bigint NOT NULL"]
-    connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({', '.join(lines)})", {})
+    lines = f"{plan.ddl}, {PARTITION} integer NOT NULL, {ATTEMPT} bigint NOT NULL"
+    connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({lines})", {})
 
 
 def create_temporary(connection: Connection, plan: Plan) -> str:
     """Make a table of the open transaction with the columns of the plan; return its quoted name."""
-    lines = ", ".join(f"{quote(column)} {plan.table.by_name[column].ddl}" for column in plan.columns)
-    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE onceonly_batch ({lines}) ON COMMIT DROP", {})
-    return "pg_temp.onceonly_batch"
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {BATCH} ({plan.ddl}) ON COMMIT DROP", {})
+    return f"pg_temp.{BATCH}"
 
 
 def drop(connection: Connection, name: str) -> None:
@@ -155,14 +156,14 @@ def waiting(name: str, plan: Plan, answers: Sequence[Mapping[str, Any]]) -> Wait
     pairs = "SELECT * FROM unnest(%(partitions)s::int[], %(attempts)s::bigint[])"
     parameters = {"partitions": [a["partition"] for a in won], "attempts": [a["attempt"] for a in won]}
     winners = f"(s.{PARTITION}, s.{ATTEMPT}) IN ({pairs})"
-    return Waiting(f"onceonly.{quote(name)}", winners, parameters, plan.columns)
+    return Waiting(f"onceonly.{quote(name)}", winners, parameters, plan.stored)
 
 
 def temporary(relation: str, plan: Plan) -> Waiting:
     """All rows of the transaction's own table."""
     from onceonly_sinks.postgres.upsert import Waiting
 
-    return Waiting(relation, "true", {}, plan.columns)
+    return Waiting(relation, "true", {}, plan.stored)
 
 
 def same_shape(was: Table, now: Table) -> bool:

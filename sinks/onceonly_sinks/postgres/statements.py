@@ -32,13 +32,17 @@ DDL = (
 )
 
 # A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
-SETTINGS = """
+DURABLE = """
+set_config('synchronous_commit',
+           CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
+                ELSE current_setting('synchronous_commit') END, true)
+"""
+
+SETTINGS = f"""
 SELECT set_config('application_name', %(application)s, true), set_config('lock_timeout', %(lock)s, true),
        set_config('statement_timeout', '0', true),
        set_config('idle_in_transaction_session_timeout', '0', true),
-       set_config('synchronous_commit',
-                  CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
-                       ELSE current_setting('synchronous_commit') END, true)
+       {DURABLE}
 """
 
 PLACE = """

@@ -22,7 +22,7 @@ class Waiting:
         relation: quoted name.
         winners: condition that keeps the rows of the attempts that won; ``true`` where there was only one.
         parameters: of the condition.
-        columns: the target's columns that it holds.
+        columns: the target's columns that it holds; the column that deletes is one more.
     """
 
     relation: str
@@ -43,10 +43,12 @@ class Merge:
     Attributes:
         key: columns that identify a row; empty for an append.
         sequence: column that orders the changes of one key.
+        delete: boolean column of the batch, not of the table; a row with true removes its key.
     """
 
     key: tuple[str, ...] = ()
     sequence: str | None = None
+    delete: str | None = None
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:
@@ -69,7 +71,7 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
 
 
 def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge) -> None:
-    """Refuse rows that have no place: a null in the key, a null in the sequence, two newest rows for one key.
+    """Refuse rows that have no place: a null where key, sequence or delete is asked, two newest rows for one key.
 
     Raises:
         DestinationError: E503, E504, E505.
@@ -77,8 +79,12 @@ def check_rows(connection: Connection, sink: str, waiting: Waiting, merge: Merge
     if not merge.key:
         return
     _no_null_key(connection, sink, waiting, merge)
-    if merge.sequence:
-        _no_null_sequence(connection, sink, waiting, merge.sequence)
+    for column, use in (
+        (merge.sequence, "sequence= orders the changes of a row by it"),
+        (merge.delete, "delete= asks it what to do"),
+    ):
+        if column:
+            _no_null(connection, sink, waiting, column, use)
     found = connection.exec_driver_sql(_ambiguous(waiting, merge), dict(waiting.parameters)).first()
     if found is not None:
         raise refuse(
@@ -100,13 +106,12 @@ def _no_null_key(connection: Connection, sink: str, waiting: Waiting, merge: Mer
         raise refuse("E504", sink=sink, key=", ".join(merge.key), count=count)
 
 
-def _no_null_sequence(connection: Connection, sink: str, waiting: Waiting, sequence: str) -> None:
-    query = f"SELECT count(*) {waiting.source} AND s.{quote(sequence)} IS NULL"
+def _no_null(connection: Connection, sink: str, waiting: Waiting, column: str, use: str) -> None:
+    query = f"SELECT count(*) {waiting.source} AND s.{quote(column)} IS NULL"
     count = connection.exec_driver_sql(query, dict(waiting.parameters)).scalar_one()
     if count:
-        next_ = f"fill {sequence}, e.g. with before="
-        reason = f"{count} nulls, and sequence= orders the changes of a row by it"
-        raise refuse("E503", sink=sink, column=sequence, reason=reason, next=next_)
+        next_ = f"fill {column}, e.g. with before="
+        raise refuse("E503", sink=sink, column=column, reason=f"{count} nulls, and {use}", next=next_)
 
 
 def _ambiguous(waiting: Waiting, merge: Merge) -> str:
@@ -114,7 +119,8 @@ def _ambiguous(waiting: Waiting, merge: Merge) -> str:
     keys = ", ".join(quote(name) for name in merge.key)
     if merge.sequence is None:
         return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
-    columns = ", ".join(f"s.{quote(name)}" for name in waiting.columns)
+    told = (*waiting.columns, *([merge.delete] if merge.delete else []))
+    columns = ", ".join(f"s.{quote(name)}" for name in told)
     newest = f"rank() OVER (PARTITION BY {keys} ORDER BY s.{quote(merge.sequence)} DESC) AS place"
     inner = f"SELECT {keys}, ROW({columns})::text AS line, {newest} {waiting.source}"
     return f"SELECT {keys} FROM ({inner}) r WHERE place = 1 GROUP BY {keys} HAVING count(DISTINCT line) > 1 LIMIT 1"
@@ -128,8 +134,28 @@ def count(connection: Connection, waiting: Waiting) -> int:
 
 def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
     """Bring the rows into the target in the open transaction; return how many rows were inserted or updated."""
-    query = _insert(table, waiting, merge)
-    return connection.exec_driver_sql(query, {**waiting.parameters, "epoch": epoch}).rowcount
+    parameters = {**waiting.parameters, "epoch": epoch}
+    if merge.delete:
+        connection.exec_driver_sql(_delete(table, waiting, merge, merge.delete), parameters)
+    return connection.exec_driver_sql(_insert(table, waiting, merge), parameters).rowcount
+
+
+def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:
+    same = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in merge.key)
+    newer = ""
+    if merge.sequence:
+        sequence = quote(merge.sequence)
+        newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})"
+    rows = f"({_newest(waiting, merge)}) s"
+    return f"DELETE FROM {table.name.sql} t USING {rows} WHERE s.{quote(delete)} AND {same}{newer}"
+
+
+def _newest(waiting: Waiting, merge: Merge) -> str:
+    """The rows that wait, one per key: what a key's newest change is must be known before its kind is asked."""
+    if not merge.sequence:
+        return f"SELECT s.* {waiting.source}"
+    keys = ", ".join(f"s.{quote(name)}" for name in merge.key)
+    return f"SELECT DISTINCT ON ({keys}) s.* {waiting.source} ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
 
 
 def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
@@ -138,12 +164,11 @@ def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
     if table.epoch_column is not None:
         columns.append(quote(table.epoch_column))
         values.append("%(epoch)s::bigint")
-    newest, order = "", ""
-    if merge.sequence:
-        keys = ", ".join(f"s.{quote(name)}" for name in merge.key)
-        newest, order = f"DISTINCT ON ({keys}) ", f" ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
+    rows = f"FROM ({_newest(waiting, merge)}) s" if merge.sequence else waiting.source
+    if merge.delete:
+        rows += f"{' WHERE' if merge.sequence else ' AND'} NOT s.{quote(merge.delete)}"
     into = f"INSERT INTO {table.name.sql} AS t ({', '.join(columns)})"
-    return f"{into} SELECT {newest}{', '.join(values)} {waiting.source}{order}{_on_conflict(columns, merge)}"
+    return f"{into} SELECT {', '.join(values)} {rows}{_on_conflict(columns, merge)}"
 
 
 def _on_conflict(columns: Sequence[str], merge: Merge) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onceonly.audit.catalogue import RULES, Severity, Verdict
-from onceonly.audit.facts import Facts, gather
+from onceonly.audit.facts import Facts, SinkFacts, gather
 from onceonly.audit.finding import Finding
 from onceonly.audit.result import AuditResult, judge
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Ledger
 
-__all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "Verdict", "audit", "gather", "judge"]
+__all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "SinkFacts", "Verdict", "audit", "gather", "judge"]
 
 
 def audit(ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink]) -> AuditResult:

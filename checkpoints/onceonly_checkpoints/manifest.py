@@ -1,0 +1,152 @@
+"""The manifest of an epoch's staged bytes: which files hold its rows, and the reference to it that markers carry."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from onceonly_checkpoints.epoch import Digest, Slice, canonical
+
+FORMAT = 1
+"""Version of the durable form. A reader refuses a higher one."""
+
+NAME = "manifest.json"
+"""Its name in the directory of the staged files."""
+
+
+class UnreadableManifest(ValueError):
+    """A manifest is missing, was changed, or cannot be understood by this version. Says which, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """One Parquet file.
+
+    Attributes:
+        path: relative to the directory of the manifest.
+        size: bytes.
+        rows: rows, from its footer.
+    """
+
+    path: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The bytes of one epoch, written once and read by every sink and by every retry.
+
+    Attributes:
+        pipeline: its name.
+        epoch: number.
+        generation: of the opening that staged it.
+        slice: what was read.
+        digest: of the rows, computed in the action that wrote them.
+        schema: Arrow schema of the rows: its IPC form in base64.
+        files: the files, none of them empty of rows.
+    """
+
+    pipeline: str
+    epoch: int
+    generation: int
+    slice: Slice
+    digest: Digest
+    schema: str
+    files: tuple[StagedFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in all files."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling, as stored and hashed."""
+        return canonical(
+            {
+                "format": FORMAT,
+                "pipeline": self.pipeline,
+                "epoch": self.epoch,
+                "generation": self.generation,
+                "slice": self.slice.to_json(),
+                "digest": self.digest.to_json(),
+                "schema": self.schema,
+                "files": [[file.path, file.size, file.rows] for file in self.files],
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Inverse of :attr:`text`.
+
+        Raises:
+            UnreadableManifest: a newer format, or not a manifest at all.
+        """
+        try:
+            value: Mapping[str, Any] = json.loads(text)
+            if value["format"] != FORMAT:
+                raise UnreadableManifest(f"it has format {value['format']!r}; this version reads {FORMAT}")
+            return cls(
+                value["pipeline"],
+                value["epoch"],
+                value["generation"],
+                Slice.from_json(value["slice"]),
+                Digest.from_json(value["digest"]),
+                value["schema"],
+                tuple(StagedFile(*file) for file in value["files"]),
+            )
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise UnreadableManifest(f"it is damaged: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a manifest lies and the hash of its text; every marker of the epoch carries it.
+
+    Attributes:
+        directory: URL or absolute path of the directory that holds manifest and files.
+        hash: SHA-256 of the text, 64 hex digits.
+    """
+
+    directory: str
+    hash: str
+
+    @classmethod
+    def to(cls, manifest: Manifest, directory: str) -> Self:
+        """Refer to a manifest that lies in ``directory``."""
+        return cls(directory, _hash(manifest.text))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Inverse of :attr:`text`.
+
+        Raises:
+            UnreadableManifest: not a reference.
+        """
+        directory, mark, hash_ = text.rpartition("#sha256=")
+        if not mark:
+            raise UnreadableManifest(f"{text!r} does not refer to a manifest")
+        return cls(directory, hash_)
+
+    @property
+    def text(self) -> str:
+        """``<directory>#sha256=<hash>``, as stored in ``Epoch.manifest``."""
+        return f"{self.directory}#sha256={self.hash}"
+
+    def check(self, text: str) -> Manifest:
+        """The manifest of a text that was read from where this reference points.
+
+        Raises:
+            UnreadableManifest: it is not the text that was referred to, or cannot be understood.
+        """
+        if _hash(text) != self.hash:
+            raise UnreadableManifest("its text has another hash than the marker names")
+        return Manifest.parse(text)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,71 @@
+"""The address of a Delta sink: where the table lies, and what must be known of the sink to read or heal it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import parse_qs, urlencode
+
+from onceonly_sinks.delta.merge import Merge
+from onceonly_sinks.delta.prepare import Settings
+
+_KIND = "delta:"
+_NAMES = frozenset({"id", "key", "sequence", "delete", "merge", "schema", "epoch_column", "partition_by"})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an address says beside the place, in the order in which it says it.
+
+    Attributes:
+        pairs: names and values; a name with several values comes several times.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, settings: Settings, id_: str | None, merge: Merge | None) -> Self:
+        """What differs from the defaults.
+
+        Args:
+            settings: what the user chose.
+            id_: the sink's id, if it does not follow from the place.
+            merge: the merge that the user gave.
+        """
+        upsert = settings.upsert
+        said = [
+            ("id", id_),
+            *(("key", name) for name in upsert.key),
+            ("sequence", upsert.sequence),
+            ("delete", upsert.delete),
+            ("merge", merge.text if merge else None),
+            ("schema", "add_columns" if settings.grows else None),
+            ("epoch_column", settings.epoch_column),
+            *(("partition_by", name) for name in settings.partition_by),
+        ]
+        return cls(tuple((name, value) for name, value in said if value))
+
+    def address(self, place: str) -> str:
+        """``delta:<place>[#name=value&...]``."""
+        mark = "#" if self.pairs or "#" in place else ""
+        return f"{_KIND}{place}{mark}{urlencode(self.pairs, safe=':/,')}"
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of the sink."""
+        found: dict[str, Any] = {name: value for name, value in self.pairs if name not in ("key", "partition_by")}
+        for name in ("key", "partition_by"):
+            found[name] = tuple(value for said, value in self.pairs if said == name)
+        if "merge" in found:
+            found["merge"] = Merge.parse(found["merge"])
+        return found
+
+
+def read_address(address: str) -> tuple[str, Said]:
+    """Place and the rest of an address. A plain path is one, too."""
+    rest = address.removeprefix(_KIND)
+    place, mark, query = rest.rpartition("#")
+    said = {name: values for name, values in parse_qs(query).items() if name in _NAMES}
+    if not mark or (query and not said):
+        return rest, Said(())
+    return place, Said(tuple((name, value) for name, values in said.items() for value in values))

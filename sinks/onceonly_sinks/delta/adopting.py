@@ -1,0 +1,94 @@
+"""Makes files that a batch lies in already the table's own: by hard link, else by copy. No row is written twice."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta.files import LocalPlace
+from onceonly_sinks.delta.logcommitter import DataFile
+from onceonly_sinks.delta.statistics import Statistics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def adopt(
+    sink: str, held: pa.Schema, required: Sequence[str], files: Sequence[Path], root: Path
+) -> tuple[list[DataFile], LocalPlace]:
+    """Link files into a table's directory under names of their own.
+
+    A link shares the bytes and not the name, so removing the staged file later takes nothing from the table.
+
+    Args:
+        sink: for messages.
+        held: columns of the table, in Arrow's types; the files hold exactly these.
+        required: columns that may not be null.
+        files: Parquet files with rows.
+        root: the table's directory.
+
+    Returns:
+        The files as the log names them, and where they lie.
+
+    Raises:
+        DestinationError: E504, a null where the table allows none.
+        OSError: a file can be neither linked nor copied; those that were are gone again.
+    """
+    where, adopted = LocalPlace(str(root)), list[DataFile]()
+    try:
+        for number, file in enumerate(files):
+            name = f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
+            _link(file, root / name)
+            adopted.append(DataFile(name, file.stat().st_size, 0, "", {}))
+            adopted[-1] = _counted(sink, held, required, file, adopted[-1])
+        _flush(root)
+    except BaseException:
+        for named in adopted:
+            where.remove(named.path)
+        raise
+    return adopted, where
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:
+        # Another disk, or one without links.
+        shutil.copyfile(file, target)
+        with target.open("rb") as copy:
+            os.fsync(copy.fileno())
+
+
+def _counted(sink: str, held: pa.Schema, required: Sequence[str], file: Path, named: DataFile) -> DataFile:
+    import pyarrow.parquet as pq
+
+    statistics, rows = Statistics(), 0
+    with pq.ParquetFile(file) as opened:
+        for batch in opened.iter_batches(256 * 1024):
+            table = _shaped(batch, held)
+            for name in required:
+                if table.column(name).null_count:
+                    raise rules.not_null(sink, name)
+            statistics.add(table)
+            rows += table.num_rows
+    return DataFile(named.path, named.size, rows, statistics.text(rows), {})
+
+
+def _shaped(batch: pa.RecordBatch, held: pa.Schema) -> pa.Table:
+    """Rows in the table's types and order."""
+    import pyarrow as pa
+
+    return pa.table(batch).select(held.names).cast(held)
+
+
+def _flush(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,229 @@
+"""How rows of an epoch meet those of a table: condition and clauses as values, which both committers carry out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Self
+
+from onceonly.errors import OnceOnlyError, refuse
+
+Kind = Literal["update", "delete", "insert"]
+Say = Callable[[Any, dict[str, str], str | None], Any]
+"""Builder, values, condition -> builder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One WHEN of a merge.
+
+    Attributes:
+        kind: what it does; ``insert`` is for rows of the batch that meet none, the others for rows that meet.
+        condition: SQL; ``None`` for always.
+        values: columns of the table with the SQL of their values; ``None``: every column of the batch, as it is.
+    """
+
+    kind: Kind
+    condition: str | None = None
+    values: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """A Delta MERGE: ``t`` is the table, ``s`` the rows of the epoch. A value; each method returns a longer one.
+
+    The first clause whose condition holds decides a row. At most one row of the batch may be applied to a row of the
+    table: a second one is refused (E520). Conditions and values are SQL that Spark and deltalake understand alike; a
+    column whose name is no plain word is put in backticks. An epoch is merged once, so values may build on those that
+    stand there. ::
+
+        Merge("t.id = s.id")
+        .when_matched_delete("s.gone")
+        .when_matched_update("s.seq > t.seq", {"seq": "s.seq", "total": "t.total + s.amount"})
+        .when_not_matched_insert("NOT s.gone", {"id": "s.id", "seq": "s.seq", "total": "s.amount"})
+
+    Attributes:
+        on: SQL condition under which rows meet.
+        clauses: in order.
+        not_stored: columns of the batch that conditions and values use and the table does not hold.
+    """
+
+    on: str
+    clauses: tuple[Clause, ...] = ()
+    not_stored: tuple[str, ...] = ()
+
+    def when_matched_update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> Self:
+        """Update the row that is met; all columns of the batch, or those of ``set`` to the SQL of their values."""
+        return self._with(Clause("update", condition, _pairs(set)))
+
+    def when_matched_delete(self, condition: str | None = None) -> Self:
+        """Delete the row that is met."""
+        return self._with(Clause("delete", condition))
+
+    def when_not_matched_insert(self, condition: str | None = None, values: Mapping[str, str] | None = None) -> Self:
+        """Insert a row that meets none; all columns of the batch, or those of ``values``."""
+        return self._with(Clause("insert", condition, _pairs(values)))
+
+    def leaving_out(self, *columns: str) -> Self:
+        """Name columns of the batch that the table does not hold."""
+        return replace(self, not_stored=(*self.not_stored, *columns))
+
+    def _with(self, clause: Clause) -> Self:
+        return replace(self, clauses=(*self.clauses, clause))
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether some clause writes every column of the batch, so that it must fit the table."""
+        return any(clause.kind != "delete" and clause.values is None for clause in self.clauses)
+
+    @property
+    def assigned(self) -> frozenset[str]:
+        """Columns of the table that clauses name."""
+        return frozenset(name for clause in self.clauses for name, _ in clause.values or ())
+
+    @property
+    def problem(self) -> str | None:
+        """Why it cannot work, in words."""
+        if not self.on.strip() or not self.clauses:
+            return "a merge needs a condition and at least one clause"
+        for matched in (True, False):
+            same = [clause for clause in self.clauses if (clause.kind != "insert") is matched]
+            if any(clause.condition is None for clause in same[:-1]):
+                return "a clause follows one of its kind that has no condition, so it would never be asked"
+        return None
+
+    @property
+    def text(self) -> str:
+        """The same as JSON."""
+        clauses = [[one.kind, one.condition, None if one.values is None else dict(one.values)] for one in self.clauses]
+        return json.dumps({"on": self.on, "clauses": clauses, "not_stored": self.not_stored}, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what :attr:`text` says."""
+        value: dict[str, Any] = json.loads(text)
+        clauses = tuple(Clause(kind, condition, _pairs(values)) for kind, condition, values in value["clauses"])
+        return cls(value["on"], clauses, tuple(value["not_stored"]))
+
+    def build(self, builder: Any, columns: Sequence[str], say: Mapping[Kind, Say]) -> Any:
+        """Say the clauses to a committer's builder.
+
+        Args:
+            builder: its object.
+            columns: columns of the rows.
+            say: how a clause of each kind is said to it.
+        """
+        kept = [name for name in columns if name not in self.not_stored]
+        everything = {quoted(name): f"s.{quoted(name)}" for name in kept}
+        for clause in self.clauses:
+            named = {quoted(name): value for name, value in clause.values or ()}
+            builder = say[clause.kind](builder, everything if clause.values is None else named, clause.condition)
+        return builder
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """How rows find the row they replace.
+
+    Attributes:
+        key: columns that identify a row; empty for none.
+        sequence: column that orders the changes of a key; ``None``: a later epoch wins.
+        delete: boolean column of the batch, not of the table; a row with true removes its key.
+    """
+
+    key: tuple[str, ...] = ()
+    sequence: str | None = None
+    delete: str | None = None
+
+    @property
+    def merge(self) -> Merge | None:
+        """The merge that it is; ``None`` for an append. A null in the sequence comes before everything."""
+        if not self.key:
+            return None
+        newer = None
+        if self.sequence:
+            column = quoted(self.sequence)
+            newer = f"(s.{column} > t.{column} OR (t.{column} IS NULL AND s.{column} IS NOT NULL))"
+        merge = Merge(" AND ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in self.key))
+        if self.delete is None:
+            return merge.when_matched_update(newer).when_not_matched_insert()
+        gone = f"s.{quoted(self.delete)}"
+        removal = f"{gone} AND {newer}" if newer else gone
+        stays = f"NOT {gone}"
+        # An older removal meets neither clause: it must not fall through to the update.
+        update = f"{stays} AND {newer}" if newer else stays
+        merge = merge.leaving_out(self.delete).when_matched_delete(removal).when_matched_update(update)
+        return merge.when_not_matched_insert(stays)
+
+
+def quoted(name: str) -> str:
+    """A column's name as both committers read it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def misnamed(
+    upsert: Upsert, merge: Merge | None, batch: Mapping[str, Any], table: frozenset[str]
+) -> tuple[str, str] | None:
+    """What is wrong with the columns that the user named, and what to do about it; ``None`` for nothing.
+
+    Args:
+        upsert: the key.
+        merge: the merge that it is, or the user's own.
+        batch: columns of the batch with their Delta types.
+        table: columns that the table has or may get; empty while there is none.
+    """
+    if merge is None:
+        return None
+    wanted = (*upsert.key, *([upsert.sequence] if upsert.sequence else []), *merge.not_stored)
+    if absent := [name for name in wanted if name not in batch]:
+        told = f"key=, sequence=, delete= or merge= names {', '.join(absent)}, which the batch does not have"
+        return told, "name columns of the batch"
+    if upsert.delete and batch[upsert.delete] != "boolean":
+        told = f"column {upsert.delete}, which delete= names, is {batch[upsert.delete]}; it must be boolean"
+        return told, "name a boolean column of the batch"
+    if unknown := sorted(merge.assigned - table):
+        return f"merge= sets {', '.join(unknown)}, which the table does not have", "create them, or correct merge="
+    if not table and not merge.takes_all:
+        return "merge= writes into a table that does not exist", "create the table first"
+    return None
+
+
+def checked(mode: str | None, upsert: Upsert, merge: Merge | None, schema: str) -> Merge | None:
+    """The merge that a user's arguments ask for; ``None`` for an append.
+
+    Raises:
+        ConfigurationError: E110, they do not fit together.
+    """
+    chosen = mode or ("merge" if upsert.key or merge else "append")
+    names = [*upsert.key, *(name for name in (upsert.sequence, upsert.delete) if name is not None)]
+    if chosen not in ("append", "merge"):
+        raise wrong(f'DeltaSink has no mode="{chosen}".', 'mode="append", or key=... for a merge')
+    if merge is not None and names:
+        raise wrong("merge= says all that key=, sequence= and delete= would say.", "give one or the others")
+    if (chosen == "merge") != bool(upsert.key or merge):
+        raise wrong(
+            "mode= and key= do not fit: a merge needs a key, an append has none.", "give key=..., or leave both"
+        )
+    if names and not upsert.key:
+        raise wrong("sequence= and delete= are about the rows of a key, and there is no key=.", "give key=...")
+    if len(set(names)) < len(names) or not all(names):
+        raise wrong("key=, sequence= and delete= name a column twice, or none.", "name each once")
+    if schema not in ("fail", "add_columns"):
+        raise wrong(f'DeltaSink has no schema="{schema}".', 'schema="fail" or "add_columns"')
+    if merge is None:
+        return upsert.merge
+    if merge.problem:
+        raise wrong(f"merge= cannot work: {merge.problem}.", 'Merge("t.id = s.id").when_matched_update()')
+    if schema == "add_columns" and not merge.takes_all:
+        raise wrong('schema="add_columns" adds what merge= never writes.', "leave it out")
+    return merge
+
+
+def wrong(problem: str, next_: str) -> OnceOnlyError:
+    """The error for arguments that do not fit together."""
+    return refuse("E110", problem=problem, cause="the arguments of DeltaSink", next=next_)
+
+
+def _pairs(values: Mapping[str, str] | None) -> tuple[tuple[str, str], ...] | None:
+    return None if values is None else tuple(values.items())

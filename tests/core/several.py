@@ -1,0 +1,112 @@
+"""A pipeline into several memory sinks, with real staging and ledger, and drivers that die where they are told."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.core.stories import cut, offer
+
+from onceonly import coordinator, faults, resolve
+from onceonly.batch import ArrowBatch
+from onceonly.facts import Offer
+from onceonly.faults import Point
+from onceonly.runner import Runner
+from onceonly.staging import Staging
+from onceonly.state import State
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory import MemorySink, MemoryStore
+
+NAMES = ("a", "b", "c")
+
+
+class Crash(BaseException):
+    """Ends a driver where it stands: nothing on its way out takes it for a lost answer."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+def rows(number: int) -> pa.Table:
+    first = (number - 1) * 10
+    return pa.table({"id": range(first, first + 10), "text": [None, *(f"row {i}" for i in range(1, 10))]})
+
+
+def offered(number: int) -> Offer:
+    return offer(cut((number - 1) * 10 if number > 1 else None, number * 10), number - 1)
+
+
+class Pipeline:
+    """Three stores and what a driver needs; each ``Driver`` is a start of the query."""
+
+    def __init__(self, root: Path, names: tuple[str, ...] = NAMES) -> None:
+        self.root = root
+        self.stores = {name: MemoryStore() for name in names}
+        self.ledger = SqlLedger(str(root / "ledger.db"))
+
+    def sinks(self) -> list[MemorySink]:
+        return [MemorySink(f"memory:{name}", store) for name, store in self.stores.items()]
+
+    def driver(self) -> Driver:
+        return Driver(self)
+
+    def staged(self) -> list[Path]:
+        return sorted((self.root / "staging").glob("*/*"))
+
+    def resolve(self) -> resolve.Resolution:
+        return resolve.resolve(self.sinks(), self.ledger, "orders")
+
+    def events(self, kind: EventKind) -> list[str]:
+        return [event.reason for event in self.ledger.events("orders") if event.kind is kind]
+
+    def holds(self, epochs: int) -> None:
+        """Every sink holds every row of epochs 1 to ``epochs`` once, under the same chain."""
+        for sink in self.sinks():
+            sink.open("orders")
+            assert sorted(row["id"] for row in sink.rows()) == list(range(epochs * 10)), sink.id
+        chains = {sink.id: [marker.epoch.chain for marker, _ in sink.history()] for sink in self.sinks_open()}
+        assert len({tuple(chain) for chain in chains.values()}) == 1, chains
+        assert all(len(chain) == epochs for chain in chains.values())
+
+    def sinks_open(self) -> list[MemorySink]:
+        opened = self.sinks()
+        for sink in opened:
+            sink.open("orders")
+        return opened
+
+
+class Driver:
+    """One start of the query."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.sinks = pipeline.sinks()
+        staging = Staging(str(pipeline.root / "staging"), "orders")
+        self.runner = Runner(self.sinks, pipeline.ledger, staging=staging)
+        self.state: State | None = None
+
+    def writes(self, *numbers: int, table: pa.Table | None = None) -> State:
+        for number in numbers:
+            if self.state is None:
+                ids = tuple(sink.id for sink in self.sinks)
+                state = coordinator.start("orders", ids, secrets.token_hex(4), offered(number))
+            else:
+                state = coordinator.resume(self.state, offered(number))
+            self.state = self.runner.run(state, ArrowBatch(table or rows(number)))
+        assert self.state is not None
+        return self.state
+
+
+def left_behind(root: Path) -> Pipeline:
+    """Epoch 2 is in the first sink only."""
+    pipeline = Pipeline(root)
+    driver = pipeline.driver()
+    driver.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes(2)
+    faults.disarm()
+    return pipeline

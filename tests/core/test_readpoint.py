@@ -1,0 +1,47 @@
+"""Read points: the newest epoch that every sink confirmed, and where each stood then."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import replace
+
+import pytest
+from tests.core.several import Pipeline
+
+from onceonly import OnceOnlyError, read_point
+
+
+def test_the_latest_read_point_names_a_place_in_each_sink(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2, 3)
+    point = read_point("orders", ledger=pipeline.ledger)
+    assert (point.epoch, [receipt.sink for receipt in point.receipts]) == (3, ["memory:a", "memory:b", "memory:c"])
+    assert point["memory:b"].epoch == 3
+
+
+def test_an_earlier_read_point_says_where_the_sinks_stood_then(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2, 3)
+    [record] = pipeline.ledger.epochs("orders", 2, 2)
+    assert read_point("orders", 2, ledger=pipeline.ledger).receipts == record.receipts
+
+
+def test_an_epoch_that_a_sink_has_not_confirmed_is_no_read_point(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2)
+    [record] = pipeline.ledger.epochs("orders", 2, 2)
+    pipeline.ledger.record(replace(record, receipts=record.receipts[:2]))
+    assert read_point("orders", ledger=pipeline.ledger).epoch == 1
+    with pytest.raises(OnceOnlyError, match="no complete epoch 2"):
+        read_point("orders", 2, ledger=pipeline.ledger)
+
+
+def test_an_unknown_pipeline_is_named(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1)
+    with pytest.raises(OnceOnlyError, match='"nosuch" has no epoch'):
+        read_point("nosuch", ledger=pipeline.ledger)
+
+
+def test_the_view_says_the_same_in_sql(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2)
+    with sqlite3.connect(pipeline.ledger.address) as connection:
+        found = connection.execute("SELECT sink, epoch FROM read_point WHERE epoch = 2 ORDER BY sink").fetchall()
+    connection.close()
+    assert found == [("memory:a", 2), ("memory:b", 2), ("memory:c", 2)]

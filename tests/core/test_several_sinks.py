@@ -1,0 +1,195 @@
+"""One epoch into several sinks, without Spark: real staging, real ledger, memory sinks, a crash at every point."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from tests.core.several import Crash, Pipeline, crash, rows
+from tests.core.stories import at
+
+from onceonly import faults, resolve
+from onceonly.errors import DestinationError, IdentityError
+from onceonly.faults import Point
+from onceonly.protocol import OutcomeUnknown
+from onceonly.runner import Runner
+from onceonly.staging import Staging
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.manifest import NAME, Reference
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory import MemorySink, MemoryStore
+
+WRITING = [
+    Point.INTEND_AFTER,
+    Point.STAGE_BEFORE,
+    Point.STAGE_AFTER,
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_SENT,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_BEFORE,
+    Point.RECORD_AFTER,
+]
+PER_EPOCH = {Point.INTEND_AFTER, Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER}
+
+
+def test_every_sink_gets_the_same_rows_under_the_same_chain(pipeline):
+    state = pipeline.driver().writes(1, 2, 3)
+    pipeline.holds(3)
+    assert [receipt.sink for receipt in state.receipts] == ["memory:a", "memory:b", "memory:c"]
+    assert len(pipeline.ledger.epochs("orders")[2].receipts) == 3
+
+
+def test_only_the_newest_epochs_bytes_are_kept(pipeline):
+    state = pipeline.driver().writes(1, 2, 3)
+    [directory] = pipeline.staged()
+    assert state.epoch is not None
+    assert Reference.parse(state.epoch.manifest or "").directory == str(directory)
+
+
+@pytest.mark.parametrize(
+    ("point", "hit"),
+    [(point, hit) for point in WRITING for hit in ((1,) if point in PER_EPOCH else (1, 2, 3))],
+    ids=str,
+)
+def test_a_crash_anywhere_in_an_epoch_is_healed_by_the_next_start(pipeline, point, hit):
+    driver = pipeline.driver()
+    driver.writes(1)
+    faults.arm(point, crash, hit)
+    with pytest.raises(Crash):
+        driver.writes(2)
+    faults.disarm()
+    pipeline.driver().writes(2, 3)
+    pipeline.holds(3)
+    assert len(pipeline.staged()) == 1
+
+
+@pytest.mark.parametrize("hit", [1, 2])
+def test_sinks_left_behind_get_the_old_bytes_whatever_the_code_computes_now(pipeline, hit):
+    driver = pipeline.driver()
+    driver.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash, hit)
+    with pytest.raises(Crash):
+        driver.writes(2)
+    faults.disarm()
+    changed = rows(2).set_column(0, "id", pa.array(range(900, 910)))
+    pipeline.driver().writes(2, table=changed)
+    pipeline.holds(2)
+    assert any("brought to epoch 2" in reason for reason in pipeline.events(EventKind.RESOLVED))
+
+
+def test_resolve_heals_without_a_batch(behind):
+    assert behind.resolve().epoch == 2
+    behind.holds(2)
+
+
+def test_without_its_bytes_an_epoch_is_computed_again_if_the_batch_is_proven_the_same(bereft):
+    bereft.driver().writes(2)
+    bereft.holds(2)
+    assert not [path for path in bereft.staged() if "-g2-" in path.name], "what was computed again nobody refers to"
+
+
+def test_without_its_bytes_other_rows_are_refused(bereft):
+    with pytest.raises(IdentityError, match="gave other rows") as refused:
+        bereft.driver().writes(2, table=rows(7))
+    assert refused.value.code == "E219"
+
+
+def test_without_its_bytes_and_without_the_batch_the_pipeline_stops(bereft):
+    with pytest.raises(IdentityError, match=NAME) as refused:
+        bereft.resolve()
+    assert refused.value.code == "E219"
+
+
+def test_damaged_bytes_are_not_written(behind):
+    for file in (path for directory in behind.staged() for path in directory.glob("*.parquet")):
+        file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(IdentityError, match="another size"):
+        behind.resolve()
+
+
+def test_a_sink_that_joins_starts_at_the_next_epoch(tmp_path):
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    pipeline.driver().writes(1)
+    pipeline.stores["c"] = MemoryStore()
+    state = pipeline.driver().writes(2)
+    assert state.epoch is not None
+    assert state.epoch.sinks == (("memory:a", 1), ("memory:b", 1), ("memory:c", 2))
+    assert sorted(row["id"] for row in pipeline.sinks()[2].rows()) == list(range(10, 20))
+
+
+def test_a_sink_that_joins_and_is_left_behind_at_its_first_epoch_is_healed(tmp_path):
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    pipeline.driver().writes(1)
+    pipeline.stores["c"] = MemoryStore()
+    faults.arm(Point.COMMIT_AFTER, crash, 2)
+    with pytest.raises(Crash):
+        pipeline.driver().writes(2)
+    faults.disarm()
+    pipeline.driver().writes(2, 3)
+    assert sorted(row["id"] for row in pipeline.sinks()[2].rows()) == list(range(10, 30))
+
+
+def test_a_sink_that_is_not_given_any_more_is_refused(pipeline):
+    pipeline.driver().writes(1)
+    del pipeline.stores["b"]
+    with pytest.raises(IdentityError) as refused:
+        pipeline.driver().writes(2)
+    assert refused.value.code == "E213"
+
+
+def test_an_adoption_that_reached_one_sink_reaches_the_others(pipeline):
+    pipeline.driver().writes(1)
+    faults.arm(Point.COMMIT_SENT, "raise", 2)
+    with pytest.raises(Exception, match=r"armed|lost"):
+        resolve.adopt(pipeline.sinks(), pipeline.ledger, "orders", "start", start=at(40))
+    faults.disarm()
+    assert pipeline.resolve().epoch == 2
+    newest = {marker.epoch.adoption for sink in pipeline.sinks_open() for marker, _ in sink.history(1)}
+    assert newest == {"start"}
+
+
+def test_a_lost_ledger_learns_the_receipts_of_every_sink(pipeline, tmp_path):
+    pipeline.driver().writes(1, 2)
+    pipeline.ledger.close()
+    pipeline.ledger = SqlLedger(str(tmp_path / "other.db"))
+    pipeline.driver().writes(3)
+    assert [len(record.receipts) for record in pipeline.ledger.epochs("orders")] == [3, 3, 3]
+
+
+class Forgetful(MemorySink):
+    """Loses the answer to its next commit, before or after it landed."""
+
+    lose = ""
+
+    def commit(self, prepared, marker: Marker, ledger=None) -> Receipt:
+        lose, self.lose = self.lose, ""
+        if lose == "before":
+            raise OutcomeUnknown(self.id, "cut")
+        receipt = super().commit(prepared, marker, ledger)
+        if lose == "after":
+            raise OutcomeUnknown(self.id, "cut")
+        return receipt
+
+
+@pytest.mark.parametrize("lose", ["before", "after"])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_lost_answer_of_any_sink_is_one_copy(pipeline, lose, which):
+    driver = pipeline.driver()
+    forgetful = Forgetful(driver.sinks[which].id, list(pipeline.stores.values())[which])
+    driver.sinks[which] = forgetful
+    driver.runner = Runner(driver.sinks, pipeline.ledger, staging=Staging(str(pipeline.root / "staging"), "orders"))
+    driver.writes(1)
+    forgetful.lose = lose
+    driver.writes(2, 3)
+    pipeline.holds(3)
+
+
+def test_a_directory_that_cannot_be_written_is_named(pipeline):
+    (pipeline.root / "staging").write_text("a file is in the way")
+    with pytest.raises(DestinationError) as refused:
+        pipeline.driver().writes(1)
+    assert refused.value.code == "E515"
+    assert "staging" in str(refused.value)
