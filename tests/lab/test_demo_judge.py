@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onceonly.lab.demo import flights
-from onceonly.lab.demo.judge import Finding, judge
+from onceonly.lab.demo.judge import Finding, Held, differing, judge
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +87,22 @@ def test_counts_agree_with_counting_by_hand(copies: list[int]) -> None:
     assert finding.missing == copies.count(0)
     assert finding.doubled == sum(count - 1 for count in copies if count)
     assert finding.foreign == 0
+
+
+ALIKE = {1: Held("a", 50), 2: Held("b", 50), 3: Held("c", 0)}
+
+
+def test_sinks_that_hold_the_same_epochs_differ_in_none() -> None:
+    assert differing([ALIKE, dict(ALIKE), dict(reversed(ALIKE.items()))]) == ()
+
+
+@pytest.mark.parametrize("other", [Held("b", 49), Held("x", 50), Held("b", None), None])
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_an_epoch_that_one_sink_lacks_or_holds_otherwise_differs(where: int, other: Held | None) -> None:
+    changed = {number: held for number, held in {**ALIKE, 2: other}.items() if held}
+    sinks = [changed if index == where else ALIKE for index in range(3)]
+    assert differing(sinks) == (2,)
+
+
+def test_what_no_sink_has_counted_is_not_taken_for_alike() -> None:
+    assert differing([{1: Held("a", None)}] * 3) == (1,)

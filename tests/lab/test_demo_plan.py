@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.lab.demo.plan import LONGEST_DELAY, OPENING, WINDOW, epochs_for, plan
+from onceonly.faults import Point
+from onceonly.lab.demo.plan import LONGEST_DELAY, OPENING, WINDOW, epochs_for, plan, plan_several
 
 BOTH = ("delta", "postgres")
 SINKS = st.sampled_from([BOTH, ("delta",), ("postgres",)])
@@ -54,3 +55,30 @@ def test_different_seeds_plan_different_kills() -> None:
 @pytest.mark.parametrize("kills", range(1, 13))
 def test_more_kills_get_more_epochs(kills: int) -> None:
     assert epochs_for(kills) >= max(12, 3 * (kills + 1))
+
+
+@given(st.integers(0, 10_000), st.integers(3, 12))
+def test_several_sinks_are_killed_in_each_gap_between_their_commits_and_at_a_random_moment(
+    seed: int, kills: int
+) -> None:
+    planned = plan_several(seed, kills, 3)
+    assert {(kill.point, kill.written) for kill in planned if kill.written} == {
+        (Point.COMMIT_AFTER, 1),
+        (Point.COMMIT_AFTER, 2),
+    }
+    assert [kill for kill in planned if kill.point is None]
+
+
+@given(st.integers(0, 10_000), st.integers(1, 12))
+def test_a_gap_is_never_aimed_at_in_a_batch_that_may_be_a_replay(seed: int, kills: int) -> None:
+    planned = plan_several(seed, kills, 3)
+    assert planned == plan_several(seed, kills, 3)
+    assert all(kill.batch > 1 for kill in planned if kill.written)
+    assert sum(kill.batch + 1 for kill in planned) < epochs_for(kills)
+
+
+@given(st.integers(0, 10_000))
+def test_a_single_kill_of_several_sinks_falls_between_two_commits(seed: int) -> None:
+    (kill,) = plan_several(seed, 1, 3)
+    assert kill.written == 1
+    assert kill.moment == f"commit.after of sink 1 in batch {kill.batch} of several"

@@ -17,14 +17,18 @@ from typing import NoReturn
 
 from onceonly.lab.demo import flights, plan, preflight
 from onceonly.lab.demo.options import Options
-from onceonly.lab.demo.targets import KINDS
+from onceonly.lab.demo.targets import KINDS, SEVERAL
+
+ACTS = (*KINDS, SEVERAL)
+"""What ``--sink`` chooses from."""
 
 _UNANSWERED = 2
 _INTERRUPTED = 130
 _DEFAULT_KILLS = 3
 _DESCRIPTION = (
     "Streams the flights of 2013 into Delta and Postgres, SIGKILLs the driver again and again, and compares every row"
-    " with the input: first with a plain foreachBatch, then with exactly_once()."
+    " with the input: first with a plain foreachBatch, then with exactly_once(). At last one query writes them to"
+    " Postgres, Kafka and Delta at once, and is killed between their commits (several)."
 )
 _EPILOG = "Exit code: 0 every row exactly once and every kill fired, 1 rows are wrong, 2 it could not answer."
 
@@ -49,12 +53,17 @@ def _parse(argv: Sequence[str]) -> Options:
     add("--output", choices=("table", "json"), default="table", help="what goes to stdout (default: table)")
     add("--keep", type=Path, metavar="DIR", help="keep tables, checkpoints, ledger, logs and the JSON in a new folder")
     add("--rows", type=int, default=flights.AVAILABLE, help=f"flights to stream (default: all {flights.AVAILABLE:,})")
-    add("--sink", action="append", choices=KINDS, help="only this sink; may be repeated (default: both)")
+    add(
+        "--sink",
+        action="append",
+        choices=ACTS,
+        help="only this act; may be repeated (default: all)",
+    )
     add("--kills", type=int, help=f"SIGKILLs for each job (default: {_DEFAULT_KILLS})")
     add("--seed", type=int, help="of the kills (default: a new one, printed)")
     add("--quick", action="store_true", help="one sink, one kill, no plain job, unless said otherwise")
     given = parser.parse_args(argv)
-    sinks = given.sink or (KINDS[:1] if given.quick else KINDS)
+    acts = given.sink or (ACTS[:1] if given.quick else ACTS)
     kills = given.kills if given.kills is not None else 1 if given.quick else _DEFAULT_KILLS
     if kills < 1:
         parser.error("--kills: without a kill there is nothing to prove; give 1 or more")
@@ -66,7 +75,8 @@ def _parse(argv: Sequence[str]) -> Options:
         output=given.output,
         keep=given.keep.resolve() if given.keep else None,
         rows=given.rows,
-        sinks=tuple(kind for kind in KINDS if kind in sinks),
+        sinks=tuple(kind for kind in KINDS if kind in acts),
+        several=SEVERAL in acts,
         kills=kills,
         seed=given.seed if given.seed is not None else random.randrange(10_000),
         variants=("onceonly",) if given.quick else ("plain", "onceonly"),
@@ -106,7 +116,7 @@ def _demo(options: Options) -> int:
     kills = f"{options.kills} SIGKILL{'s' if options.kills > 1 else ''}"
     print(f"{options.rows:,} flights of 2013, {kills} for each job, seed {options.seed}", file=sys.stderr, flush=True)
     with _folder(options.keep) as folder:
-        if problems := preflight.missing(options.sinks, folder):
+        if problems := preflight.missing(options.kinds, folder):
             return _give_up(options, problems)
         # Only now: these need what was just looked for.
         from onceonly.lab.demo.play import CouldNotAnswer, play

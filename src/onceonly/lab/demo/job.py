@@ -1,4 +1,4 @@
-"""The driver program that gets killed: one streaming query per sink, over the same files; ``plain`` or ``onceonly``.
+"""The driver program that gets killed: streaming queries over the same files, one per sink or one into several.
 
 It prints one JSON line when a batch begins and one when it has ended, for whoever watches it.
 """
@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, LiteralString, Self, cast
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, LiteralString, Self, cast
 from onceonly import exactly_once, faults
 from onceonly.lab.demo import flights
 from onceonly.lab.demo.plan import OPENING, UNSEEN, WINDOW
-from onceonly.lab.demo.targets import Target
+from onceonly.lab.demo.targets import SEVERAL, Target, query_name
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
 from onceonly.lab.jvmarchive import end_jvm
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 ForeachBatch = Callable[["DataFrame", int], object]
+Aim = tuple[str, int, str, int]
 
 _LEAD = 1
 _POLL_SECONDS = 0.2
@@ -42,19 +43,27 @@ class Job:
     """What a driver is told, as a JSON file.
 
     Attributes:
-        variant: ``plain`` or ``onceonly``.
+        variant: ``plain`` or ``onceonly``, with a query per sink, or ``several``: wrapped, one query into all of them.
         source: folder with the input files.
-        checkpoints: folder that gets one checkpoint per sink.
-        targets: the sinks.
-        aim: ``(sink, batch, point)`` where this driver kills its own process group: the first time that the point is
-            passed in that batch of that sink, counted from 1 in the driver's life, or in a later one.
+        checkpoints: folder that gets one checkpoint per query.
+        targets: the sinks; of one query, in the order of their commits.
+        aim: ``(query, batch, point, time)`` where this driver kills its own process group: the first, second ... time
+            that the point is passed in that batch of that query, counted from 1 in the driver's life, or in a later
+            one.
     """
 
     variant: str
     source: str
     checkpoints: str
     targets: tuple[Target, ...]
-    aim: tuple[str, int, str] | None = None
+    aim: Aim | None = None
+
+    @property
+    def queries(self) -> dict[str, tuple[Target, ...]]:
+        """The sinks of each query: named by its only sink, or ``several``."""
+        if self.variant == SEVERAL:
+            return {SEVERAL: self.targets}
+        return {target.kind: (target,) for target in self.targets}
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -93,35 +102,37 @@ class Pace:
 class Batches:
     """Tells the watcher about every batch, and pulls the trigger at the one that was aimed at."""
 
-    def __init__(self, pace: Pace, aim: tuple[str, int, str] | None) -> None:
+    def __init__(self, pace: Pace, aim: Aim | None) -> None:
         self._pace, self._aim = pace, aim
         self._begun: Counter[str] = Counter()
         self._here = threading.local()
         if aim is not None:
             faults.arm(aim[2], self._pull)
 
-    def watched(self, sink: str, write: ForeachBatch) -> Callable[[DataFrame, int], None]:
+    def watched(self, query: str, write: ForeachBatch) -> Callable[[DataFrame, int], None]:
         """Put the watching around a foreachBatch function."""
 
         def batch(frame: DataFrame, batch_id: int) -> None:
-            self._pace.await_turn(sink, batch_id)
-            self._begun[sink] += 1
-            self._here.batch = (sink, self._begun[sink])
-            say(event="begin", sink=sink, batch=batch_id)
+            self._pace.await_turn(query, batch_id)
+            self._begun[query] += 1
+            self._here.batch, self._here.passed = (query, self._begun[query]), 0
+            say(event="begin", sink=query, batch=batch_id)
             write(frame, batch_id)
-            say(event="end", sink=sink, batch=batch_id)
+            say(event="end", sink=query, batch=batch_id)
 
         return batch
 
     def _pull(self) -> None:
         assert self._aim is not None
-        sink, batch, point = self._aim
-        # Both queries pass the same points, each in its own thread. A batch that is already written passes few of them.
+        query, batch, point, time_of_passing = self._aim
+        # All queries pass the same points, each in its own thread. A batch that is already written passes few of them.
         here, begun = getattr(self._here, "batch", ("", 0))
-        if here != sink or begun < batch:
+        if here == query and begun >= batch:
+            self._here.passed += 1
+        if here != query or begun < batch or self._here.passed < time_of_passing:
             faults.arm(point, self._pull)
             return
-        say(event="kill", sink=sink, point=point)
+        say(event="kill", sink=query, point=point)
         faults.ACTIONS["killgroup"]()
 
 
@@ -185,16 +196,30 @@ def _session(delta: bool) -> SparkSession:
     return fast_session(builder, delta=delta)
 
 
-def start(spark: SparkSession, job: Job, target: Target, batches: Batches) -> StreamingQuery:
-    """Start the query of one sink: one file per epoch, until the files are used up."""
-    write = plain(target) if job.variant == "plain" else exactly_once(target.sink(), ledger=target.ledger)
+def wrapped(targets: Sequence[Target]) -> ForeachBatch:
+    """What it takes to have each row in every sink exactly once."""
+    before = with_value if any(target.kind == "kafka" for target in targets) else None
+    return exactly_once(*(target.sink() for target in targets), ledger=targets[0].ledger, before=before)
+
+
+def with_value(frame: DataFrame) -> DataFrame:
+    """Add what a topic takes: the row as JSON. The other sinks get the same columns."""
+    from pyspark.sql import functions
+
+    return frame.withColumn("value", functions.to_json(functions.struct("*")))
+
+
+def start(spark: SparkSession, job: Job, name: str, batches: Batches) -> StreamingQuery:
+    """Start one query: one file per epoch, until the files are used up."""
+    targets = job.queries[name]
+    write = plain(*targets) if job.variant == "plain" else wrapped(targets)
     stream = spark.readStream.schema(flights.spark_schema()).options(**flights.spark_options())
     return (
         stream.option("maxFilesPerTrigger", 1)
         .csv(job.source)
-        .writeStream.queryName(target.query)
-        .option("checkpointLocation", str(Path(job.checkpoints) / target.kind))
-        .foreachBatch(batches.watched(target.kind, write))
+        .writeStream.queryName(query_name(name))
+        .option("checkpointLocation", str(Path(job.checkpoints) / name))
+        .foreachBatch(batches.watched(name, write))
         .trigger(availableNow=True)
         .start()
     )
@@ -214,11 +239,11 @@ def main(argv: list[str]) -> int:
     """Run the job of the file ``argv[0]``."""
     end_with_parent()
     job = Job.load(Path(argv[0]))
-    pace = Pace({target.kind for target in job.targets})
+    pace = Pace(set(job.queries))
     batches = Batches(pace, job.aim)
     spark = _session(delta=any(target.kind == "delta" for target in job.targets))
     say(event="up")
-    await_all({target.kind: start(spark, job, target, batches) for target in job.targets}, pace)
+    await_all({name: start(spark, job, name, batches) for name in job.queries}, pace)
     return end_jvm(spark)
 
 

@@ -1,7 +1,8 @@
-"""The judge: holds every row of a sink against the input. Pure, and knows nothing of how the rows got there."""
+"""The judge: holds every row of a sink against the input, and sinks against each other. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,29 @@ def judge(given: pa.Table, found: pa.Table) -> Finding:
         doubled=genuine.num_rows - distinct,
         foreign=found.num_rows - genuine.num_rows,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One epoch in one sink.
+
+    Attributes:
+        chain: of its marker; it covers the epoch's rows and all epochs before it.
+        rows: as counted in the sink; ``None`` if the sink cannot count.
+    """
+
+    chain: str
+    rows: int | None
+
+
+def differing(sinks: Sequence[Mapping[int, Held]]) -> tuple[int, ...]:
+    """Numbers of the epochs that not every sink holds under the same chain with the same, counted rows."""
+    numbers = set[int]().union(*sinks)
+    return tuple(number for number in sorted(numbers) if not _alike([held.get(number) for held in sinks]))
+
+
+def _alike(held: Sequence[Held | None]) -> bool:
+    return len(set(held)) == 1 and held[0] is not None and held[0].rows is not None
 
 
 def _equal(left: Any, right: Any) -> Any:

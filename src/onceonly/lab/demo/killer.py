@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onceonly.lab.demo.job import Job
+from onceonly.lab.demo.job import Aim, Job
 from onceonly.lab.demo.plan import Kill
 from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
 from onceonly.lab.jvmarchive import JvmArchive
@@ -52,7 +52,7 @@ class Run:
     """One variant of the job, from the first driver to the end of the input.
 
     Attributes:
-        tallies: by kind of sink.
+        tallies: by query.
         fired: kills that ended a driver, in order.
         restarts: drivers that were started after a kill.
         seconds: wall time.
@@ -109,7 +109,7 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, arc
         DriverSilent: a driver hung.
         KillNeverFired: the input ended before the last kill.
     """
-    run = Run({target.kind: Tally() for target in job.targets})
+    run = Run({name: Tally() for name in job.queries})
     started = time.monotonic()
     try:
         for number, kill in enumerate([*kills, None], start=1):
@@ -125,8 +125,10 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, arc
     return run
 
 
-def _aim(kill: Kill | None) -> tuple[str, int, str] | None:
-    return None if kill is None or kill.point is None else (kill.sink, kill.batch, kill.point)
+def _aim(kill: Kill | None) -> Aim | None:
+    if kill is None or kill.point is None:
+        return None
+    return kill.sink, kill.batch, kill.point, max(kill.written, 1)
 
 
 def _live(life: _Life, run: Run, watcher: Watcher) -> None:

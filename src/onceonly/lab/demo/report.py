@@ -81,27 +81,75 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True)
+class SeveralResult:
+    """One query into several sinks.
+
+    Attributes:
+        run: its sinks, each with the audit's verdict on the whole pipeline.
+        differing: numbers of the epochs that the sinks do not hold alike: same chain, same counted rows.
+    """
+
+    run: RunResult
+    differing: tuple[int, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst verdict of its sinks; where they are right one by one, whether they agree about every epoch."""
+        worst = _worst(self.run)
+        return Verdict.IN_DOUBT if self.differing and worst is Verdict.EXACTLY_ONCE else worst
+
+    @property
+    def sentence(self) -> str:
+        """The counts of each sink, and whether they are alike."""
+        epochs = max(sink.epochs for sink in self.run.sinks.values())
+        unlike = f"epochs {', '.join(map(str, self.differing))} are not alike in all"
+        alike = unlike if self.differing else f"{epochs} epochs, alike in all"
+        return f"one query into {len(self.run.sinks)} sinks, {_after(self.run)}; {alike}"
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"sinks", "epochs_differing", "kills", "restarts", "verdict"}``; ``sinks`` by kind, as of other runs."""
+        return {
+            "sinks": self.run.to_json(),
+            "epochs_differing": list(self.differing),
+            "kills": len(self.run.kills),
+            "restarts": self.run.restarts,
+            "verdict": str(self.verdict),
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """What the demo found.
+    """What the demo found. What was left out is ``None``.
 
     Attributes:
         seed: of the kills.
         rows_in: rows of the input.
-        onceonly: the wrapped job.
-        plain: the job as users have it today, under the same kills; ``None`` where it was left out.
+        onceonly: the wrapped job, with a query for each sink.
+        plain: the job as users have it today, under the same kills.
         seconds: wall time of the demo.
+        several: one wrapped query into several sinks.
     """
 
     seed: int
     rows_in: int
-    onceonly: RunResult
+    onceonly: RunResult | None
     plain: RunResult | None
     seconds: float
+    several: SeveralResult | None = None
+
+    @property
+    def runs(self) -> dict[str, RunResult]:
+        """What was run, by name, in order."""
+        several = self.several.run if self.several else None
+        found = {"plain": self.plain, "onceonly": self.onceonly, "several": several}
+        return {name: run for name, run in found.items() if run}
 
     @property
     def verdict(self) -> Verdict:
-        """The worst verdict of the wrapped job's sinks."""
-        return min((sink.verdict for sink in self.onceonly.sinks.values()), key=_WORST_FIRST.index)
+        """The worst verdict of what is wrapped."""
+        found = [_worst(self.onceonly)] if self.onceonly else []
+        found += [self.several.verdict] if self.several else []
+        return min(found, key=_WORST_FIRST.index)
 
     @property
     def exit_code(self) -> int:
@@ -111,24 +159,27 @@ class Report:
     @property
     def sentence(self) -> str:
         """The verdict with its counts, in one line."""
-        kills = f"{len(self.onceonly.kills)} SIGKILL{'s' if len(self.onceonly.kills) != 1 else ''}"
-        each = ", ".join(f"{kind} {_counts(sink.finding)}" for kind, sink in self.onceonly.sinks.items())
-        said = f"{self.verdict}: {self.rows_in:,} flights in; after {kills}: {each}."
-        return said + (f" {_contrast(self.plain)}" if self.plain else "")
+        said = [_after(self.onceonly)] if self.onceonly else []
+        said += [self.several.sentence] if self.several else []
+        contrast = f" {_contrast(self.plain)}" if self.plain else ""
+        return f"{self.verdict}: {self.rows_in:,} flights in; {'; '.join(said)}.{contrast}"
 
     def to_json(self) -> dict[str, Any]:
         """The document that ``--output json`` prints."""
-        runs = {"plain": self.plain, "onceonly": self.onceonly}
+        forms = {name: run.to_json() for name, run in self.runs.items()}
+        if self.several:
+            forms["several"] = self.several.to_json()
+        counted = self.onceonly or self.runs["several"]
         return {
             "schema_version": SCHEMA_VERSION,
             "seed": self.seed,
             "rows_in": self.rows_in,
-            "kills": len(self.onceonly.kills),
-            "restarts": self.onceonly.restarts,
-            **{name: run.to_json() for name, run in runs.items() if run},
-            "moments": {name: list(run.kills) for name, run in runs.items() if run},
+            "kills": len(counted.kills),
+            "restarts": counted.restarts,
+            **forms,
+            "moments": {name: list(run.kills) for name, run in self.runs.items()},
             "seconds": {
-                **{name: round(run.seconds, 1) for name, run in runs.items() if run},
+                **{name: round(run.seconds, 1) for name, run in self.runs.items()},
                 "total": round(self.seconds, 1),
             },
             "verdict": str(self.verdict),
@@ -138,6 +189,15 @@ class Report:
 def unanswered(seed: int, reason: str) -> dict[str, Any]:
     """The document of a demo that could not answer."""
     return {"schema_version": SCHEMA_VERSION, "seed": seed, "verdict": str(Verdict.CANNOT_TELL), "reason": reason}
+
+
+def _worst(run: RunResult) -> Verdict:
+    return min((sink.verdict for sink in run.sinks.values()), key=_WORST_FIRST.index)
+
+
+def _after(run: RunResult) -> str:
+    kills = f"{len(run.kills)} SIGKILL{'s' if len(run.kills) != 1 else ''}"
+    return f"after {kills}: " + ", ".join(f"{kind} {_counts(sink.finding)}" for kind, sink in run.sinks.items())
 
 
 def _counts(finding: Finding) -> str:

@@ -53,7 +53,9 @@ class Screen:
     def begin(self, variant: str, sinks: list[str], epochs: int) -> None:
         """Show the bars of a run."""
         self._variant, self._epochs = variant, epochs
-        self._tasks = {sink: self._bars.add_task(f"{variant:8} {sink:8}", total=epochs, note="") for sink in sinks}
+        self._tasks = {
+            sink: self._bars.add_task(f"{variant:8} {self._named(sink):8}", total=epochs, note="") for sink in sinks
+        }
 
     def watch(self, run: Run, event: dict[str, Any]) -> None:
         """Follow a run; see ``killer.Watcher``."""
@@ -85,8 +87,13 @@ class Screen:
     def _beat(self, run: Run) -> None:
         if self._console.is_terminal or time.monotonic() - self._spoke < _HEARTBEAT_SECONDS:
             return
-        done = ", ".join(f"{sink} {len(tally.done)}/{self._epochs}" for sink, tally in run.tallies.items())
+        counts = {sink: f"{len(tally.done)}/{self._epochs}" for sink, tally in run.tallies.items()}
+        done = ", ".join(f"{self._named(sink)} {count}".lstrip() for sink, count in counts.items())
         self.say(f"{self._variant:8} {done} epochs")
+
+    def _named(self, query: str) -> str:
+        """A query by its sink; one into several sinks by its run alone."""
+        return "" if query == self._variant else query
 
 
 def show(report: Report) -> None:
@@ -98,9 +105,8 @@ def show(report: Report) -> None:
     for heading in ("rows", "missing", "doubled", "epochs", "replayed", "skipped"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for name, run in (("plain", report.plain), ("onceonly", report.onceonly)):
-        if run is not None:
-            _add_rows(table, name, run)
+    for name, run in report.runs.items():
+        _add_rows(table, name, run)
     console.print(table)
     console.print(report.sentence, style="bold green" if report.exit_code == 0 else "bold red", soft_wrap=True)
 
