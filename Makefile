@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test slow check bench fmt java
+.PHONY: demo test slow sample containers check bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -20,6 +20,14 @@ test: $(STAMP) java
 slow: $(STAMP) java
 	$(BIN)/pytest -m slow $(ARGS)
 
+# A few of them, drawn by a seed that is printed.
+sample: $(STAMP) java
+	$(BIN)/pytest -m slow --sample 3 $(ARGS)
+
+# Sinks on servers in containers. Where no engine can be had, it says so and passes.
+containers: $(STAMP)
+	@scripts/containers.sh $(ARGS)
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -27,6 +35,9 @@ check: $(STAMP)
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/wheel_contents.py
+	@if docker compose version >/dev/null 2>&1; then docker compose config -q && echo "compose: the file is valid"; \
+	elif command -v docker-compose >/dev/null; then docker-compose config -q && echo "compose: the file is valid"; \
+	else echo "compose: docker-compose.yml was not checked (neither docker compose nor docker-compose is here)"; fi
 
 bench: $(STAMP) java
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -11,8 +11,10 @@ from typing import Any
 
 import psutil
 from integration.jobs import Job, Task
+from integration.stage import Scene
 
 from onceonly.lab.driver import Driver
+from onceonly.lab.jvmarchive import JvmArchive
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""
@@ -25,13 +27,27 @@ class Company:
 
     Args:
         folder: for tasks and logs.
+        archive: class archive of the drivers' JVMs; the first driver of all makes it, by a small job of its own.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, archive: JvmArchive) -> None:
         self._folder = folder
+        self._archive = archive
         self._working: list[Driver] = []
         self._ready: tuple[Driver, Path] | None = None
         self._hired = 0
+
+    def found(self) -> None:
+        """Make the archive, if there is none: most of a driver's short life is loading classes."""
+        if self._archive.made:
+            return
+        scene = Scene(self._folder / "archive", "delta", str(self._folder / "archive" / "table"))
+        scene.inbox.fill(2)
+        driver, task = self._hire(self._archive.making())
+        Task((scene.job(), scene.job(unique=True, checkpoint=scene.root / "second", ledger=None))).save(task)
+        driver.wait(PATIENCE_S)
+        driver.close()
+        self._archive.keep()
 
     def start(self, *jobs: Job, **said: Any) -> Driver:
         """Give the driver that waits its task, and let another one come up."""
@@ -55,11 +71,12 @@ class Company:
             driver.close()
         self._working, self._ready = [], None
 
-    def _hire(self) -> tuple[Driver, Path]:
+    def _hire(self, environment: dict[str, str] | None = None) -> tuple[Driver, Path]:
         self._hired += 1
         log = self._folder / f"driver-{self._hired:03d}"
         task = log.with_suffix(".json")
-        return Driver.module("integration.jobs", task, log=log, cwd=_REPOSITORY), task
+        env = environment or self._archive.environment()
+        return Driver.module("integration.jobs", task, log=log, env=env, cwd=_REPOSITORY), task
 
     def _let_go(self) -> None:
         for driver in [driver for driver in self._working if driver.poll() is not None]:

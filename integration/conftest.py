@@ -1,4 +1,4 @@
-"""What integration tests share: one JVM and one Postgres per session."""
+"""What integration tests share: one JVM, one Postgres and one Kafka per session, and where the latter two come from."""
 
 from __future__ import annotations
 
@@ -7,26 +7,52 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from integration.company import Company
+from integration.containers import kafka_container, no_engine, postgres_container
+from integration.servers import (
+    VARIABLES,
+    Choice,
+    KafkaAddress,
+    Origin,
+    PostgresAddress,
+    choose,
+    kafka_at,
+    postgres_at,
+)
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.lab.jars import fast_session
+from onceonly.lab.jars import delta_jars, fast_session
+from onceonly.lab.jvmarchive import JvmArchive
+from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.postgres import EmbeddedPostgres
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
+@cache
+def chosen(kind: str) -> Choice:
+    """Where a server comes from, decided once per run."""
+    return choose(VARIABLES[kind], os.environ, no_engine)
+
+
+def pytest_report_header() -> list[str]:
+    """What was decided: a failure may belong to the server."""
+    return [f"{kind} for tests that need an address only: {chosen(kind)}" for kind in VARIABLES]
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that all Spark tests share, with Delta."""
-    session = fast_session(SparkSession.builder.master("local[2]").appName("integration"), delta=True)
+    """The session that all Spark tests share, with Delta and Spark's Kafka source."""
+    builder = SparkSession.builder.master("local[2]").appName("integration")
+    session = fast_session(builder, delta=True, kafka=True)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -34,16 +60,52 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
-    """One server for all tests; each takes a database of its own."""
+    """The server for tests that stop it, look at its port or at its files; the same for all, each in its database."""
     # Not below pytest's own directory: the server runs as another user, and every session closes that one to others.
     with tempfile.TemporaryDirectory(prefix="onceonly-") as place, EmbeddedPostgres(Path(place) / "data") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
+def kafka() -> Iterator[EmbeddedKafka]:
+    """The broker for tests that stop, pause or restart it; the same for all, each with its topics."""
+    with temporary_kafka() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def any_postgres(request: pytest.FixtureRequest) -> Iterator[PostgresAddress]:
+    """The server for tests that need an address only: the environment's, else a container's, else ``postgres``."""
+    choice = chosen("Postgres")
+    if choice.origin is Origin.CONTAINER:
+        server = postgres_container()
+    elif choice.origin is Origin.ENVIRONMENT:
+        server = postgres_at(choice.address, outlives_us=True)
+    else:
+        server = postgres_at(request.getfixturevalue("postgres").dsn)
+    with server as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def any_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaAddress]:
+    """The broker for tests that need an address only: the environment's, else a container's, else ``kafka``."""
+    choice = chosen("Kafka")
+    if choice.origin is Origin.CONTAINER:
+        server = kafka_container()
+    elif choice.origin is Origin.ENVIRONMENT:
+        server = kafka_at(choice.address, outlives_us=True)
+    else:
+        server = kafka_at(request.getfixturevalue("kafka").servers)
+    with server as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
     """Drivers to kill, in processes of their own."""
-    made = Company(tmp_path_factory.mktemp("drivers"))
+    made = Company(tmp_path_factory.mktemp("drivers"), JvmArchive("integration", delta_jars()))
+    made.found()
     yield made
     made.close()
 
@@ -55,10 +117,10 @@ def stream(spark: SparkSession, tmp_path: Path) -> FileStream:
 
 
 @pytest.fixture
-def pg(postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> PostgresTarget:
+def pg(any_postgres: PostgresAddress, request: pytest.FixtureRequest) -> PostgresTarget:
     """A table in a database of this test's own."""
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
-    return PostgresTarget(postgres.database(f"t{name}"))
+    return PostgresTarget(any_postgres.database(f"t{name}"))
 
 
 @pytest.fixture

@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, Self
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, faults
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
+from onceonly.lab.jvmarchive import end_jvm
 from onceonly.protocol import Sink
 
 SCHEMA = "id bigint, word string"
@@ -41,12 +43,14 @@ class Job:
 
     Attributes:
         name: ``queryName``, and so the pipeline.
-        kind: ``postgres``, ``delta``, or ``delta-spark``, where Spark commits.
-        target: DSN of the database, or path of the table.
+        kind: ``postgres``, ``delta``, ``delta-spark``, where Spark commits, or ``kafka``.
+        target: DSN of the database, path of the table, or ``<brokers> <topic>``.
         inbox: directory with the input.
         checkpoint: its checkpoint.
         ledger: URL or path; ``None`` for the default place.
         unique: drop duplicate ids, which makes the query stateful.
+        also: kind and target of every further sink of the same query.
+        shout: write words in capitals: what a changed program does.
     """
 
     name: str
@@ -56,6 +60,17 @@ class Job:
     checkpoint: str
     ledger: str | None = None
     unique: bool = False
+    also: tuple[tuple[str, str], ...] = ()
+    shout: bool = False
+
+    @property
+    def speaks_kafka(self) -> bool:
+        """Whether any sink is a topic."""
+        return "kafka" in {self.kind, *(kind for kind, _ in self.also)}
+
+    def sinks(self) -> list[Sink]:
+        """The sinks in commit order."""
+        return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +94,9 @@ class Task:
     def load(cls, path: Path) -> Self:
         """Inverse of :meth:`save`."""
         fields = json.loads(path.read_text())
-        fields["jobs"] = tuple(Job(**job) for job in fields["jobs"])
+        fields["jobs"] = tuple(
+            Job(**{**job, "also": tuple((kind, target) for kind, target in job["also"])}) for job in fields["jobs"]
+        )
         return cls(**fields)
 
     def save(self, path: Path) -> None:
@@ -105,6 +122,8 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
     """Start a query: one file per batch until the files are used up."""
     files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(job.inbox)
     rows = files.dropDuplicates(["id"]) if job.unique else files
+    if job.shout:
+        rows = rows.withColumn("word", f.upper("word"))
     writer = rows.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint)
     return writer.foreachBatch(write).trigger(availableNow=True).start()
 
@@ -115,13 +134,23 @@ def make_sink(kind: str, target: str) -> Sink:
         from onceonly_sinks.postgres import PostgresSink
 
         return PostgresSink(target, table=TABLE)
+    if kind == "kafka":
+        from onceonly_sinks.kafka import KafkaSink
+
+        servers, _, topic = target.partition(" ")
+        return KafkaSink(servers, topic)
     from onceonly_sinks.delta import DeltaSink
 
     return DeltaSink(target, committer="spark" if kind == "delta-spark" else "auto")
 
 
+def _with_value(df: DataFrame) -> DataFrame:
+    """What a topic takes: the row as JSON, under its id. The other sinks keep the two columns as well."""
+    return df.select("*", f.col("id").cast("string").alias("key"), f.to_json(f.struct("*")).alias("value"))
+
+
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
-    write = exactly_once(make_sink(job.kind, job.target), ledger=job.ledger)
+    write = exactly_once(*job.sinks(), ledger=job.ledger, before=_with_value if job.speaks_kafka else None)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         say("begin", query=job.name, batch=batch_id)
@@ -201,7 +230,7 @@ def main(argv: list[str]) -> int:
     ended_well = [_run(spark, job, task, gallows) for job in task.jobs]
     if all(ended_well):
         say("done")
-    spark.stop()
+    end_jvm(spark)
     return 0 if all(ended_well) else 1
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 from integration.jobs import TABLE, Job, make_sink
+from tests.kafka_client import visible
 
 from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
@@ -75,11 +77,11 @@ class Scene:
 
     @property
     def delta(self) -> bool:
-        return self.kind != "postgres"
+        return self.kind.startswith("delta")
 
     def rows(self) -> list[tuple[int, str]]:
         """All rows of the target, read without any code of ours."""
-        return sorted(_delta_rows(self.target) if self.delta else _postgres_rows(self.target))
+        return sorted(_ROWS.get(self.kind, _delta_rows)(self.target))
 
     def markers(self) -> list[Marker]:
         """Markers in the sink, oldest first."""
@@ -156,6 +158,8 @@ class Scene:
         """Staging that dead drivers left behind."""
         if self.delta:
             return [path.name for path in Path(self.target).glob("_onceonly_staging/*/*")]
+        if self.kind == "kafka":
+            return []  # an open transaction is the only staging, and the next opening ends it
         return [name for (name,) in _postgres(self.target, "SELECT relname FROM pg_class WHERE relname ~ '^stage_'")]
 
     def has_one_owner_per_generation(self) -> None:
@@ -163,6 +167,12 @@ class Scene:
         for marker in self.markers():
             owners.setdefault(marker.fence.generation, set()).add(marker.fence.owner)
         assert all(len(found) == 1 for found in owners.values()), owners
+
+
+def _kafka_rows(target: str) -> list[tuple[int, str]]:
+    servers, _, topic = target.partition(" ")
+    values = (json.loads(value) for value in visible(servers, topic))
+    return [(value["id"], value["word"]) for value in values]
 
 
 def _postgres_rows(dsn: str) -> list[tuple[int, str]]:
@@ -184,3 +194,7 @@ def _delta_rows(path: str) -> list[tuple[int, str]]:
     if not table.num_rows:
         return []  # a fence makes the table before anybody knows its columns
     return list(zip(table["id"].to_pylist(), table["word"].to_pylist(), strict=True))
+
+
+_ROWS: Mapping[str, Callable[[str], list[tuple[int, str]]]] = {"postgres": _postgres_rows, "kafka": _kafka_rows}
+"""How rows are read without any code of ours; tables of Delta otherwise."""

@@ -111,8 +111,9 @@ def test_a_ledger_deleted_while_stopped_costs_no_row(stream, target, tmp_path):
 # ---- Postgres
 
 
-def test_a_wrong_login_is_named_and_its_password_never_printed(stream, pg):
-    pairs = psycopg.conninfo.conninfo_to_dict(pg.dsn) | {"user": "nobody", "password": "geheim"}
+def test_a_wrong_login_is_named_and_its_password_never_printed(stream, postgres):
+    # The embedded server: what another says depends on how it checks logins.
+    pairs = psycopg.conninfo.conninfo_to_dict(postgres.dsn) | {"user": "nobody", "password": "geheim"}
     url = "postgresql://nobody:geheim@{host}:{port}/{dbname}".format(**pairs)
     for spelled in (psycopg.conninfo.make_conninfo(**pairs), url):
         said = stream.receive(range(3)).fail(exactly_once(PostgresSink(spelled, table="orders")))

@@ -19,10 +19,10 @@ from onceonly import exactly_once, faults
 from onceonly.errors import DestinationError, IdentityError
 from onceonly.protocol import Estimate, OutcomeUnknown, Superseded
 from onceonly.sparkbatch import SparkBatch
-from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.epoch import Fence, Receipt
 from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import PIPELINE, Story
-from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
+from onceonly_sinks.delta import DeltaSink, Merge
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 
 if TYPE_CHECKING:
@@ -164,6 +164,82 @@ def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession,
         assert "Apache-Spark" in operations(harness.path)
 
 
+def writes(driver: Driver, harness: SparkHarness, rows: pa.Table) -> Receipt:
+    planned = driver.plan()
+    return driver.commits(planned, driver.sink.prepare(harness.batch(rows), planned.epoch.number))
+
+
+BY_HAND = (
+    Merge("t.id = s.id")
+    .when_matched_delete("s.gone AND s.step > t.step")
+    .when_matched_update("NOT s.gone AND s.step > t.step")
+    .when_not_matched_insert("NOT s.gone")
+    .leaving_out("gone")
+)
+MERGES: list[Any] = [{"key": "id", "sequence": "step", "delete": "gone"}, {"merge": BY_HAND}]
+
+
+@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
+def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
+    epochs = (
+        [(1, 5, False), (2, 5, False), (3, 5, False), (4, 5, True)],
+        [(1, 4, True), (2, 6, True), (3, 6, False), (4, 6, False)],
+        [(1, 9, True), (2, 1, False), (9, 1, True)],
+    )
+    for committer in ("log", "spark"):
+        harness = SparkHarness(spark, tmp_path / committer, committer=committer, **options)
+        with Story(harness) as story:
+            driver = story.driver()
+            for changes in epochs:
+                ids, steps, gone = zip(*changes, strict=True)
+                writes(driver, harness, pa.table({"id": ids, "step": steps, "gone": gone, "no`te": ["x"] * len(ids)}))
+            kept = sorted((row["id"], row["step"], row["no`te"]) for row in harness.rows())
+            assert kept == [(2, 1, "x"), (3, 6, "x"), (4, 6, "x")]
+            assert "gone" not in harness.rows()[0]
+            assert driver.position().epoch == 3
+
+
+@pytest.mark.parametrize("options", [{}, *MERGES], ids=["append", "key", "merge"])
+def test_spark_adds_columns_in_the_version_that_brings_them(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    narrow = pa.table({"id": [1], "step": [1], "gone": [False]})
+    wide = pa.table({"id": [2, 1], "step": [2, 2], "gone": [False, False], "x.1": [1.5, 2.5]})
+    if not options:
+        narrow, wide = narrow.drop_columns("gone"), wide.slice(0, 1).drop_columns("gone")
+    harness = SparkHarness(spark, tmp_path / "rows", committer="spark", schema="add_columns", **options)
+    with Story(harness) as story:
+        driver = story.driver()
+        writes(driver, harness, narrow)
+        before = DeltaTable(harness.path)
+        receipt = writes(driver, harness, wide)
+        after = DeltaTable(harness.path)
+        assert receipt.at("version") == before.version() + 1 == after.version()
+        assert after.metadata().id == before.metadata().id
+        assert [field.name for field in after.schema().fields] == ["id", "step", "x.1"]
+        found = sorted((row["id"], row["x.1"]) for row in harness.rows())
+        assert found == [(1, 2.5 if options else None), (2, 1.5)]
+        writes(driver, harness, narrow.set_column(1, "step", pa.array([9])).append_column("x.1", pa.array([0.5])))
+
+
+def test_what_spark_refuses_of_a_merge_is_told_and_the_next_epoch_goes(spark: SparkSession, tmp_path: Path) -> None:
+    total = {"step": "t.step + s.step"}
+    for on, rows in (("t.id = s.id", 2), ("t.id = s.nothing", 1), ("t.id = = s.id", 1)):
+        merge = Merge(on).when_matched_update(None, total).when_not_matched_insert()
+        harness = SparkHarness(spark, tmp_path / str(len(on)), committer="spark", key="id")
+        with Story(harness) as story:
+            writes(story.driver(), harness, pa.table({"id": [1], "step": [1]}))
+            harness.options = {"committer": "spark", "merge": merge}
+            driver = story.driver()
+            with pytest.raises(DestinationError) as refused:
+                writes(driver, harness, pa.table({"id": [1] * rows, "step": range(rows)}))
+            assert refused.value.code == "E520", str(refused.value)
+            harness.options = {"merge": BY_HAND}
+            writes(story.driver(), harness, pa.table({"id": [1], "step": [7], "gone": [False]}))
+            assert harness.rows() == [{"id": 1, "step": 7}]
+
+
+@pytest.mark.slow
 def test_a_merge_leaves_no_settings_behind_that_would_stamp_other_writes(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", committer="spark")
     other = str(tmp_path / "other")
@@ -208,7 +284,13 @@ def test_staging_of_lower_generations_is_swept_and_nothing_else(harness: SparkHa
 
 
 @pytest.mark.parametrize(
-    "options", [{"committer": "spark"}, {"key": "id", "driver_limit": 0}, {"driver_limit": 0}], ids=str
+    "options",
+    [
+        {"key": "id", "driver_limit": 0},
+        pytest.param({"committer": "spark"}, marks=pytest.mark.slow),
+        pytest.param({"driver_limit": 0}, marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_a_streaming_query_reaches_the_table_whichever_way(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
@@ -304,6 +386,7 @@ def test_a_named_table_is_found_through_the_catalog_and_later_without_it(spark: 
         spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.slow
 def test_describe_history_shows_the_marker_whichever_committer_wrote_it(
     harness: SparkHarness, spark: SparkSession
 ) -> None:
@@ -338,7 +421,9 @@ ROWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("estimate", [UNKNOWN, Estimate(3, 1000)], ids=["executors", "driver"])
+@pytest.mark.parametrize(
+    "estimate", [UNKNOWN, pytest.param(Estimate(3, 1000), marks=pytest.mark.slow)], ids=["executors", "driver"]
+)
 def test_spark_reads_back_every_type_as_it_was_written(spark: SparkSession, tmp_path: Path, estimate: Estimate) -> None:
     frame = spark.createDataFrame(ROWS, SCHEMA).repartition(2)
     sink = DeltaSink(tmp_path / "types")
@@ -404,6 +489,7 @@ def test_executors_write_what_lies_with_them_and_the_counts_are_theirs(spark: Sp
         story.holds(first, driver.writes())
 
 
+@pytest.mark.slow
 def test_generated_columns_are_computed_and_constraints_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     name = f"gen{uuid.uuid4().hex[:8]}"
     spark.sql(

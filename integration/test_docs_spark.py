@@ -30,10 +30,14 @@ def test_the_spark_blocks_of_a_page_write_what_they_say(
         "dsn": pg.dsn,
         "checkpoint": str(stream.checkpoint),
         "path": str(tmp_path / "delta"),
+        "history": str(tmp_path / "history"),
     }
     made = run(page, spark_blocks(page), given)
     with psycopg.connect(pg.dsn) as connection:
         assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(i,) for i in range(20)]
     stream.checkpoint = tmp_path / "second"
     stream.run(made["write"])
-    assert made["spark"].read.format("delta").load(given["path"]).count() == 20
+    stream.checkpoint = tmp_path / "third"
+    stream.run(made["both"])
+    for path in (given["path"], given["history"]):
+        assert made["spark"].read.format("delta").load(path).count() == 20

@@ -10,6 +10,7 @@ import pytest
 from deltalake import write_deltalake
 from integration.company import Company, begun, story, was_killed
 from integration.stage import ROWS, Inbox, Scene, rows_of
+from integration.test_several_sinks import EVERYWHERE
 
 from onceonly.faults import Point
 from onceonly.lab.driver import Driver
@@ -42,7 +43,10 @@ VISIBLE = frozenset(
 )
 """Points at which the epoch's rows stand in the sink already."""
 
-PER_EPOCH = tuple(point for point in Point if point not in (*OPENING, Point.EXECUTE_AFTER))
+STAGED = (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.FETCH_AFTER)
+"""Passed where there are several sinks: killed in ``test_several_sinks``."""
+
+PER_EPOCH = tuple(point for point in Point if point not in (*OPENING, *STAGED, Point.EXECUTE_AFTER))
 
 CHAIN = tuple(point for point in chain.from_iterable(zip_longest(OPENING, PER_EPOCH)) if point)
 """An opening is killed in turn with an epoch, so that openings also die while they meet what a dead epoch left."""
@@ -60,11 +64,11 @@ class Target:
 
 
 @pytest.fixture
-def target(postgres, company, tmp_path: Path, request) -> Target:
+def target(any_postgres, company, tmp_path: Path, request) -> Target:
     """A pipeline into each kind of sink, over the same files."""
     inbox = Inbox(tmp_path / "in")
     tables = [Scene(tmp_path, kind, str(tmp_path / kind), inbox) for kind in request.param if kind != "postgres"]
-    database = postgres.database(f"kills_{len(request.param)}")
+    database = any_postgres.database(f"kills_{len(request.param)}")
     return Target((*tables, Scene(tmp_path, "postgres", database, inbox)), company)
 
 
@@ -84,7 +88,8 @@ def died_at(driver: Driver, point: Point, scenes: tuple[Scene, ...]) -> dict[str
 
 
 def test_every_point_is_in_a_chain():
-    assert {*CHAIN, *STATEFUL} == {*Point}
+    assert {*CHAIN, *STATEFUL, *STAGED} == {*Point}
+    assert {fault.split(":")[0] for fault in EVERYWHERE} >= {*STAGED}
 
 
 @pytest.mark.parametrize(

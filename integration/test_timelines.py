@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -28,6 +29,7 @@ from integration.company import (
 from integration.jobs import Job
 from integration.stage import Inbox, Scene
 
+from onceonly.lab.proxy import Act, PostgresProxy
 from onceonly_checkpoints.ledger import EventKind
 
 pytestmark = [pytest.mark.kill, pytest.mark.postgres]
@@ -106,23 +108,20 @@ def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, company):
         ]
 
 
-def test_t2_a_commit_cut_before_it_landed_is_one_copy(scene, company, tmp_path):
+@pytest.mark.parametrize(("act", "found"), [(Act.CUT_REQUEST, False), (Act.CUT_ANSWER, True)])
+def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, company, postgres, tmp_path, act, found):
     one = scene("postgres")
     one.inbox.fill(2)
-    driver = company.start(one.job(), hold=("commit.before", str(tmp_path / "go")))
-    await_event(driver, "hold")
-    with psycopg.connect(one.target, autocommit=True) as ours:
-        assert _cut(ours) >= 1
-    (tmp_path / "go").touch()
-    assert refused_with(driver, "E501"), driver.last_words()
-    one.holds_exactly(0)
-    company.finish(one.job())
+    with PostgresProxy(("127.0.0.1", postgres.port)) as wire:
+        job = replace(one.job(), target=one.target.replace(f":{postgres.port}/", f":{wire.port}/"))
+        driver = company.start(job, hold=("commit.before", str(tmp_path / "go")))
+        await_event(driver, "hold")
+        cut = wire.rule(act, application="onceonly:.*", times=1)
+        (tmp_path / "go").touch()
+        assert driver.wait(PATIENCE_S) == 0, driver.last_words()
+        assert len(cut.hits) == 1
     one.holds_everything()
-
-
-def _cut(connection: psycopg.Connection) -> int:
-    query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'onceonly:%'"
-    return len(connection.execute(query).fetchall())
+    assert ["it holds the epoch" in event.reason for event in one.events(EventKind.RESOLVED)] == [found]
 
 
 # ---- T4: the checkpoint is deleted

@@ -6,6 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,8 @@ def test_each_batch_is_an_epoch_with_a_receipt(stream, sink, ledger):
     assert ids(sink) == list(range(30))
     assert [record.epoch.number for record in ledger.epochs("orders")] == [1, 2, 3]
     assert [record.epoch.digest.rows for record in ledger.epochs("orders")] == [10, 10, 10]
-    assert wrapped.last_receipt is not None
-    assert wrapped.last_receipt.epoch == 3
+    assert wrapped.last_receipts
+    assert wrapped.last_receipts[0].epoch == 3
 
 
 def test_the_ledger_knows_the_input_files_of_each_epoch(stream, sink, ledger):
@@ -73,6 +74,18 @@ def test_the_running_query_and_the_files_on_disk_say_the_same(stream, sink, ledg
 
     stream.receive(range(3), range(3, 6), range(6, 9)).run(compare)
     assert compared == [True, True, True]
+
+
+def test_where_the_running_query_cannot_be_asked_the_files_on_disk_are_read(stream, sink):
+    compared = []
+
+    def compare(df, batch_id):
+        run = engine.discover_run(df)
+        stranger = replace(run, execution=df.sparkSession._jsparkSession, entry={})
+        compared.append(engine.see(df, batch_id, stranger) == engine.see(df, batch_id, run))
+
+    stream.receive(range(3), range(3, 6)).run(compare)
+    assert compared == [True, True]
 
 
 def test_it_may_be_called_inside_a_function_of_the_users_own(stream, sink, ledger):

@@ -1,0 +1,34 @@
+"""``--sample N``: runs N of the chosen tests, drawn by a seed that is printed: slow suites are never forgotten."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--sample", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
+    parser.addoption("--sample-seed", type=int, metavar="SEED", help="draw the same ones again")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--sample") is not None and config.getoption("--sample-seed") is None:
+        config.option.sample_seed = random.randrange(1_000_000)
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    if config.getoption("--sample") is None:
+        return None
+    return f"sample: {config.getoption('--sample')} tests, --sample-seed {config.getoption('--sample-seed')}"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None:
+    wanted = config.getoption("--sample")
+    if wanted is None:
+        return
+    drawn = set(random.Random(config.getoption("--sample-seed")).sample(items, min(wanted, len(items))))
+    config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
+    items[:] = [item for item in items if item in drawn]
