@@ -120,7 +120,7 @@ class LocalStorage:
         target = self._root / path
         if target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-        _make_directories(target.parent)
+        make_directories(target.parent)
         (self._root / companion(path)).unlink(missing_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
@@ -128,7 +128,7 @@ class LocalStorage:
             _publish(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
-        _flush_directory(target.parent)
+        flush_directory(target.parent)
 
     def delete(self, path: str) -> None:
         """Delete a file and its companion."""
@@ -159,16 +159,17 @@ def _publish(temporary: Path, target: Path) -> None:
         temporary.replace(target)
 
 
-def _make_directories(directory: Path) -> None:
+def make_directories(directory: Path) -> None:
     """Create a directory with its parents, each flushed into the one above it."""
     if directory.is_dir():
         return
-    _make_directories(directory.parent)
+    make_directories(directory.parent)
     directory.mkdir(exist_ok=True)
-    _flush_directory(directory.parent)
+    flush_directory(directory.parent)
 
 
-def _flush_directory(directory: Path) -> None:
+def flush_directory(directory: Path) -> None:
+    """Have the names in a directory on the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

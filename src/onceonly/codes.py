@@ -357,7 +357,7 @@ _DESTINATION = {
         "a transaction that is open ends by itself, one that hangs needs the same tool's abort; then restart the query",
     ),
     "E515": Entry(
-        "The rows of an epoch cannot be staged in {directory}: {reason}.",
+        'The rows of epoch {epoch} of pipeline "{pipeline}" cannot be staged in {directory}: {reason}.',
         "Nothing of this epoch was written to any sink.",
         "a full or read-only disk",
         "make room, or name another directory that driver and executors share: exactly_once(..., staging='/path')",

@@ -102,10 +102,6 @@ def next(state: State) -> Command:
 
 
 def _sink(state: State) -> str:
-    return state.sinks[state.index]
-
-
-def _target(state: State) -> str:
     return state.targets[state.index]
 
 
@@ -161,9 +157,9 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.INTEND: lambda state: Intend(state.number),
     Phase.FETCH: _fetch,
     Phase.STAGE: lambda state: Stage(state.number),
-    Phase.PREPARE: lambda state: Prepare(_target(state), state.number),
-    Phase.COMMIT: lambda state: Commit(marker(state, _target(state))),
-    Phase.LOOK_UP: lambda state: LookUp(marker(state, _target(state))),
+    Phase.PREPARE: lambda state: Prepare(_sink(state), state.number),
+    Phase.COMMIT: lambda state: Commit(marker(state, _sink(state))),
+    Phase.LOOK_UP: lambda state: LookUp(marker(state, _sink(state))),
     Phase.RECORD: _record,
     Phase.DONE: lambda state: Return(),
     Phase.REFUSED: _refuse,

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from onceonly.protocol import Estimate
 from onceonly_checkpoints.epoch import Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ARROW_PER_FILE_BYTE = 4
 """A compressed columnar file grows about this much in Arrow form, text files less: an upper bound is safe."""
@@ -37,6 +41,18 @@ def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
             return None
         total += covered
     return total
+
+
+def schema_width(schema: pa.Schema, unknown: int) -> int:
+    """Bytes of one row in Arrow form; a column of variable length is taken to need ``unknown`` of them."""
+    return sum(_width(one.type, unknown) for one in schema)
+
+
+def _width(kind: pa.DataType, unknown: int) -> int:
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return unknown
 
 
 def _difference(start: str | None, end: str | None) -> int | None:

@@ -8,6 +8,7 @@ Differential Dataflow, at the grain of epochs.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ def read_point(
         LedgerUnavailable: the ledger cannot be read.
     """
     with _opened(ledger) as opened:
+        place = shlex.quote(opened.address)
         found = _newest(opened, pipeline) if epoch == "latest" else _recorded(opened, pipeline, epoch)
     if found is None:
         wanted = "no epoch that every sink confirmed" if epoch == "latest" else f"no complete epoch {epoch}"
@@ -70,7 +72,7 @@ def read_point(
             "E110",
             problem=f'Pipeline "{pipeline}" has {wanted} on record.',
             cause="another name or number, another ledger, or an epoch that is still being committed",
-            next=f"onceonly epochs list --query {pipeline}",
+            next=f"onceonly epochs list --query {pipeline} --ledger {place}",
         )
     return ReadPoint(pipeline, found.epoch.number, found.receipts)
 

@@ -19,15 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import refuse
+from onceonly.estimate import schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly_checkpoints.epoch import Digest, Fence, Slice
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
-from onceonly_checkpoints.storage import LocalStorage, local_path
+from onceonly_checkpoints.storage import LocalStorage, flush_directory, local_path, make_directories
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+_TEXT_BYTES = 64
 ROWS_PER_BATCH = 64 * 1024
 """Rows that are read from a staged file at a time."""
 
@@ -77,31 +79,40 @@ class Staging:
 
         Raises:
             TypeError: the batch cannot be written to files.
-            DestinationError: E515, no room, or no right to write there.
+            DestinationError: E515, this process has no room or no right there. What an executor fails of, Spark says.
         """
         if not isinstance(batch, Stageable):
             raise TypeError(f"{type(batch).__name__} cannot be staged")
         directory = self._root / f"e{epoch:012d}-g{fence.generation}-{secrets.token_hex(6)}"
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            make_directories(self._root)
             batch.write(str(directory))
             files = _flushed(directory)
             manifest = Manifest(
                 self._pipeline, epoch, fence.generation, slice_, batch.digest(), _spelled(batch.schema), files
             )
             LocalStorage(directory).create(NAME, manifest.text.encode())
+            # A marker will name this directory: its own name must not be lost in a power failure.
+            flush_directory(self._root)
         except OSError as error:
             shutil.rmtree(directory, ignore_errors=True)
-            raise refuse("E515", directory=directory, reason=os.strerror(error.errno or 0)) from error
+            raise refuse(
+                "E515", epoch=epoch, pipeline=self._pipeline, directory=directory, reason=os.strerror(error.errno or 0)
+            ) from error
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
         return Staged(Reference.to(manifest, str(directory)), StagedBatch(manifest, directory, batch))
 
     def drop(self, reference: str) -> None:
-        """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too."""
+        """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.
+
+        A reference comes out of a sink: what it names is removed only where this pipeline stages its epochs.
+        """
         with suppress(UnreadableManifest):
-            _remove(Path(Reference.parse(reference).directory))
+            directory = Path(Reference.parse(reference).directory)
+            if directory.parent == self._root and _NAME.fullmatch(directory.name):
+                _remove(directory)
 
     def sweep(self, generation: int, keep: str | None) -> None:
         """Remove what lower generations left, except what ``keep``, the newest markers' reference, names."""
@@ -163,9 +174,8 @@ class StagedBatch:
 
     @property
     def estimate(self) -> Estimate:
-        """Exact rows; bytes in Arrow form are left to the sink's own reckoning by the schema."""
-        width = sum(_width(field.type) for field in self._schema)
-        return Estimate(self._manifest.rows, self._manifest.rows * max(width, 1))
+        """Exact rows, and their bytes in Arrow form by the schema."""
+        return Estimate(self.rows, self.rows * max(1, schema_width(self._schema, _TEXT_BYTES)))
 
     @property
     def dataframe(self) -> DataFrame:
@@ -203,13 +213,6 @@ def _read(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches(ROWS_PER_BATCH):
             yield batch.cast(schema)
-
-
-def _width(kind: pa.DataType) -> int:
-    try:
-        return max(1, kind.bit_width // 8)
-    except ValueError:
-        return 64
 
 
 def _flushed(directory: Path) -> tuple[StagedFile, ...]:

@@ -29,10 +29,6 @@ from onceonly_checkpoints.ledger import EventKind
 
 
 def _sink(state: State) -> str:
-    return state.sinks[state.index]
-
-
-def _target(state: State) -> str:
     return state.targets[state.index]
 
 
@@ -63,14 +59,11 @@ def _install_unknown(state: State, _: Unknown) -> State:
     return replace(state, unknowns=state.unknowns + 1, waiting=True)
 
 
-_PER_TARGET = (Phase.PREPARE, Phase.COMMIT, Phase.LOOK_UP)
-
-
 def _overtaken(state: State, outcome: Overtaken) -> State:
     """A higher generation owns the pipeline; an equal one of another owner is a tie, and ties are run again higher."""
     assert state.fence is not None
     ours, theirs = state.fence.generation, outcome.found.generation
-    sink = _target(state) if state.phase in _PER_TARGET else _sink(state)
+    sink = _sink(state)
     if theirs > ours:
         reason = f"{sink} is owned by generation {theirs} (owner {outcome.found.owner}), ours was {ours}"
         fenced = Happening(EventKind.FENCED, reason, state.number)
@@ -244,7 +237,7 @@ def _intended(state: State, _: Done) -> State:
 def _prepared(state: State, outcome: Prepared) -> State:
     epoch = state.epoch or _epoch(state, outcome.digest)
     if outcome.rows != epoch.digest.rows:
-        return _miscounted(state, _target(state), outcome.rows, epoch.digest.rows)
+        return _miscounted(state, _sink(state), outcome.rows, epoch.digest.rows)
     if state.index + 1 < len(state.targets):
         return replace(state, index=state.index + 1)
     return replace(state, phase=Phase.COMMIT, index=0, epoch=epoch)
@@ -303,7 +296,7 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
             state,
             "E301",
             epoch=state.number,
-            sink=_target(state),
+            sink=_sink(state),
             reason=outcome.reason,
             pipeline=state.pipeline,
         )
@@ -313,19 +306,19 @@ def _commit_unknown(state: State, outcome: Unknown) -> State:
 
 
 def _found(state: State, outcome: Committed) -> State:
-    what = f"the answer of {_target(state)} was lost; it holds the epoch"
+    what = f"the answer of {_sink(state)} was lost; it holds the epoch"
     found = _committed(state, outcome)
     return replace(found, happenings=(Happening(EventKind.RESOLVED, what, state.number), *found.happenings))
 
 
 def _absent(state: State, _: Absent) -> State:
-    what = f"the answer of {_target(state)} was lost; it does not hold the epoch"
+    what = f"the answer of {_sink(state)} was lost; it does not hold the epoch"
     happening = Happening(EventKind.RESOLVED, what, state.number)
     opened = _open_again(
         state,
         "E301",
         epoch=state.number,
-        sink=_target(state),
+        sink=_sink(state),
         reason="lost again and again",
         pipeline=state.pipeline,
     )

@@ -76,7 +76,7 @@ class ExactlyOnce:
     def __init__(self, sinks: tuple[Sink, ...], options: _Options) -> None:
         self._sinks = sinks
         self._options = options
-        self._openings: dict[str, _Opening] = {}
+        self._current: _Opening | None = None
         self._turn = threading.Lock()
         self._last_receipts: tuple[Receipt, ...] = ()
         self._plan: engine.Plan | None = None
@@ -163,8 +163,8 @@ class ExactlyOnce:
 
     def _opening(self, df: DataFrame) -> _Opening:
         run_id = engine.run_id(df)
-        known = self._openings.get(run_id)
-        if known is not None:
+        known = self._current
+        if known is not None and known.run.run_id == run_id:
             _runs.check(known.pipeline, run_id)
             return known
         run = engine.discover_run(df)
@@ -178,7 +178,7 @@ class ExactlyOnce:
         runner = Runner(self._sinks, ledger, carried=carried, staging=self._place_staging(run, pipeline))
         opening = _Opening(run, pipeline, runner)
         with self._turn:
-            self._openings = {run_id: opening}
+            self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
         watch.start()
         return opening
@@ -188,7 +188,7 @@ class ExactlyOnce:
         engine.await_end(opening.run)
         with opening.busy, self._turn:
             ledger.close()
-            if self._openings.get(opening.run.run_id) is opening:
+            if self._current is opening:
                 for sink in self._sinks:
                     sink.close()
 

@@ -187,6 +187,14 @@ def test_a_lost_answer_of_any_sink_is_one_copy(pipeline, lose, which):
     pipeline.holds(3)
 
 
+def test_bytes_that_a_reference_finds_elsewhere_are_not_removed(pipeline, tmp_path):
+    other = tmp_path / "elsewhere" / "e000000000001-g1-0123456789ab"
+    other.mkdir(parents=True)
+    staging = Staging(str(tmp_path / "staging"), "orders")
+    staging.drop(Reference(str(other), "0" * 64).text)
+    assert other.is_dir()
+
+
 def test_a_directory_that_cannot_be_written_is_named(pipeline):
     (pipeline.root / "staging").write_text("a file is in the way")
     with pytest.raises(DestinationError) as refused:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+from tests.sinks.epochs import epoch_after
 
 from onceonly.batch import ArrowBatch
 from onceonly.protocol import Batch, Position
-from onceonly_checkpoints.chain import GENESIS, link
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.prepared import KafkaPrepared
 
 PIPELINE = "orders"
-
-
-def epoch_after(last: Epoch | None, sink: str, rows: int) -> Epoch:
-    number, previous = (last.number + 1, last.chain) if last else (1, GENESIS)
-    slice_ = Slice(SourceOffsets.of({"0": f"{number - 1}"}), SourceOffsets.of({"0": f"{number}"}))
-    digest = Digest(rows, number, rows)
-    lineage = Lineage("query", "run", "file:/checkpoint", number - 1, number, 0)
-    return Epoch(number, slice_, link(previous, slice_, digest, ""), previous, digest, "", ((sink, 1),), lineage)
 
 
 class Writer:

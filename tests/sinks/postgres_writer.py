@@ -8,25 +8,16 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from tests.sinks.epochs import epoch_after
 
 from onceonly.batch import ArrowBatch
 from onceonly.protocol import Batch, Position
-from onceonly_checkpoints.chain import GENESIS, link
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 
 PIPELINE = "orders"
-
-
-def epoch_after(last: Epoch | None, sink: str, rows: int, adoption: str | None = None) -> Epoch:
-    number, previous = (last.number + 1, last.chain) if last else (1, GENESIS)
-    slice_ = Slice(SourceOffsets.of({"0": f"{number - 1}"}), SourceOffsets.of({"0": f"{number}"}))
-    digest = Digest(rows, number, rows)
-    chain = link(previous, slice_, digest, "", adoption)
-    lineage = Lineage("query", "run", "file:/checkpoint", number - 1, number, 0)
-    return Epoch(number, slice_, chain, previous, digest, "", ((sink, 1),), lineage, adoption=adoption)
 
 
 class Writer:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onceonly_checkpoints.storage import flush_directory
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta.files import LocalPlace
 from onceonly_sinks.delta.logcommitter import DataFile
@@ -39,17 +40,16 @@ def adopt(
         DestinationError: E504, a null where the table allows none.
         OSError: a file can be neither linked nor copied; those that were are gone again.
     """
-    where, adopted = LocalPlace(str(root)), list[DataFile]()
+    where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
     try:
         for number, file in enumerate(files):
-            name = f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-            _link(file, root / name)
-            adopted.append(DataFile(name, file.stat().st_size, 0, "", {}))
-            adopted[-1] = _counted(sink, held, required, file, adopted[-1])
-        _flush(root)
+            names.append(f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet")
+            _link(file, root / names[-1])
+            adopted.append(_counted(sink, held, required, file, names[-1]))
+        flush_directory(root)
     except BaseException:
-        for named in adopted:
-            where.remove(named.path)
+        for name in names:
+            where.remove(name)
         raise
     return adopted, where
 
@@ -64,19 +64,19 @@ def _link(file: Path, target: Path) -> None:
             os.fsync(copy.fileno())
 
 
-def _counted(sink: str, held: pa.Schema, required: Sequence[str], file: Path, named: DataFile) -> DataFile:
+def _counted(sink: str, held: pa.Schema, required: Sequence[str], file: Path, name: str) -> DataFile:
     import pyarrow.parquet as pq
 
     statistics, rows = Statistics(), 0
     with pq.ParquetFile(file) as opened:
         for batch in opened.iter_batches(256 * 1024):
             table = _shaped(batch, held)
-            for name in required:
-                if table.column(name).null_count:
-                    raise rules.not_null(sink, name)
+            for column in required:
+                if table.column(column).null_count:
+                    raise rules.not_null(sink, column)
             statistics.add(table)
             rows += table.num_rows
-    return DataFile(named.path, named.size, rows, statistics.text(rows), {})
+    return DataFile(name, file.stat().st_size, rows, statistics.text(rows), {})
 
 
 def _shaped(batch: pa.RecordBatch, held: pa.Schema) -> pa.Table:
@@ -84,11 +84,3 @@ def _shaped(batch: pa.RecordBatch, held: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
     return pa.table(batch).select(held.names).cast(held)
-
-
-def _flush(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

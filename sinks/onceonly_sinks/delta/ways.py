@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from onceonly.estimate import schema_width
 from onceonly.protocol import Estimate
 
 if TYPE_CHECKING:
@@ -26,14 +27,7 @@ def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
     """Expected bytes of a batch in Arrow form; ``None`` where nothing is known."""
     if estimate.size is not None or estimate.rows is None:
         return estimate.size
-    return estimate.rows * sum(_width(one.type) for one in schema)
-
-
-def _width(kind: pa.DataType) -> int:
-    try:
-        return max(1, kind.bit_width // 8)
-    except ValueError:
-        return _BYTES_OF_UNKNOWN_WIDTH
+    return estimate.rows * schema_width(schema, _BYTES_OF_UNKNOWN_WIDTH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -47,7 +48,7 @@ def list_(query: QueryOption = None, ledger: LedgerOption = None, output: Output
         raise no_ledger()
     opened = open_ledger(ledger)
     try:
-        names = [query] if query else [entry.name for entry in opened.pipelines()]
+        names, address = [query] if query else [entry.name for entry in opened.pipelines()], shlex.quote(opened.address)
     finally:
         opened.close()
     found: list[Doubt] = []
@@ -57,14 +58,12 @@ def list_(query: QueryOption = None, ledger: LedgerOption = None, output: Output
     if output is Output.JSON:
         emit_json({"doubts": [asdict(doubt) for doubt in found]})
     elif found:
-        rows = ((one.pipeline, one.epoch, one.state, ", ".join(one.behind), _next(one)) for one in found)
-        emit_table(("pipeline", "epoch", "state", "not in", "next"), rows)
+        rows = ((one.pipeline, one.epoch, one.state, ", ".join(one.behind)) for one in found)
+        emit_table(("pipeline", "epoch", "state", "not in"), rows)
+        for name in dict.fromkeys(one.pipeline for one in found):
+            say(f"next: restart the query, or: onceonly txn resolve --query {name} --ledger {address}")
     else:
         say("Every epoch that was begun is in every sink.")
-
-
-def _next(doubt: Doubt) -> str:
-    return f"restart the query, or: onceonly txn resolve --query {doubt.pipeline}"
 
 
 def _doubts(here: Place) -> Iterator[Doubt]:
