@@ -154,6 +154,37 @@ def test_a_commit_in_flight_for_too_long_is_ended_and_never_lands(
     assert rows(dsn) == []
 
 
+@pytest.mark.parametrize(("act", "landed"), [(Act.DROP_REQUEST, False), (Act.DROP_ANSWER, True)])
+def test_a_commit_swallowed_on_a_line_that_stays_up_is_looked_up_in_the_end(
+    dsn: str, via: str, postgres: EmbeddedPostgres, wire: PostgresProxy, act: Act, landed: bool
+) -> None:
+    with Writer(through(wire, postgres, dsn), via=via, patience=1.0) as writer:
+        prepared = writer.prepare(orders(1))
+        swallowed = wire.rule(act, times=1)
+        began = time.monotonic()
+        marker = commits_into_the_void(writer, prepared)
+        assert time.monotonic() - began >= 1.0
+        assert len(swallowed.hits) == 1
+        assert (writer.sink.look_up(marker) is not None) is landed
+    assert len(rows(dsn) if there(dsn) else []) == landed
+
+
+@pytest.mark.parametrize("swallowed", ["COMMIT", "SELECT generation, owner"])
+def test_a_look_up_that_gets_no_answer_either_says_that_it_cannot_tell(
+    dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy, swallowed: str
+) -> None:
+    with Writer(through(wire, postgres, dsn), via="driver", patience=1.0) as writer:
+        prepared = writer.prepare(orders(1))
+        wire.rule(Act.DROP_ANSWER, times=1)
+        marker = commits_into_the_void(writer, prepared)
+        silent = wire.rule(Act.DROP_ANSWER, swallowed, times=1)
+        with pytest.raises(OutcomeUnknown):
+            writer.sink.look_up(marker)
+        assert len(silent.hits) == 1
+        assert writer.sink.look_up(marker) is not None
+    assert len(rows(dsn)) == 1
+
+
 def test_a_server_that_crashes_in_the_commit_is_asked_again_when_it_is_back(
     dsn: str, via: str, postgres: EmbeddedPostgres
 ) -> None:

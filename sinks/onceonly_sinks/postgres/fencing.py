@@ -99,7 +99,8 @@ def _patiently(
     for left in reversed(range(_ATTEMPTS)):
         connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
         try:
-            act(connection)
+            with transactions.answering(connection):
+                act(connection)
         except BaseException as error:
             transactions.drop(connection)
             failure = classify.read(error)

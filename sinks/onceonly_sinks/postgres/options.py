@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from onceonly_sinks.postgres.applying import StagedTable
 
+PATIENCE = 120.0
+"""Seconds that the answer to a COMMIT may take before it counts as lost and is looked up."""
+
 Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
@@ -34,6 +37,7 @@ class Options:
         epoch_column: ``auto``, a column's name, or ``None``.
         via: which way rows go.
         driver_limit: see :data:`DRIVER_LIMIT`.
+        patience: see :data:`PATIENCE`.
         schema: what happens to columns that the table lacks.
         apply: the user's function in place of an insert or upsert.
     """
@@ -42,6 +46,7 @@ class Options:
     epoch_column: str | None
     via: Via
     driver_limit: int
+    patience: float
     schema: SchemaChange
     apply: Apply | None
 
@@ -56,6 +61,7 @@ class Options:
         epoch_column: str | None,
         via: Via,
         driver_limit: int,
+        patience: float,
         schema: SchemaChange,
         apply: Apply | None,
     ) -> Self:
@@ -82,11 +88,13 @@ class Options:
         if driver_limit < 0 or epoch_column == "":
             problem = f"driver_limit={driver_limit!r}, epoch_column={epoch_column!r}"
             raise _wrong(problem, "driver_limit= counts bytes, epoch_column= names a column", "correct or leave out")
+        if not patience > 0:
+            raise _wrong(f"patience={patience!r}", "patience= counts seconds", "give more than 0, or leave it out")
         if schema not in ("fail", "add_columns"):
             raise _wrong(f"schema={schema!r}", "schema= is fail or add_columns", "leave it out")
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
-        return cls(Merge(columns, sequence, delete), epoch_column, via, driver_limit, schema, apply)
+        return cls(Merge(columns, sequence, delete), epoch_column, via, driver_limit, patience, schema, apply)
 
     @property
     def append(self) -> bool:

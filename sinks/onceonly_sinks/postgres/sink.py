@@ -16,7 +16,16 @@ from onceonly_sinks.postgres import classify, committing, fencing, head, schema,
 from onceonly_sinks.postgres.head import Head, Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
-from onceonly_sinks.postgres.options import DRIVER_LIMIT, Apply, Mode, Options, SchemaChange, Via, from_described
+from onceonly_sinks.postgres.options import (
+    DRIVER_LIMIT,
+    PATIENCE,
+    Apply,
+    Mode,
+    Options,
+    SchemaChange,
+    Via,
+    from_described,
+)
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions
@@ -61,6 +70,8 @@ class PostgresSink:
         epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch`` if the table has it; ``None``: none.
         driver_limit: bytes in Arrow form that may go through the driver.
         via: ``driver`` or ``executors``, to decide it for good.
+        patience: seconds that the server's answer to a COMMIT may take, waiting for standbys and deferred triggers
+            included. Then the connection is given up, and whether the epoch landed is looked up.
         schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, in the
             transaction of the first epoch that brings rows with them. A column's type is never changed.
         apply: function that brings the rows into the table; not together with ``key``, ``epoch_column`` or ``schema``.
@@ -81,6 +92,7 @@ class PostgresSink:
         epoch_column: str | None = "auto",
         driver_limit: int = DRIVER_LIMIT,
         via: Via = "auto",
+        patience: float = PATIENCE,
         delete: str | None = None,
         schema: SchemaChange = "fail",
         apply: Apply | None = None,
@@ -95,6 +107,7 @@ class PostgresSink:
             epoch_column=epoch_column,
             via=via,
             driver_limit=driver_limit,
+            patience=patience,
             schema=schema,
             apply=apply,
         )
@@ -152,7 +165,7 @@ class PostgresSink:
         """
         self.close()
         self._pipeline = pipeline
-        self._open = Transactions(self._server, self._context())
+        self._open = Transactions(self._server, self._context(), self._options.patience)
         with self._refusals(), self._open.reading() as connection:
             name = survey.check(connection, self._id, self._name)
             schema.inspect(connection, name, self._id, self._options.epoch_column)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
+import threading
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -28,11 +31,13 @@ class Transactions:
     Args:
         server: where.
         context: for messages.
+        patience: seconds that the answer to a COMMIT, or to a statement that settles one, may take.
     """
 
-    def __init__(self, server: Server, context: classify.Context) -> None:
+    def __init__(self, server: Server, context: classify.Context, patience: float) -> None:
         self._engine = server.engine()
         self._context = context
+        self._patience = patience
 
     def begin(self, application: str, lock_seconds: float) -> Connection:
         """Open a writing transaction; end it with :meth:`send` or :meth:`drop`.
@@ -113,7 +118,8 @@ class Transactions:
                 next="restart the query",
             )
         try:
-            connection.commit()
+            with self.answering(connection):
+                connection.commit()
             if point is not None:
                 faults.fire(point)
         except Exception as error:
@@ -124,6 +130,21 @@ class Transactions:
             reason = failure.reason if failure else type(error).__name__
             raise OutcomeUnknown(self._context.sink, reason) from error
         connection.close()
+
+    @contextmanager
+    def answering(self, connection: Connection) -> Generator[None]:
+        """Within, a server that is silent for longer than the patience fails as one whose connection was lost.
+
+        Keepalives do not find it: a paused server, or a proxy that swallows the answer, still acknowledges them.
+        """
+        timer = threading.Timer(self._patience, _hang_up, [raw(connection), self._context.sink])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()  # or it could hang up on whoever has the connection next
 
     def drop(self, connection: Connection, *, cut: bool = False) -> None:
         """Roll back and give the connection back; ``cut``: close its socket instead. Never raises; may repeat."""
@@ -141,6 +162,18 @@ class Transactions:
     def close(self) -> None:
         """Close every idle connection. May repeat."""
         self._engine.dispose()
+
+
+def _hang_up(connection: Any, sink: str) -> None:
+    """Shut the socket down under the thread that waits at it."""
+    import psycopg
+
+    log.warning("%s: the server has not answered in time, hanging up", sink)
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+    except (psycopg.Error, OSError) as error:  # it was lost meanwhile, which is as good
+        log.debug("%s: nothing to hang up: %s", sink, error)
 
 
 def raw(connection: Connection) -> Any:
