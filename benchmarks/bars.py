@@ -9,6 +9,12 @@ DELTA, SPARK_DELTA = "DeltaSink", "Spark's Delta sink"
 DRIVER, EXECUTORS = "PostgresSink via driver", "PostgresSink via executors"
 JDBC, JDBC_REWRITE = "Spark JDBC, batchsize 10000", "Spark JDBC, batchsize 10000, reWriteBatchedInserts"
 AUTO = "PostgresSink"
+KAFKA, SPARK_KAFKA = "KafkaSink", "Spark's Kafka sink"
+TOGETHER = "DeltaSink, PostgresSink and KafkaSink"
+THREE_WRITERS = "Spark's Delta, JDBC and Kafka writers"
+RECOVERY = "SIGKILL between two of three commits, to the next epoch in all three sinks"
+RESOLVE = "of which: bringing the interrupted epoch to every sink"
+TWICE = "two DeltaSinks from one stage"
 LEDGER = "ledger (SQLite)"
 
 _JDBC = (JDBC, JDBC_REWRITE)
@@ -21,6 +27,10 @@ STREAMS = (
     Bar("postgres-small", "Postgres append, epochs of 100 rows", DRIVER, _JDBC, Rule.TIME, 1.0, "small"),
     Bar("fixed-postgres", "fixed cost of an epoch of 100 rows", DRIVER, (NOOP,), Rule.ADDED_MS, 20.0, "small"),
     Bar("fixed-delta", "fixed cost of an epoch of 100 rows", DELTA, (NOOP,), Rule.ADDED_MS, 30.0, "small"),
+    Bar("kafka-large", "Kafka, 1M rows of 200 B in 10 epochs", KAFKA, (SPARK_KAFKA,), Rule.RATE, 0.9, "messages"),
+    Bar("fixed-kafka", "fixed cost of an epoch of 100 rows", KAFKA, (NOOP,), Rule.ADDED_MS, 50.0, "few messages"),
+    Bar("several", "three sinks, 1M rows in 10 epochs", TOGETHER, (THREE_WRITERS,), Rule.TIME, 0.65, "wide"),
+    Bar("staging", "Delta from staged files, 1M rows in 10 epochs", TWICE, (DELTA,), Rule.TIME, 1.15, "large"),
 )
 """Measured on running queries, interleaved in one JVM."""
 
@@ -30,6 +40,12 @@ MEMORY = (
     Bar("memory-delta", "driver memory, one epoch of 1M rows", DELTA, (NOOP,), Rule.ADDED_MB, 150.0),
 )
 """Measured in a fresh process each."""
+
+RECOVERIES = (
+    Bar("recovery", RECOVERY, TOGETHER, (), Rule.SECONDS, 12.0),
+    Bar("recovery-resolve", RESOLVE, TOGETHER, (), Rule.SECONDS, 1.5),
+)
+"""Measured on drivers that are killed; each starts a Spark of its own."""
 
 LONG = (
     Bar("long-postgres", "epoch 10,000 against epoch 100", AUTO, (AUTO,), Rule.GROWTH, 1.1),

@@ -9,20 +9,25 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars, long, machine, memory, report, streams
+from benchmarks import bars, long, machine, memory, recovery, report, streams
 from benchmarks.data import Shape, generate
+from benchmarks.destinations import Ground
 from benchmarks.model import Bar, Result, Run, compare
-from benchmarks.streams import SETTLING, Ground
+from benchmarks.streams import SETTLING
+from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.lab.postgres import EmbeddedPostgres
 
 RESULTS = Path(__file__).parent / "results"
 
-_WARM_EPOCHS = {"large": 3, "small": 8}
+_WARM_EPOCHS, _WARM_EPOCHS_SMALL = 3, 8
+_FEW = 100
 _MANY_CONNECTIONS = {"max_connections": "200"}
+_BROKER = ("-Xmx1g", "-XX:TieredStopAtLevel=4")
+"""Sized and compiled as for work; what tests run is small and quick to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +37,26 @@ class Plan:
     Attributes:
         bars: which.
         rounds: counted rounds.
-        large: input of the large jobs.
-        small: input of the small jobs.
+        shapes: inputs of the jobs, large ones first.
         age: how old the old pipeline of the long job gets.
         judged: whether bars are held against the result.
     """
 
     bars: tuple[Bar, ...]
     rounds: int
-    large: Shape
-    small: Shape
+    shapes: tuple[Shape, ...]
     age: int
     judged: bool
+
+    @property
+    def large(self) -> Shape:
+        """Input of the large jobs."""
+        return self.shapes[0]
+
+    @property
+    def needs_kafka(self) -> bool:
+        """Whether a broker is written to."""
+        return any("Kafka" in bar.ours for bar in self.bars)
 
     def of(self, group: Sequence[Bar]) -> tuple[Bar, ...]:
         """The wanted bars of a group."""
@@ -83,7 +96,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _plan(asked: argparse.Namespace) -> Plan:
-    usual = (*bars.STREAMS, *bars.MEMORY)
+    usual = (*bars.STREAMS, *bars.MEMORY, *bars.RECOVERIES)
     chosen = tuple(bar for bar in (*usual, *bars.LONG) if asked.only in bar.name) if asked.only else usual
     if not chosen:
         names = ", ".join(bar.name for bar in (*usual, *bars.LONG))
@@ -91,10 +104,17 @@ def _plan(asked: argparse.Namespace) -> Plan:
     if min(asked.rounds, asked.rows, asked.tasks) < 1 or asked.age < 2 * long.YOUNG:
         raise ValueError(f"--rounds, --rows and --tasks count from 1, --age from {2 * long.YOUNG}")
     if asked.quick:
-        large, small = Shape("large", 5, 20_000, asked.tasks), Shape("small", 12, 100)
-        return Plan(chosen, 1, large, small, 300, judged=False)
-    large = Shape("large", 10, -(-asked.rows // 10), asked.tasks)
-    return Plan(chosen, asked.rounds, large, Shape("small", 30, 100), asked.age, judged=True)
+        return Plan(chosen, 1, _shapes(5, 20_000, 12, asked.tasks), 300, judged=False)
+    shapes = _shapes(10, -(-asked.rows // 10), 30, asked.tasks)
+    return Plan(chosen, asked.rounds, shapes, asked.age, judged=True)
+
+
+def _shapes(epochs: int, rows: int, small_epochs: int, tasks: int) -> tuple[Shape, ...]:
+    large = Shape("large", epochs, rows, tasks)
+    wide = replace(large, name="wide", kind="orders for Kafka, too")
+    messages = replace(large, name="messages", kind="messages")
+    small = Shape("small", small_epochs, _FEW)
+    return large, wide, messages, small, replace(small, name="few messages", kind="messages")
 
 
 def _folder(asked: argparse.Namespace, plan: Plan) -> Path | None:
@@ -113,7 +133,9 @@ def _measure(plan: Plan) -> dict[str, Any]:
         server = stack.enter_context(EmbeddedPostgres(root / "postgres", _MANY_CONNECTIONS))
         results: list[Result] = []
         settings: dict[str, Any] = {"rounds": plan.rounds}
-        runs, java = _streams(plan, server, root, results, settings)
+        broker = EmbeddedKafka(root / "kafka", java_options=_BROKER)
+        servers = stack.enter_context(broker).servers if plan.needs_kafka else ""
+        runs, java = _streams(plan, server, servers, root, results, settings)
         about = machine.describe(server.dsn, java)
         if wanted := plan.of(bars.LONG):
             found, said = long.measure(wanted, server.dsn, root, plan.age)
@@ -123,24 +145,30 @@ def _measure(plan: Plan) -> dict[str, Any]:
 
 
 def _streams(
-    plan: Plan, server: EmbeddedPostgres, root: Path, results: list[Result], settings: dict[str, Any]
+    plan: Plan, server: EmbeddedPostgres, servers: str, root: Path, results: list[Result], settings: dict[str, Any]
 ) -> tuple[list[Run], str | None]:
     """Everything that needs Spark."""
-    wanted, remembered = plan.of(bars.STREAMS), plan.of(bars.MEMORY)
-    if not wanted and not remembered:
+    wanted, remembered, recovered = plan.of(bars.STREAMS), plan.of(bars.MEMORY), plan.of(bars.RECOVERIES)
+    if not wanted and not remembered and not recovered:
         return [], None
     settings |= {"rows": plan.large.total, "tasks": plan.large.tasks, "settling": SETTLING}
-    ground = Ground(streams.session(), server.dsn, server.jdbc_url, root)
+    ground = Ground(streams.session(), server.dsn, server.jdbc_url, servers, root)
     java = str(ground.spark.sparkContext._jvm.System.getProperty("java.version"))
     runs: list[Run] = []
     try:
-        for shape in (plan.large, plan.small):
+        for shape in plan.shapes:
             runs += _rounds(ground, shape, _sides(wanted, shape), plan.rounds)
     finally:
         ground.spark.stop()
     results += [compare(bar, runs) for bar in wanted]
     if remembered:
         results += memory.measure(remembered, memory.one_epoch(plan.large), ground, 1)
+    if recovered:
+        found, parts = recovery.measure(
+            recovered, replace(plan.shapes[-1], name="recovery", epochs=8), ground, plan.rounds
+        )
+        results += found
+        settings |= parts
     return runs, java
 
 
@@ -153,7 +181,8 @@ def _rounds(ground: Ground, shape: Shape, sides: Sequence[str], rounds: int) -> 
     """Round 0 warms up and is not counted; each round begins with another variant."""
     if not sides:
         return []
-    warm = Shape(shape.name, min(_WARM_EPOCHS[shape.name], shape.epochs) + 1, shape.rows, shape.tasks)
+    epochs = _WARM_EPOCHS_SMALL if shape.rows <= _FEW else _WARM_EPOCHS
+    warm = replace(shape, epochs=min(epochs, shape.epochs) + 1)
     for each in (warm, shape):
         generate(each)
     found: list[Run] = []

@@ -13,13 +13,19 @@ import pyarrow.parquet as pq
 
 from onceonly.lab.jars import cache_directory
 
-SCHEMA = "id bigint, name string, at timestamp, amount decimal(12,2), quantity int, note string"
-"""Columns, as Spark reads them. ``note`` has 40 characters."""
+_ORDERS = "id bigint, name string, at timestamp, amount decimal(12,2), quantity int, note string"
+
+SCHEMAS = {
+    "orders": _ORDERS,
+    "orders for Kafka, too": f"{_ORDERS}, key string, value string",
+    "messages": "id bigint, key string, value string",
+}
+"""Columns by kind of row, as Spark reads them: ``key`` is the id, ``note`` has 40 characters, ``value`` 200."""
 
 SEED = 20130101
-_NOTE = 40
+_NOTE, _VALUE = 40, 200
 _BASE_US = 1_356_998_400_000_000
-_FORMAT = 1
+_FORMAT = 2
 """Raised when the rows change, so that an older input is not taken for this one."""
 
 
@@ -28,16 +34,18 @@ class Shape:
     """One input.
 
     Attributes:
-        name: ``large`` or ``small``.
+        name: as the bars call it.
         epochs: number of files; a file is an epoch.
         rows: rows per file.
         tasks: row groups per file, so that as many tasks can read it.
+        kind: of row, as in :data:`SCHEMAS`.
     """
 
     name: str
     epochs: int
     rows: int
     tasks: int = 1
+    kind: str = "orders"
 
     @property
     def total(self) -> int:
@@ -52,14 +60,15 @@ class Shape:
 
 def generate(shape: Shape) -> Path:
     """The directory of a shape's files; made if it is not there."""
-    folder = cache_directory() / "benchmarks" / f"{_FORMAT}-{SEED}-{shape.epochs}x{shape.rows}-{shape.tasks}"
+    kind = shape.kind.replace(", ", "-").replace(" ", "-")
+    folder = cache_directory() / "benchmarks" / f"{_FORMAT}-{SEED}-{kind}-{shape.epochs}x{shape.rows}-{shape.tasks}"
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix=".new-", dir=folder.parent))
     random = np.random.default_rng(SEED)
     for number in range(shape.epochs):
-        table = _table(random, number * shape.rows, shape.rows)
+        table = _MAKERS[shape.kind](random, number * shape.rows, shape.rows)
         group = -(-shape.rows // shape.tasks)
         pq.write_table(table, work / f"epoch-{number:05d}.parquet", row_group_size=group)
     try:
@@ -86,9 +95,23 @@ def _table(random: np.random.Generator, first: int, rows: int) -> pa.Table:
         "at": pa.array(_BASE_US + ids * 1_000 + random.integers(0, 1_000, rows)).cast(pa.timestamp("us", "UTC")),
         "amount": _decimals(random.integers(-1_000_000, 99_999_999, rows)),
         "quantity": pa.array(random.integers(1, 1_000, rows).astype(np.int32)),
-        "note": _texts(random, rows),
+        "note": _texts(random, rows, _NOTE),
     }
     return pa.table(columns)
+
+
+def _for_kafka_too(random: np.random.Generator, first: int, rows: int) -> pa.Table:
+    made = _table(random, first, rows)
+    made = made.append_column("key", made.column("id").cast(pa.string()))
+    return made.append_column("value", _texts(random, rows, _VALUE))
+
+
+def _messages(random: np.random.Generator, first: int, rows: int) -> pa.Table:
+    ids = pa.array(np.arange(first, first + rows, dtype=np.int64))
+    return pa.table({"id": ids, "key": ids.cast(pa.string()), "value": _texts(random, rows, _VALUE)})
+
+
+_MAKERS = {"orders": _table, "orders for Kafka, too": _for_kafka_too, "messages": _messages}
 
 
 def _decimals(cents: np.ndarray) -> pa.Array:
@@ -97,7 +120,7 @@ def _decimals(cents: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.decimal128(12, 2), len(cents), [None, pa.py_buffer(halves.tobytes())])
 
 
-def _texts(random: np.random.Generator, rows: int) -> pa.Array:
-    text = random.bytes(rows * _NOTE // 2).hex().encode()
-    offsets = np.arange(0, (rows + 1) * _NOTE, _NOTE, dtype=np.int32)
+def _texts(random: np.random.Generator, rows: int, length: int) -> pa.Array:
+    text = random.bytes(rows * length // 2).hex().encode()
+    offsets = np.arange(0, (rows + 1) * length, length, dtype=np.int32)
     return pa.StringArray.from_buffers(rows, pa.py_buffer(offsets.tobytes()), pa.py_buffer(text))

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import streams
-from benchmarks.data import Shape
+from benchmarks.data import Shape, generate
+from benchmarks.destinations import VARIANTS, Ground
 from benchmarks.model import Bar, Pair, Result
-from benchmarks.streams import VARIANTS, Ground
 
 _MB = 1024 * 1024
 _SECONDS = 300.0
@@ -22,6 +22,7 @@ _SECONDS = 300.0
 def measure(bars: Sequence[Bar], shape: Shape, ground: Ground, rounds: int) -> list[Result]:
     """Compare the peaks of each bar's two sides."""
     sides = list(dict.fromkeys(name for bar in bars for name in (*bar.peers, bar.ours)))
+    generate(shape)  # the first child must not make it: that takes more memory than anything it measures
     peaks: list[dict[str, float]] = []
     for number in range(1, rounds + 1):
         peaks.append({variant: _peak(variant, shape, ground, number) for variant in sides})
@@ -37,7 +38,7 @@ def _peak(variant: str, shape: Shape, ground: Ground, number: int) -> float:
         "variant": variant,
         "name": name,
         "shape": [shape.name, shape.epochs, shape.rows, shape.tasks],
-        "ground": [ground.dsn, ground.jdbc_url, str(ground.root)],
+        "ground": [*ground.addresses, str(ground.root)],
     }
     command = [sys.executable, "-m", "benchmarks.memory", json.dumps(task)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_SECONDS)
@@ -67,8 +68,8 @@ def peak_mb() -> float:
 
 def _child(task: dict[str, Any]) -> None:
     shape = Shape(*task["shape"])
-    dsn, jdbc_url, root = task["ground"]
-    ground = Ground(streams.session(), dsn, jdbc_url, Path(root))
+    *servers, root = task["ground"]
+    ground = Ground(streams.session(), *servers, Path(root))
     query = streams.start(ground, shape, VARIANTS[task["variant"]], task["name"])
     query.awaitTermination()
     print(json.dumps({"peak_mb": peak_mb()}), flush=True)

@@ -47,6 +47,7 @@ class Rule(Enum):
     ADDED_MS = "ms more per epoch"
     ADDED_MB = "MB more"
     GROWTH = "x time of an early epoch"
+    SECONDS = "s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class Bar:
         name: for ``--only``.
         job: what is done.
         ours: variant.
-        peers: variants; the one with the best median counts.
+        peers: variants; the one with the best median counts. None for :attr:`Rule.SECONDS`, which stands for itself.
         rule: how they are compared.
         limit: at least this for :attr:`Rule.RATE`, at most this for the others.
         shape: name of the input; empty for jobs that bring their own.
@@ -97,6 +98,8 @@ class Result:
     @property
     def each(self) -> list[float]:
         """The compared value of each round."""
+        if self.bar.rule is Rule.SECONDS:
+            return [pair.ours for pair in self.pairs]
         added = self.bar.rule in (Rule.ADDED_MS, Rule.ADDED_MB)
         return [pair.ours - pair.peer if added else pair.ours / pair.peer for pair in self.pairs]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from benchmarks.bars import LONG, MEMORY, STREAMS
 from benchmarks.command import main
-from benchmarks.data import SCHEMA, Shape, table
+from benchmarks.data import SCHEMAS, Shape, table
 from benchmarks.model import Bar, Pair, Result, Rule, Run, compare
 from benchmarks.report import as_json, as_markdown
 
@@ -69,7 +69,7 @@ def test_every_bar_has_a_name_of_its_own() -> None:
 
 def test_the_rows_are_the_same_every_time_and_fit_their_schema() -> None:
     assert table(500).equals(table(500))
-    assert table(3).column_names == [part.split()[0] for part in SCHEMA.split(", ")]
+    assert table(3).column_names == [part.split()[0] for part in SCHEMAS["orders"].split(", ")]
     assert {len(note) for note in table(50).column("note").to_pylist()} == {40}
     assert Shape("any", 2, 50).checksum == sum(range(100))
 
