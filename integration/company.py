@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +27,15 @@ class Company:
 
     Args:
         folder: for tasks and logs.
-        archive: class archive of the drivers' JVMs; the first driver of all makes it, by a small job of its own.
+        environment: of the drivers.
     """
 
-    def __init__(self, folder: Path, archive: JvmArchive) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         self._folder = folder
-        self._archive = archive
+        self._environment = dict(environment)
         self._working: list[Driver] = []
         self._ready: tuple[Driver, Path] | None = None
         self._hired = 0
-
-    def found(self) -> None:
-        """Make the archive, if there is none: most of a driver's short life is loading classes."""
-        if self._archive.made:
-            return
-        scene = Scene(self._folder / "archive", "delta", str(self._folder / "archive" / "table"))
-        scene.inbox.fill(2)
-        driver, task = self._hire(self._archive.making())
-        Task((scene.job(), scene.job(unique=True, checkpoint=scene.root / "second", ledger=None))).save(task)
-        driver.wait(PATIENCE_S)
-        driver.close()
-        self._archive.keep()
 
     def start(self, *jobs: Job, **said: Any) -> Driver:
         """Give the driver that waits its task, and let another one come up."""
@@ -71,17 +59,30 @@ class Company:
             driver.close()
         self._working, self._ready = [], None
 
-    def _hire(self, environment: dict[str, str] | None = None) -> tuple[Driver, Path]:
+    def _hire(self) -> tuple[Driver, Path]:
         self._hired += 1
-        log = self._folder / f"driver-{self._hired:03d}"
-        task = log.with_suffix(".json")
-        env = environment or self._archive.environment()
-        return Driver.module("integration.jobs", task, log=log, env=env, cwd=_REPOSITORY), task
+        return _hire(self._folder / f"driver-{self._hired:03d}", self._environment)
 
     def _let_go(self) -> None:
         for driver in [driver for driver in self._working if driver.poll() is not None]:
             driver.close()
             self._working.remove(driver)
+
+
+def _hire(log: Path, environment: Mapping[str, str]) -> tuple[Driver, Path]:
+    task = log.with_suffix(".json")
+    return Driver.module("integration.jobs", task, log=log, env=environment, cwd=_REPOSITORY), task
+
+
+def make_archive(archive: JvmArchive, folder: Path) -> None:
+    """Make the class archive of the drivers' JVMs: most of a short life is loading classes."""
+    scene = Scene(folder / "archive", "delta", str(folder / "archive" / "table"))
+    scene.inbox.fill(2)
+    driver, task = _hire(folder / "archivist", archive.making())
+    Task((scene.job(), scene.job(unique=True, checkpoint=scene.root / "second", ledger=None))).save(task)
+    driver.wait(PATIENCE_S)
+    driver.close()
+    archive.keep()
 
 
 def story(driver: Driver) -> list[dict[str, Any]]:

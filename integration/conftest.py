@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.company import Company
+from integration.company import Company, make_archive
 from integration.containers import kafka_container, no_engine, postgres_container
 from integration.servers import (
     VARIABLES,
@@ -28,10 +28,11 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.lab.jars import delta_jars, fast_session
+from onceonly.lab.jars import delta_jars, fast_options, fast_session
 from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly.lab.warm import WarmJvm
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -103,11 +104,25 @@ def any_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaAddress]:
 
 @pytest.fixture(scope="session")
 def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
-    """Drivers to kill, in processes of their own."""
-    made = Company(tmp_path_factory.mktemp("drivers"), JvmArchive("integration", delta_jars()))
-    made.found()
+    """Drivers to stop, race and kill, each a process group with a JVM of its own."""
+    folder = tmp_path_factory.mktemp("drivers")
+    archive = JvmArchive("integration", delta_jars())
+    if not archive.made:
+        make_archive(archive, folder)
+    made = Company(folder, archive.environment())
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def warm_company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+    """Drivers to kill, one after another, whose JVM lives on: seconds for each."""
+    folder = tmp_path_factory.mktemp("warm-drivers")
+    options = {"spark.master": "local[2]", "spark.app.name": "warm", **fast_options()}
+    with WarmJvm(options, folder / "jvm.log") as jvm:
+        made = Company(folder, jvm.environment())
+        yield made
+        made.close()
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from onceonly import exactly_once, faults
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
 from onceonly.lab.jvmarchive import end_jvm
+from onceonly.lab.warm import attach, is_warm
 from onceonly.protocol import Sink
 
 SCHEMA = "id bigint, word string"
@@ -111,9 +112,9 @@ def say(event: str, **facts: object) -> None:
 
 
 def session() -> SparkSession:
-    """A session of a driver: small, quick, silent."""
+    """A session of a driver: small, quick, silent. In a JVM of its own, or in one that it was given."""
     builder = SparkSession.builder.master("local[2]").appName("driver")
-    made = fast_session(builder.config("spark.ui.showConsoleProgress", "false"))
+    made = attach(builder) if is_warm() else fast_session(builder)
     made.sparkContext.setLogLevel("OFF")
     return made
 
@@ -222,6 +223,8 @@ def _stop_on_sigterm(query: StreamingQuery) -> None:
 def main(argv: list[str]) -> int:
     """Start the session, await the task in ``argv[0]``, run it; ``done`` comes when all queries have ended."""
     end_with_parent()
+    if is_warm():  # its JVM is its predecessor's until the task comes
+        _await(Path(argv[0]))
     spark = session()
     say("up")
     _await(Path(argv[0]))
@@ -230,7 +233,8 @@ def main(argv: list[str]) -> int:
     ended_well = [_run(spark, job, task, gallows) for job in task.jobs]
     if all(ended_well):
         say("done")
-    end_jvm(spark)
+    if not is_warm():
+        end_jvm(spark)
     return 0 if all(ended_well) else 1
 
 

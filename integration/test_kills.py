@@ -1,4 +1,7 @@
-"""Real drivers, SIGKILLed with their JVM at every fault point: each restart heals one kill and runs into the next."""
+"""Real drivers, SIGKILLed at every fault point: each restart heals one kill and runs into the next.
+
+By default the JVM lives on, with whatever the driver had it do; the ``slow`` chains kill it together with the driver.
+"""
 
 from __future__ import annotations
 
@@ -63,13 +66,22 @@ class Target:
     company: Company
 
 
+DRIVERS = [pytest.param("warm_company", id="driver"), pytest.param("company", marks=pytest.mark.slow, id="and-its-jvm")]
+
+
+@pytest.fixture(params=DRIVERS)
+def killed(request) -> Company:
+    """Whom to kill."""
+    return request.getfixturevalue(request.param)
+
+
 @pytest.fixture
-def target(any_postgres, company, tmp_path: Path, request) -> Target:
+def target(any_postgres, killed, tmp_path: Path, request) -> Target:
     """A pipeline into each kind of sink, over the same files."""
     inbox = Inbox(tmp_path / "in")
     tables = [Scene(tmp_path, kind, str(tmp_path / kind), inbox) for kind in request.param if kind != "postgres"]
-    database = any_postgres.database(f"kills_{len(request.param)}")
-    return Target((*tables, Scene(tmp_path, "postgres", database, inbox)), company)
+    database = any_postgres.database(f"kills_{abs(hash(request.node.name)):x}")
+    return Target((*tables, Scene(tmp_path, "postgres", database, inbox)), killed)
 
 
 def deadly(point: Point) -> str:

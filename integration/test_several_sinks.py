@@ -136,11 +136,15 @@ EVERYWHERE += [f"{Point.COMMIT_AFTER}:killgroup:{SINKS + 2}", f"{Point.FETCH_AFT
 @pytest.mark.kafka
 @pytest.mark.postgres
 @pytest.mark.parametrize(
-    "deaths", [BETWEEN, pytest.param(EVERYWHERE, marks=pytest.mark.slow)], ids=["between", "everywhere"]
+    ("deaths", "killed"),
+    [
+        pytest.param(BETWEEN, "warm_company", id="between"),
+        pytest.param(EVERYWHERE, "warm_company", marks=pytest.mark.slow, id="everywhere"),
+        pytest.param(EVERYWHERE, "company", marks=pytest.mark.slow, id="everywhere-and-its-jvm"),
+    ],
 )
-def test_no_kill_between_two_sinks_loses_or_doubles_a_row(
-    several: Several, company: Company, deaths: list[str]
-) -> None:
+def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deaths, killed, request) -> None:
+    company = request.getfixturevalue(killed)
     for number, fault in enumerate(deaths):
         several.inbox.fill(2 * number + 3)
         assert was_killed(company.start(several.job(), fault=fault)), fault
@@ -172,11 +176,13 @@ def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Sever
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(several: Several, company: Company) -> None:
+def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(
+    several: Several, warm_company: Company
+) -> None:
     several.inbox.fill(2)
-    assert was_killed(company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 2}"))
+    assert was_killed(warm_company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 2}"))
     assert several.newest() == [2, 2, 1]
-    company.finish(several.job(shout=True))
+    warm_company.finish(several.job(shout=True))
     several.hold_everything()
     events = several.postgres.events(EventKind.RESOLVED)
     assert any("delta:table brought to epoch 2" in event.reason for event in events), events
@@ -185,25 +191,25 @@ def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(several
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Several, company: Company) -> None:
+def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Several, warm_company: Company) -> None:
     several.inbox.fill(2)
-    assert was_killed(company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 1}"))
+    assert was_killed(warm_company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 1}"))
     shutil.rmtree(several.root / "checkpoint.onceonly.staging")
-    refused = company.start(several.job(shout=True))
+    refused = warm_company.start(several.job(shout=True))
     assert refused_with(refused, "E219"), refused.last_words()
     assert several.newest() == [2, 1, 1]
-    company.finish(several.job())
+    warm_company.finish(several.job())
     several.hold_everything()
 
 
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t2_a_lost_answer_of_each_sink_is_one_copy(several: Several, company: Company) -> None:
+def test_t2_a_lost_answer_of_each_sink_is_one_copy(several: Several, warm_company: Company) -> None:
     several.inbox.fill(3)
-    company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 1}")
+    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 1}")
     several.inbox.fill(6)
-    company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 2}")
+    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 2}")
     several.inbox.fill(9)
-    company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 3}")
+    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 3}")
     several.hold_everything()

@@ -1,4 +1,7 @@
-"""Timelines every version must survive, in real processes: zombies, lost answers, lost memories, races, signals."""
+"""Timelines every version must survive, in real processes: zombies, lost answers, lost memories, races, signals.
+
+Drivers that work one after the other share a JVM; those that live side by side each have their own.
+"""
 
 from __future__ import annotations
 
@@ -97,10 +100,10 @@ def _sessions(connection: psycopg.Connection, condition: str) -> int:
 # ---- T2: the commit landed and the answer was cut; or the request was cut before it landed
 
 
-def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, company):
+def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_company):
     both = [scene(kind) for kind in KINDS]
     both[0].inbox.fill(3)
-    company.finish(*(one.job() for one in both), fault="commit.sent:raise:2")
+    warm_company.finish(*(one.job() for one in both), fault="commit.sent:raise:2")
     for one in both:
         one.holds_everything()
         assert [(event.epoch, "it holds the epoch" in event.reason) for event in one.events(EventKind.RESOLVED)] == [
@@ -109,12 +112,12 @@ def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, company):
 
 
 @pytest.mark.parametrize(("act", "found"), [(Act.CUT_REQUEST, False), (Act.CUT_ANSWER, True)])
-def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, company, postgres, tmp_path, act, found):
+def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_company, postgres, tmp_path, act, found):
     one = scene("postgres")
     one.inbox.fill(2)
     with PostgresProxy(("127.0.0.1", postgres.port)) as wire:
         job = replace(one.job(), target=one.target.replace(f":{postgres.port}/", f":{wire.port}/"))
-        driver = company.start(job, hold=("commit.before", str(tmp_path / "go")))
+        driver = warm_company.start(job, hold=("commit.before", str(tmp_path / "go")))
         await_event(driver, "hold")
         cut = wire.rule(act, application="onceonly:.*", times=1)
         (tmp_path / "go").touch()
@@ -127,21 +130,21 @@ def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, company, postgres, tmp_p
 # ---- T4: the checkpoint is deleted
 
 
-def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, company):
+def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, warm_company):
     both = [scene(kind) for kind in KINDS]
     both[0].ledger_place = f"{both[0].checkpoint}.onceonly.db"
     jobs = [one.job(ledger=None) for one in both]
     both[0].inbox.fill(2)
-    company.finish(*jobs)
+    warm_company.finish(*jobs)
     for one in both:
         shutil.rmtree(one.checkpoint)
     both[0].inbox.fill(4)
-    refused = company.start(*jobs)
+    refused = warm_company.start(*jobs)
     assert refused_with(refused, "E211"), refused.last_words()
     for one in both:
         one.holds_exactly(2)
         _run_printed(one, refused.err.read_text())
-    company.finish(*jobs)
+    warm_company.finish(*jobs)
     for one in both:
         one.holds_everything()
 
