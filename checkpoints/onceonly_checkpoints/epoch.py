@@ -179,6 +179,10 @@ class Digest:
         """Field names to values."""
         return {"rows": self.rows, "high": self.high, "low": self.low}
 
+    def __add__(self, other: Digest) -> Digest:
+        """Digest of both sets of rows."""
+        return Digest(self.rows + other.rows, self.high + other.high, self.low + other.low)
+
     @property
     def text(self) -> str:
         """Canonical spelling, hashed into the chain."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column
     from pyspark.sql.types import DataType, StructType
 
@@ -26,15 +27,22 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset()) -> list
     """
     from pyspark.sql import functions as f
 
+    row = row_hash(schema, leave_out)
+    high = f.sum(f.shiftrightunsigned(row, 32)).alias("high")
+    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias("low")
+    return [f.count(f.lit(1)).alias("rows"), high, low]
+
+
+def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Column:
+    """The 64-bit hash of one row; arguments as for :func:`metrics`."""
+    from pyspark.sql import functions as f
+
     parts = [f.lit(0)]
     for field in schema.fields:
         if field.name not in leave_out:
             column = f.col(quote(field.name))
             parts += [f.lit(field.name), column.isNull(), _plain(field.dataType, column)]
-    row = f.xxhash64(*parts)
-    high = f.sum(f.shiftrightunsigned(row, 32)).alias("high")
-    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias("low")
-    return [f.count(f.lit(1)).alias("rows"), high, low]
+    return f.xxhash64(*parts)
 
 
 def quote(name: str) -> str:
@@ -45,6 +53,17 @@ def quote(name: str) -> str:
 def from_metrics(values: Mapping[str, Any]) -> Digest:
     """Digest from the observed metrics; sums over no rows are null."""
     return Digest(values["rows"] or 0, values["high"] or 0, values["low"] or 0)
+
+
+def of_hashes(hashes: pa.Array[Any]) -> Digest:
+    """Digest of the rows whose :func:`row_hash` is given."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bits = hashes.view(pa.uint64())
+    high = pc.sum(pc.shift_right(bits, pa.scalar(32, pa.uint64()))).as_py()
+    low = pc.sum(pc.bit_wise_and(bits, pa.scalar(0xFFFFFFFF, pa.uint64()))).as_py()
+    return Digest(len(hashes), high or 0, low or 0)
 
 
 def _plain(kind: DataType, column: Column) -> Column:

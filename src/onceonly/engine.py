@@ -87,6 +87,7 @@ class Run:
         temporary: whether the checkpoint is deleted when the query stops.
         plan: what the plan is.
         execution: the running query in the JVM; a query that was started anew has another.
+        offsets: its offset log there.
         entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
     """
 
@@ -98,6 +99,7 @@ class Run:
     temporary: bool
     plan: Plan
     execution: Any = field(repr=False, compare=False)
+    offsets: Any = field(repr=False, compare=False)
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 
@@ -111,22 +113,32 @@ class Seen:
     files: tuple[InputFile, ...]
 
 
-def run_id(df: DataFrame) -> str:
-    """Id of the run that is calling, from the callback thread's job group.
+def run_id(df: DataFrame) -> str | None:
+    """Id of the run that is calling, from the callback thread's job group; ``None`` if there is none.
 
     Raises:
-        ConfigurationError: E106 Spark Connect, E110 not called from a streaming query, E113 other PySpark.
+        ConfigurationError: E106 Spark Connect, E113 other PySpark.
     """
     _refuse_strangers(df)
     found = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
-    if not found or _execution(df) is None:
+    return None if found is None else str(found)
+
+
+def _running(df: DataFrame) -> Any:
+    """The execution that is calling.
+
+    Raises:
+        ConfigurationError: E110 not called from a streaming query.
+    """
+    execution = _execution(df) if run_id(df) else None
+    if execution is None:
         raise refuse(
             "E110",
             problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
             cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
             next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
         )
-    return str(found)
+    return execution
 
 
 def _refuse_strangers(df: DataFrame) -> None:
@@ -152,8 +164,12 @@ def _active(df: DataFrame, query_id: str) -> Any:
 
 
 def discover_run(df: DataFrame) -> Run:
-    """Everything that stays the same for one start of the query. A few dozen calls into the JVM: once per run."""
-    execution = _execution(df)
+    """Everything that stays the same for one start of the query. A few dozen calls into the JVM: once per run.
+
+    Raises:
+        ConfigurationError: E110 not called from a streaming query.
+    """
+    execution = _running(df)
     return Run(
         run_id=execution.runId().toString(),
         query_id=execution.id().toString(),
@@ -163,6 +179,7 @@ def discover_run(df: DataFrame) -> Run:
         temporary=_is_temporary(execution),
         plan=_plan(df, execution),
         execution=execution,
+        offsets=execution.offsetLog(),
     )
 
 
@@ -245,8 +262,8 @@ def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
     from py4j.protocol import Py4JError
 
     try:
-        before = run.entry if batch_id - 1 in run.entry else _entries(df, run.execution, batch_id - 1)
-        texts = {**before, **_entries(df, run.execution, batch_id)}
+        before = run.entry if batch_id - 1 in run.entry else _entries(df, run.offsets, batch_id - 1)
+        texts = {**before, **_entries(df, run.offsets, batch_id)}
     except Py4JError as error:
         log.info("the query's own offset log cannot be asked (%s): reading %s", type(error).__name__, run.checkpoint)
         return see_on_disk(open_storage(run.checkpoint), batch_id, run)
@@ -269,11 +286,10 @@ def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
     return _seen(texts, batch_id, run)
 
 
-def _entries(df: DataFrame, execution: Any, number: int) -> dict[int, str]:
+def _entries(df: DataFrame, log: Any, number: int) -> dict[int, str]:
     """The offset log's entry of a batch by its id; empty if there is none."""
     if number < 0:
         return {}
-    log = execution.offsetLog()
     found = log.get(number)
     if found.isEmpty():
         return {}

@@ -7,7 +7,7 @@ A call into the JVM costs about a tenth of a millisecond on both sides, and a sm
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,22 @@ def metrics(df: DataFrame, columns: Sequence[Column]) -> Metrics:
     return Metrics(raw[0], _to_seq(df.sparkSession.sparkContext, raw[1:]))
 
 
+def columns(df: DataFrame, *wanted: Column) -> Any:
+    """Hand columns over to the JVM, for :func:`select`: they name columns and no batch, so they serve for many."""
+    from pyspark.sql.classic.column import _to_seq
+
+    raw: Any = [column._jc for column in wanted]
+    return _to_seq(df.sparkSession.sparkContext, raw)
+
+
+def select(df: DataFrame, wanted: Any) -> DataFrame:
+    """``DataFrame.select`` of columns that are in the JVM already."""
+    from pyspark.sql.classic.dataframe import DataFrame as Classic
+
+    jdf: Any = df._jdf
+    return Classic(jdf.select(wanted), df.sparkSession)
+
+
 class Observation:
     """What ``pyspark.sql.Observation`` is, in a third of its calls into the JVM.
 
@@ -88,7 +104,7 @@ def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
         conf.set(name, before)
 
 
-def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
+def stream_arrow(df: DataFrame) -> Generator[pa.RecordBatch]:
     """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
 
     ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
@@ -100,13 +116,19 @@ def stream_arrow(df: DataFrame) -> Iterator[pa.RecordBatch]:
 
     jdf: Any = df._jdf
     answer: Any = jdf.collectAsArrowToPython()
-    port, secret, server = answer
+    # By number: a Java array that is unpacked is asked for its length and for an element too many.
+    port, secret, server = answer[0], answer[1], answer[2]
     load: Any = _load_from_socket
     try:
         with load((port, secret), ArrowCollectSerializer()) as stream:
             for item in stream:
                 if isinstance(item, pa.RecordBatch):
                     yield item
-    finally:
+    except GeneratorExit:
+        return  # whoever takes no more rows does not ask how the job ended
+    except BaseException:
         with unwrap_spark_exception():
-            server.getResult()
+            server.getResult()  # what broke the stream, if it was the job
+        raise
+    with unwrap_spark_exception():
+        server.getResult()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -17,10 +19,27 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_Known = dict[tuple["StructType", frozenset[str]], frames.Metrics]
+_HASH = "onceonly row hash"
 
-_known_metrics: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
-"""Metrics of the digest by schema and what it leaves out: building them takes hundreds of calls into the JVM."""
+
+@dataclass(frozen=True, slots=True)
+class _Digesting:
+    """What computes a digest, as the JVM takes it: building it takes hundreds of calls into the JVM.
+
+    Attributes:
+        metrics: to observe, where rows do not come to the driver.
+        hashed: all columns and the hash of the row, to select where they do: an observation costs a small epoch more
+            than all its rows.
+    """
+
+    metrics: frames.Metrics
+    hashed: Any
+
+
+_Known = dict[tuple["StructType", frozenset[str]], _Digesting]
+
+_known: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
+"""By schema and what the digest leaves out."""
 
 
 class SparkBatch:
@@ -37,7 +56,7 @@ class SparkBatch:
         self._estimate = estimate
         self._leave_out = leave_out
         self._schema = frames.arrow_schema(df)
-        self._observation: frames.Observation | None = None
+        self._digest: Callable[[], Digest] | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,17 +71,39 @@ class SparkBatch:
     @property
     def dataframe(self) -> DataFrame:
         """The observed DataFrame; every access starts a new attempt."""
-        self._observation = frames.Observation(self._df, _metrics(self._df, self._leave_out))
-        return self._observation.dataframe
+        observation = frames.Observation(self._df, self._digesting.metrics)
+        self._digest = lambda: digest.from_metrics(observation.get())
+        return observation.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Rows as they arrive at the driver."""
-        for batch in frames.stream_arrow(self.dataframe):
-            yield batch.cast(self._schema)
+        """Rows as they arrive at the driver; there is a digest once the last one has."""
+        import pyarrow as pa
+
+        self._digest = None
+        found = Digest(0)
+        with closing(frames.stream_arrow(frames.select(self._df, self._digesting.hashed))) as batches:
+            for batch in batches:
+                *columns, hashes = batch.columns
+                found += digest.of_hashes(hashes)
+                yield pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
+        self._digest = lambda: found
+
+    @property
+    def _digesting(self) -> _Digesting:
+        from pyspark.sql import functions as f
+
+        known = _known.setdefault(self._df.sparkSession.sparkContext, {})
+        key = (self._df.schema, self._leave_out)
+        if key not in known:
+            hashed = frames.columns(self._df, f.col("*"), digest.row_hash(*key).alias(_HASH))
+            known[key] = _Digesting(frames.metrics(self._df, digest.metrics(*key)), hashed)
+        return known[key]
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """Run ``task`` over every partition."""
-        answers = self.dataframe.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
+        # PySpark looks columns up by name there, and takes a dot for a path.
+        numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
+        answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
     def write(self, directory: str) -> None:
@@ -84,19 +125,11 @@ class SparkBatch:
         """Digest of the last attempt.
 
         Raises:
-            RuntimeError: no action was started.
+            RuntimeError: no action was started, or its rows were not taken to the last.
         """
-        if self._observation is None:
-            raise RuntimeError("the batch was not read yet, so it has no digest")
-        return digest.from_metrics(self._observation.get())
-
-
-def _metrics(df: DataFrame, leave_out: frozenset[str]) -> frames.Metrics:
-    known = _known_metrics.setdefault(df.sparkSession.sparkContext, {})
-    key = (df.schema, leave_out)
-    if key not in known:
-        known[key] = frames.metrics(df, digest.metrics(*key))
-    return known[key]
+        if self._digest is None:
+            raise RuntimeError("the batch was not read to its end, so it has no digest")
+        return self._digest()
 
 
 def _on_partition(task: Task, schema: pa.Schema) -> Any:
@@ -107,7 +140,7 @@ def _on_partition(task: Task, schema: pa.Schema) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.taskAttemptId())
-        answer = task(attempt, (batch.cast(schema) for batch in batches))
+        answer = task(attempt, (batch.rename_columns(schema.names).cast(schema) for batch in batches))
         yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
     return run

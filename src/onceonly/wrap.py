@@ -162,17 +162,16 @@ class ExactlyOnce:
     # ---- one opening per run
 
     def _opening(self, df: DataFrame) -> _Opening:
-        run_id = engine.run_id(df)
         known = self._current
-        if known is not None and known.run.run_id == run_id:
-            _runs.check(known.pipeline, run_id)
+        if known is not None and known.run.run_id == engine.run_id(df):
+            _runs.check(known.pipeline, known.run.run_id)
             return known
         run = engine.discover_run(df)
         pipeline = self._options.name or run.name
         if not pipeline:
             raise refuse("E101")
         _refuse_unfit(run, pipeline)
-        _runs.enter(pipeline, run.query_id, run_id, partial(engine.still_running, df))
+        _runs.enter(pipeline, run.query_id, run.run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
         runner = Runner(self._sinks, ledger, carried=carried, staging=self._place_staging(run, pipeline))
@@ -189,6 +188,7 @@ class ExactlyOnce:
         with opening.busy, self._turn:
             ledger.close()
             if self._current is opening:
+                self._current = None
                 for sink in self._sinks:
                     sink.close()
 

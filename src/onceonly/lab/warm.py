@@ -74,10 +74,11 @@ def attach(builder: Any) -> SparkSession:
         builder: used by the first driver, whose Spark the others share.
     """
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    SparkContext._ensure_initialized()
-    jvm: Any = SparkContext._jvm
+    gateway: Any = launch_gateway()
+    jvm = gateway.jvm
     found = getattr(jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
     if found.isEmpty():
         first: SparkSession = builder.getOrCreate()
@@ -86,5 +87,5 @@ def attach(builder: Any) -> SparkSession:
     for execution in list(shared.sharedState().activeStreamingQueries().values()):
         execution.stop()
     java_context = jvm.JavaSparkContext(shared.sparkContext())
-    context = SparkContext(jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
+    context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
     return SparkSession(context, shared.newSession())
