@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 ARGS ?=
+WORKERS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
@@ -13,8 +14,9 @@ MAKEFLAGS += --no-print-directory
 demo: $(STAMP)
 	@$(BIN)/python -m onceonly.lab.demo $(ARGS)
 
+# Two workers, each with one Spark, one Postgres and one broker for all of its files; WORKERS=0 uses none.
 test: $(STAMP) java
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 # The long suites that `make test` leaves out: every claim on every variant of a sink.
 slow: $(STAMP) java

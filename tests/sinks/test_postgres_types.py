@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.sinks.postgres_writer import Writer, rows, run
 
@@ -188,6 +188,7 @@ def plan(type_: pa.DataType, target: Column) -> Plan:
     return make_plan("postgres:target", pa.schema([("v", type_)]), table)
 
 
+@example((38, 38), Decimal("3.4028236693"))  # with 38 digits after the point this is a little more than 128 bits hold
 @given(st.integers(1, 38).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, p))), DECIMALS)
 def test_a_decimal_is_kept_or_refused_never_rounded(shape: tuple[int, int], value: Decimal) -> None:
     precision, scale = shape

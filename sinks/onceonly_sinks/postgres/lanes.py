@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from onceonly_sinks.postgres.jsontext import render
 
@@ -101,6 +101,10 @@ def _decimal(lane: Lane, array: Array) -> Array:
 
     # Arrow wants room for every 64-bit integer before it looks at the values; only a decimal is checked value by value.
     whole = array.cast(pa.decimal128(19, 0)) if pa.types.is_integer(array.type) else array
+    scale: int = cast("Any", lane.arrow).scale
+    if scale > whole.type.scale:
+        # In 128 bits Arrow appends digits without looking, and what grows past them comes back as another number.
+        whole = whole.cast(pa.decimal256(76, scale))
     return _cast(lane, whole)
 
 
