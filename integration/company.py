@@ -47,10 +47,13 @@ class Company:
         return driver
 
     def finish(self, *jobs: Job, **said: Any) -> Driver:
-        """Run a driver to the end of its input."""
+        """Run a driver to the end of its input; a fault that it was given must have struck in each query."""
         driver = self.start(*jobs, **said)
         code = driver.wait(PATIENCE_S)
         assert (code, last(driver)["event"]) == (0, "done"), driver.last_words()
+        armed = [wish.partition(":")[0] for wish in filter(None, said.get("fault", "").split(","))]
+        struck = [told["point"] for told in story(driver) if told["event"] == "struck"]
+        assert sorted(struck) == sorted(armed * len(jobs)), f"armed: {armed}, struck: {struck}"
         return driver
 
     def close(self) -> None:

@@ -173,7 +173,8 @@ class _Gallows:
         faults.disarm()
         for wish in filter(None, self._task.fault.split(",")):
             point, action, *hit = wish.split(":")
-            act = partial(self._arrive, job, point) if action == "killgroup" else action
+            together = action == "killgroup"
+            act = partial(self._arrive, job, point) if together else partial(_strike, job, point, action)
             faults.arm(point, act, int(hit[0]) if hit else 1)
         if self._task.hold:
             point, file = self._task.hold
@@ -185,6 +186,11 @@ class _Gallows:
             faults.ACTIONS["killgroup"]()
         self.held.set()
         time.sleep(3600)
+
+
+def _strike(job: Job, point: str, action: str) -> None:
+    say("struck", query=job.name, point=point)
+    faults.ACTIONS[action]()
 
 
 def _hold(job: Job, point: str, file: Path) -> None:

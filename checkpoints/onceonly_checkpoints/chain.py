@@ -11,9 +11,19 @@ GENESIS = ""
 """``previous_chain`` of the first epoch."""
 
 
-def link(previous_chain: str, slice_: Slice, digest: Digest, schema: str, adoption: str | None = None) -> str:
-    """Chain of an epoch: 64 hex digits over its predecessor, slice, digest, schema and, if any, adoption."""
+def link(
+    previous_chain: str,
+    slice_: Slice,
+    digest: Digest,
+    schema: str,
+    adoption: str | None = None,
+    *,
+    offered: Slice | None = None,
+) -> str:
+    """Chain of an epoch: 64 hex digits over its predecessor, slice, digest, schema and, if any, adoption and offer."""
     parts = [previous_chain, slice_.text, digest.text, schema, adoption or ""]
+    if offered is not None:
+        parts.append(offered.text)
     return hashlib.sha256(canonical(parts).encode()).hexdigest()
 
 
@@ -30,7 +40,9 @@ def inputs(files: Iterable[InputFile]) -> str:
 
 def sound(epoch: Epoch) -> bool:
     """Whether the epoch's chain is the hash of what the epoch says of itself."""
-    expected = link(epoch.previous_chain, epoch.slice, epoch.digest, epoch.schema, epoch.adoption)
+    expected = link(
+        epoch.previous_chain, epoch.slice, epoch.digest, epoch.schema, epoch.adoption, offered=epoch.offered
+    )
     return epoch.chain == expected
 
 

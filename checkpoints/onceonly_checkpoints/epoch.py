@@ -259,7 +259,7 @@ class Epoch:
 
     Attributes:
         number: dense from 1, owned by the pipeline.
-        slice: what was read.
+        slice: what was written: it starts where the epoch before it ended.
         chain: hash over ``previous_chain``, slice, digest and schema; see ``chain.link``.
         previous_chain: chain of epoch ``number - 1``; empty for the first.
         digest: what was written.
@@ -269,6 +269,8 @@ class Epoch:
         sources: identity of each source.
         manifest: location and hash of the staged bytes; ``None`` where the epoch went to one sink directly.
         adoption: why an operator moved the pipeline's position without rows; ``None`` for an ordinary epoch.
+        offered: the batch's own slice, where it is not, or not proven by offsets alone to be, the written one;
+            ``None`` for an ordinary epoch.
     """
 
     number: int
@@ -282,11 +284,18 @@ class Epoch:
     sources: tuple[SourceIdentity, ...] = ()
     manifest: str | None = None
     adoption: str | None = None
+    offered: Slice | None = None
+
+    @property
+    def planned(self) -> Slice:
+        """The slice of the batch as the engine planned it."""
+        return self.offered or self.slice
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
         lineage = value["lineage"]
+        offered = value.get("offered")
         return cls(
             number=value["number"],
             slice=Slice.from_json(value["slice"]),
@@ -299,10 +308,12 @@ class Epoch:
             sources=tuple(SourceIdentity.from_json(source) for source in value["sources"]),
             manifest=value["manifest"],
             adoption=value["adoption"],
+            offered=None if offered is None else Slice.from_json(offered),
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values, nested."""
+        """Field names to values, nested; ``offered`` only where there is one, so that other epochs keep their text."""
+        offered = {} if self.offered is None else {"offered": self.offered.to_json()}
         return {
             "number": self.number,
             "slice": self.slice.to_json(),
@@ -315,6 +326,7 @@ class Epoch:
             "sources": [source.to_json() for source in self.sources],
             "manifest": self.manifest,
             "adoption": self.adoption,
+            **offered,
         }
 
 

@@ -38,6 +38,7 @@ class EventKind(StrEnum):
     OPENED = "opened"
     FENCED = "fenced"
     SKIPPED = "skipped-proven"
+    TRIMMED = "trimmed"
     RESOLVED = "resolved"
     DIVERGED = "diverged"
     ADOPTED = "adopted"

@@ -90,7 +90,7 @@ def plan_entry(record: EpochRecord) -> FileToWrite:
     lineage = record.epoch.lineage
     if lineage is None:
         raise _no_batch(record.epoch.number)
-    text = _offsets_text(record.epoch.slice.end, lineage)
+    text = _offsets_text(record.epoch.planned.end, lineage)
     return FileToWrite(f"offsets/{lineage.batch_id}", text, Neighbours.NONE_NEWER)
 
 
@@ -122,11 +122,11 @@ def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[
     target, batch = _anchor(records, at_epoch)
     lineage = batch.epoch.lineage
     assert lineage is not None
-    end = target.epoch.slice.end
+    end = target.epoch.planned.end
     plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
     if lineage.batch_id > 0:
         before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
-        text = _offsets_text(batch.epoch.slice.start, before)
+        text = _offsets_text(batch.epoch.planned.start, before)
         plan.append(FileToWrite(f"offsets/{lineage.batch_id - 1}", text))
     return [
         *plan,

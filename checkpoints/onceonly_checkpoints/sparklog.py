@@ -20,6 +20,7 @@ __all__ = [
     "commit_entry",
     "commit_ids",
     "input_files",
+    "kafka_start",
     "log_offset",
     "offset_entry",
     "offset_ids",
@@ -37,6 +38,7 @@ _T = TypeVar("_T")
 
 OFFSET_VERSIONS = (1, 2)
 COMMIT_VERSIONS = (1, 2, 3)
+KAFKA_VERSIONS = (1,)
 NO_OFFSET = "-"
 """What Spark writes for a source that has no offset yet."""
 
@@ -259,6 +261,23 @@ def source_start(storage: Storage, source: int | str) -> str | None:
         if error.kind == "missing":
             return None
         raise
+
+
+def kafka_start(storage: Storage, source: int | str) -> str | None:
+    """The offsets at which a Kafka source began, by its own note; ``None`` if it has left none.
+
+    Raises:
+        UnreadableCheckpoint: empty, torn, or of an unknown version.
+    """
+    text = source_start(storage, source)
+    if text is None:
+        return None
+    path = f"sources/{source}/0"
+    # Spark 2.1.0 expects a zero byte before anything else, so every later version still writes one.
+    version, *lines = lines_of(text.removeprefix("\0"))
+    version_of(version, path, KAFKA_VERSIONS)
+    json_object("\n".join(lines), path)
+    return "\n".join(lines)
 
 
 def log_offset(offset: str | None) -> int | None:

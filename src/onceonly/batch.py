@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceonly.overlap import Trim
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly_checkpoints.epoch import Digest
 
@@ -80,6 +81,11 @@ class ArrowBatch:
 
         tables = [pq.read_table(path).cast(self.schema) for path in paths]
         return ArrowBatch(pa.concat_tables(tables) if tables else self.schema.empty_table(), self._partitions)
+
+    def trimmed(self, trim: Trim) -> ArrowBatch:
+        """The rows whose position is not in an epoch yet."""
+        kept = [trim.keeps(row) for row in self._table.to_pylist()]
+        return ArrowBatch(self._table.filter(kept), self._partitions, duplicate_attempt=self._duplicate)
 
     def digest(self) -> Digest:
         """Digest over the Python form of the rows; not comparable with one that Spark computed."""

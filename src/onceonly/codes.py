@@ -107,6 +107,19 @@ _CONFIGURATION = {
         "staging= was not given",
         'name a directory that driver and executors share: exactly_once(..., staging="/shared/staging")',
     ),
+    "E115": Entry(
+        'Query "{query}" can never be trimmed: {reason}.',
+        'overlap="trim" leaves rows out by their position in the source: topic, partition and offset, or file_path. Nothing was written.',
+        'the query was given overlap="trim", and its plan or its columns do not allow it',
+        "keep those columns up to exactly_once() and drop them with before=, if they are not wanted in the sink "
+        '(files: .select("*", "_metadata.file_path")); or leave overlap= out',
+    ),
+    "E116": Entry(
+        'Query "{query}" reads {source} with failOnDataLoss=false.',
+        "Spark would read fewer rows than the offsets of a batch say and carry on. Nothing was written.",
+        "the option was set to get past offsets that the brokers no longer have",
+        "leave failOnDataLoss at its default, with which Spark stops and names what is gone",
+    ),
 }
 
 _IDENTITY = {
@@ -128,7 +141,7 @@ _IDENTITY = {
         "{cause}",
         "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
         "or see where it stands:       onceonly checkpoint offsets --query {pipeline} --ledger {ledger}\n"
-        "or write them again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates",
+        "or write them again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates{trim}",
     ),
     "E204": Entry(
         'Query "{pipeline}" offers {range}, but {sink} ends at {end} (epoch {epoch}): what lies between was never written.',
@@ -182,7 +195,7 @@ _IDENTITY = {
         "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
         "or see where it stands:       onceonly checkpoint offsets --query {pipeline} --ledger {ledger}\n"
         "or, the source starting where epoch {epoch} ended: onceonly queries adopt {pipeline} --ledger {ledger} --continue\n"
-        "or, writing rows again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates",
+        "or, writing rows again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates{trim}",
     ),
     "E212": Entry(
         'The sources of query "{pipeline}" are not those of epoch {epoch}: {was} before, {now} now.',
@@ -231,6 +244,14 @@ _IDENTITY = {
         "Going on would leave a hole in them. Nothing was written.",
         "the staging directory was removed, or lies on a disk of another machine",
         "restore the staging directory, or accept the loss by name: onceonly queries adopt {pipeline} --ledger {ledger} --accept-loss",
+    ),
+    "E220": Entry(
+        'Query "{pipeline}" offers rows that {sink} may hold (up to {end}, epoch {epoch}), and which ones cannot be proven: {reason}.',
+        "Only rows whose position is proven to be in an epoch are left out. Nothing was written.",
+        "the checkpoint was deleted, moved or rolled back",
+        "put the checkpoint back:      onceonly checkpoint rebuild {checkpoint} --query {pipeline} --ledger {ledger}\n"
+        "or see where it stands:       onceonly checkpoint offsets --query {pipeline} --ledger {ledger}\n"
+        "or write them again on purpose: onceonly queries adopt {pipeline} --ledger {ledger} --overlap accept-duplicates",
     ),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.facts import Happening, Reading, Refusal
+from onceonly.overlap import Held, Trim
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 
 
@@ -93,6 +94,18 @@ class Recollected:
 
 
 @dataclass(frozen=True, slots=True)
+class Gather:
+    """Find the input files of all recorded epochs. Answer: :class:`Gathered`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The input files that epochs hold, as far as the ledger knows them."""
+
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
 class Execute:
     """Run a skipped batch for its state, writing nothing. Answer: :class:`Executed`."""
 
@@ -120,9 +133,10 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Write the batch once, with a manifest. Answer: :class:`Staged`."""
+    """Write the batch once, without what ``trim`` leaves out, with a manifest. Answer: :class:`Staged`."""
 
     number: int
+    trim: Trim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +157,11 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Prepare the batch in ``sink``. Answer: :class:`Prepared`."""
+    """Prepare the batch in ``sink``, without what ``trim`` leaves out. Answer: :class:`Prepared`."""
 
     sink: str
     number: int
+    trim: Trim | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +244,7 @@ Command = (
     | Read
     | Index
     | Recollect
+    | Gather
     | Execute
     | Intend
     | Fetch
@@ -250,6 +266,7 @@ Outcome = (
     | Unknown
     | Reading
     | Recollected
+    | Gathered
     | Executed
     | Staged
     | Missing

@@ -7,7 +7,9 @@
     FETCH     the staged bytes that some sinks lack (R3)             -> PREPARE | STAGE (if they are gone)
     INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
     COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
+                                                                        | GATHER
     RECOLLECT has this query's batch id been an epoch before         -> COMPARE
+    GATHER    which input files do recorded epochs hold              -> COMPARE
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
     INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
     STAGE     several sinks: the batch's one action, into files      -> PREPARE
@@ -32,6 +34,7 @@ from onceonly.commands import (
     Done,
     Execute,
     Fetch,
+    Gather,
     Index,
     Install,
     Intend,
@@ -49,7 +52,7 @@ from onceonly.commands import (
     Stage,
     Wait,
 )
-from onceonly.facts import Adopt, Offer
+from onceonly.facts import Adopt, Offer, Overlap
 from onceonly.state import Phase, State
 from onceonly.transitions import APPLY, compare
 from onceonly_checkpoints.epoch import Marker, Receipt
@@ -63,9 +66,10 @@ def start(
     *,
     adopt: Adopt = None,
     accepted: bool = False,
+    overlap: Overlap = "stop",
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted)
+    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, overlap)
 
 
 def resume(state: State, offer: Offer) -> State:
@@ -76,6 +80,8 @@ def resume(state: State, offer: Offer) -> State:
         state.sinks,
         state.owner,
         offer,
+        overlap=state.overlap,
+        held=state.held,
         fence=state.fence,
         last=state.last,
         lineage=state.lineage,
@@ -153,11 +159,12 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.READ: _read,
     Phase.INDEX: _index,
     Phase.RECOLLECT: _recollect,
+    Phase.GATHER: lambda state: Gather(),
     Phase.EXECUTE: lambda state: Execute(),
     Phase.INTEND: lambda state: Intend(state.number),
     Phase.FETCH: _fetch,
-    Phase.STAGE: lambda state: Stage(state.number),
-    Phase.PREPARE: lambda state: Prepare(_sink(state), state.number),
+    Phase.STAGE: lambda state: Stage(state.number, state.trim),
+    Phase.PREPARE: lambda state: Prepare(_sink(state), state.number, state.trim),
     Phase.COMMIT: lambda state: Commit(marker(state, _sink(state))),
     Phase.LOOK_UP: lambda state: LookUp(marker(state, _sink(state))),
     Phase.RECORD: _record,

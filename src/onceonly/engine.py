@@ -7,19 +7,19 @@ query's own log object in the text form that is also on disk, so both ways of re
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from onceonly.errors import refuse
 from onceonly.frames import java_class
+from onceonly.kafkasource import Brokers, brokers, private
 from onceonly.sources import FILES
 from onceonly_checkpoints import chain, filelog, sparklog
-from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity
+from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import Storage, open_storage
 
 if TYPE_CHECKING:
@@ -41,11 +41,13 @@ class Source:
         id: its name, or its position; names the directory of its own log in the checkpoint.
         kind: class name.
         origin: description, e.g. ``FileStreamSource[file:/in]``.
+        brokers: of a Kafka source; ``None`` for others.
     """
 
     id: str
     kind: str
     origin: str
+    brokers: Brokers | None = field(default=None, repr=False, compare=False)
 
     @property
     def reads_files(self) -> bool:
@@ -105,12 +107,13 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What is read for each batch."""
+    """What is read for each batch; fields as in ``facts.Offer``."""
 
     slice: Slice
     lineage: Lineage
     sources: tuple[SourceIdentity, ...]
     files: tuple[InputFile, ...]
+    begins: SourceOffsets | None
 
 
 def run_id(df: DataFrame) -> str | None:
@@ -175,7 +178,7 @@ def discover_run(df: DataFrame) -> Run:
         query_id=execution.id().toString(),
         name=execution.name(),
         checkpoint=execution.resolvedCheckpointRoot(),
-        mode=_unsupported_mode(execution),
+        mode=unsupported_mode(_name(execution.trigger()), _name(execution)),
         temporary=_is_temporary(execution),
         plan=_plan(df, execution),
         execution=execution,
@@ -183,22 +186,18 @@ def discover_run(df: DataFrame) -> Run:
     )
 
 
-def _unsupported_mode(execution: Any) -> str | None:
-    trigger = execution.trigger().getClass().getSimpleName()
+def unsupported_mode(trigger: str, execution: str) -> str | None:
+    """Why epochs cannot be built on a run, by the simple names of its Java classes; ``None`` if they can.
+
+    Spark does not let such a query write through ``foreachBatch``; this is for the day on which it does.
+    """
     if "Continuous" in trigger or "RealTime" in trigger:
         return f"trigger {trigger}"
-    if "Async" in execution.getClass().getSimpleName():
-        return "async progress tracking"
-    return None
+    return "async progress tracking" if "Async" in execution else None
 
 
 def _is_temporary(execution: Any) -> bool:
-    field = execution.getClass().getSuperclass().getDeclaredFields()
-    for candidate in field:
-        if candidate.getName().endswith("deleteCheckpointOnStop"):
-            candidate.setAccessible(True)
-            return bool(candidate.get(execution))
-    return False
+    return bool(private(execution, "deleteCheckpointOnStop"))
 
 
 def _items(sequence: Any) -> list[Any]:
@@ -214,14 +213,14 @@ def _plan(df: DataFrame, execution: Any) -> Plan:
         stateful=stateful,
         nondeterministic=_nondeterministic(execution.logicalPlan()) if stateful else None,
         float_columns=_float_columns(df) if any("Aggregate" in _name(node) for node in nodes) else frozenset(),
-        sources=_sources(execution),
+        sources=_sources(df, execution),
     )
 
 
-def _sources(execution: Any) -> tuple[Source, ...]:
+def _sources(df: DataFrame, execution: Any) -> tuple[Source, ...]:
     ids = execution.sourceToIdMap()
     return tuple(
-        Source(str(ids.apply(source)), str(source.getClass().getName()), str(source.toString()))
+        Source(str(ids.apply(source)), str(source.getClass().getName()), str(source.toString()), brokers(df, source))
         for source in _items(execution.sources())
     )
 
@@ -299,16 +298,45 @@ def _entries(df: DataFrame, log: Any, number: int) -> dict[int, str]:
 
 
 def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:
-    try:
+    with _readable(run):
         slice_, clock = sparklog.slice_from(texts, batch_id)
-        files = _input_files(run, slice_)
+        files, begins = _input_files(run, slice_), _begins(run, slice_)
+    lineage = Lineage(run.query_id, run.run_id, run.checkpoint, batch_id, clock.batch_timestamp_ms, clock.watermark_ms)
+    return Seen(slice_, lineage, _identities(run, slice_, files), files, begins)
+
+
+@contextmanager
+def _readable(run: Run) -> Generator[None]:
+    try:
+        yield
     except sparklog.UnreadableCheckpoint as error:
         code = "E601" if error.kind == "unknown-version" else "E602"
         raise refuse(
             code, path=error.path, found=error.reason, reason=error.reason, checkpoint=run.checkpoint
         ) from error
-    lineage = Lineage(run.query_id, run.run_id, run.checkpoint, batch_id, clock.batch_timestamp_ms, clock.watermark_ms)
-    return Seen(slice_, lineage, _identities(run, slice_, files), files)
+
+
+def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
+    """Files that the query's file sources handed out before a batch, by their own logs: all of them, so not for each.
+
+    Raises:
+        CheckpointError: E601, E602: a source's log cannot be understood.
+    """
+    nothing = SourceOffsets(tuple((source, None) for source in slice_.start.sources))
+    with _readable(run):
+        return _input_files(run, Slice(nothing, slice_.start))
+
+
+def _begins(run: Run, slice_: Slice) -> SourceOffsets | None:
+    """The slice's start, with what Kafka sources noted of their own where the offset log has nothing yet."""
+    noted = {
+        id_: sparklog.kafka_start(open_storage(run.checkpoint), id_)
+        for id_, start in slice_.start.entries
+        if start is None and run.plan.source(id_).brokers
+    }
+    if not any(noted.values()):
+        return None
+    return SourceOffsets.of({id_: noted.get(id_) or start for id_, start in slice_.start.entries})
 
 
 def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
@@ -331,6 +359,8 @@ def _identities(run: Run, slice_: Slice, files: tuple[InputFile, ...]) -> tuple[
         if source.reads_files:
             own = [file for file in files if file.source == id_]
             identities.append(SourceIdentity(id_, FILES + source.origin, chain.inputs(own)))
+        elif source.brokers and offset:
+            identities.append(SourceIdentity(id_, source.brokers.identity(json.loads(offset))))
         else:
             identities.append(SourceIdentity(id_, sparklog.reservoir_id(offset)))
     return tuple(identities)
@@ -350,49 +380,3 @@ def await_end(run: Run) -> None:
     # That a query failed is told to everybody who waits for it; and its JVM may be gone before it.
     with suppress(PySparkException, Py4JError, OSError):
         run.execution.awaitTermination()
-
-
-def stat(df: DataFrame, files: Sequence[InputFile]) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Sizes in bytes of the input files that exist, and the paths of those that do not.
-
-    Spark reads zero rows in place of a missing file and carries on, so this is asked before every action.
-    """
-    sizes: list[int] = []
-    missing: list[str] = []
-    for file in files:
-        size = _size(df, file.path)
-        if size is None:
-            missing.append(file.path)
-        else:
-            sizes.append(size)
-    return tuple(sizes), tuple(missing)
-
-
-def _size(df: DataFrame, path: str) -> int | None:
-    parsed = urlparse(path)
-    if parsed.scheme in ("", "file"):
-        try:
-            return Path(unquote(parsed.path)).stat().st_size
-        except FileNotFoundError:
-            return None
-    context: Any = df.sparkSession.sparkContext
-    place = context._jvm.org.apache.hadoop.fs.Path(path)
-    system = place.getFileSystem(context._jsc.hadoopConfiguration())
-    return int(system.getFileStatus(place).getLen()) if system.exists(place) else None
-
-
-def row_width(df: DataFrame) -> int:
-    """Bytes that one row is taken to need in Arrow form: 8 for a number, 64 for anything of variable length."""
-    fixed = (
-        "int",
-        "bigint",
-        "smallint",
-        "tinyint",
-        "float",
-        "double",
-        "boolean",
-        "date",
-        "timestamp",
-        "decimal",
-    )
-    return sum(8 if kind.startswith(fixed) else 64 for _, kind in df.dtypes) or 1

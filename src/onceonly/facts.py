@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from onceonly.overlap import Held, Trim
 from onceonly.protocol import Position
 from onceonly_checkpoints.epoch import (
     Epoch,
@@ -20,6 +21,9 @@ from onceonly_checkpoints.ledger import EventKind
 
 Adopt = Literal["here"] | SourceOffsets | None
 """Take a target over as it stands; or the offsets that it already contains; or nothing."""
+
+Overlap = Literal["stop", "trim"]
+"""What becomes of a batch that offers rows of recorded epochs: it stops the query, or is written without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,10 @@ class Offer:
         stateful: whether the plan keeps state, so that even a skip must execute the batch.
         missing: input of the slice that is gone.
         files: file lists of file sources.
+        begins: where sources that had no offset yet began by their own note, beside the start of all others; ``None``
+            if there is nothing to add.
+        earlier: files that the checkpoint's file sources handed out before this batch; ``None`` if that was not looked
+            up, since this run has written the batch before it.
     """
 
     slice: Slice
@@ -118,6 +126,13 @@ class Offer:
     stateful: bool = False
     missing: tuple[str, ...] = ()
     files: tuple[InputFile, ...] = ()
+    begins: SourceOffsets | None = None
+    earlier: tuple[InputFile, ...] | None = None
+
+    @property
+    def start(self) -> SourceOffsets:
+        """Where the batch starts, as far as that is known."""
+        return self.begins or self.slice.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +148,8 @@ class BatchFacts:
         recorded: the epoch that this query's batch id became earlier, if any.
         descent: the epochs from ``recorded`` to ``last``.
         adopt: where a target stands that we have never written.
+        overlap: what the user chose for rows of recorded epochs.
+        held: input files of recorded epochs; ``None``: not looked up.
     """
 
     pipeline: str
@@ -143,14 +160,30 @@ class BatchFacts:
     recorded: Epoch | None = None
     descent: tuple[Epoch, ...] = ()
     adopt: Adopt = None
+    overlap: Overlap = "stop"
+    held: Held | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewEpoch:
-    """R8: the batch goes on where the last epoch ended."""
+    """R8: the batch goes on where the last epoch ended.
+
+    Attributes:
+        number: of the epoch.
+        happenings: for the event log.
+        slice: what is written, where offsets alone do not prove that it is the slice offered; else ``None``.
+        trim: which rows of the batch are left out; ``None`` for none.
+    """
 
     number: int
     happenings: tuple[Happening, ...] = ()
+    slice: Slice | None = None
+    trim: Trim | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The decision hangs on the input files of all recorded epochs."""
 
 
 @dataclass(frozen=True, slots=True)

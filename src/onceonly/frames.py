@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame
 
 
@@ -22,10 +23,15 @@ def java_class(df: DataFrame, name: str) -> Any:
 
     Asked for by its path (``jvm.java.util.UUID``), each part of the name would be searched in all jars: milliseconds.
     """
+    return class_in(df.sparkSession.sparkContext, name)
+
+
+def class_in(context: SparkContext, name: str) -> Any:
+    """The same without a DataFrame, for what outlives a batch."""
     from py4j.java_gateway import JavaClass
 
-    context: Any = df.sparkSession.sparkContext
-    return JavaClass(name, context._gateway._gateway_client)
+    gateway: Any = context._gateway
+    return JavaClass(name, gateway._gateway_client)
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:

@@ -2,17 +2,20 @@
 
 :func:`decide_opening` asks what the sinks and the ledger say of each other, once per opening (R6, R13, R3, R5, R2);
 :func:`decide_batch` asks what the engine's batch is (R7, R8s, R8, R11). Numbers alone prove nothing: a skip needs
-the whole identity of the batch and a chain that leads from the recorded epoch to the marker in the sink.
+the whole identity of the batch and a chain that leads from the recorded epoch to the marker in the sink; leaving a
+part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from onceonly import overlap
 from onceonly.facts import (
     BatchFacts,
     Happening,
     Heal,
+    Needed,
     NewEpoch,
     Offer,
     OpeningFacts,
@@ -20,7 +23,7 @@ from onceonly.facts import (
     Refusal,
     Skip,
 )
-from onceonly.sources import Order, describe, name_origins, order, portable, same_origins
+from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind
@@ -182,7 +185,7 @@ def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
     return decision
 
 
-def _r7_known_batch(facts: BatchFacts) -> Skip | Refusal | None:
+def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
     recorded, offer = facts.recorded, facts.offer
     if recorded is None or recorded.lineage is None or facts.last is None:
         return None
@@ -192,12 +195,14 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | Refusal | None:
         return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
     if same_batch(recorded, offer):
         return Skip(recorded, offer.stateful)
+    if facts.overlap == "trim" and (left := _r8_trimmed(facts)):
+        return left
     return Refusal.of(
         "E205",
         batch=offer.lineage.batch_id,
         pipeline=facts.pipeline,
         epoch=recorded.number,
-        recorded=_range(recorded.slice, recorded.lineage),
+        recorded=_range(recorded.planned, recorded.lineage),
         offered=_range(offer.slice, offer.lineage),
         checkpoint=offer.lineage.checkpoint,
     )
@@ -209,7 +214,7 @@ def same_batch(recorded: Epoch, offer: Offer) -> bool:
     if was is None or (was.query_id, was.batch_id) != (now.query_id, now.batch_id):
         return False
     same_clock = (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
-    return same_clock and recorded.slice == offer.slice and recorded.sources == offer.sources
+    return same_clock and recorded.planned == offer.slice and same_inputs(recorded.sources, offer.sources)
 
 
 def _range(slice_: Slice, lineage: Lineage) -> str:
@@ -237,9 +242,9 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
         return Refusal.of("E217", pipeline=facts.pipeline, sink=facts.sink, start=describe(start))
     if facts.adopt is None:
         return NewEpoch(1)
-    if isinstance(facts.adopt, SourceOffsets) and facts.adopt != start:
+    if isinstance(facts.adopt, SourceOffsets) and facts.adopt != facts.offer.start:
         stated = describe(facts.adopt)
-        return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(start))
+        return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(facts.offer.start))
     return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
 
 
@@ -256,70 +261,129 @@ def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     )
 
 
-def _r8_continues(facts: BatchFacts) -> NewEpoch | Refusal | None:
+def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
     last, offer = facts.last, facts.offer
-    if last is None or last.slice.end != offer.slice.start:
+    if last is None or last.slice.end != offer.start:
         return None
-    following = NewEpoch(last.number + 1)
-    if last.adoption or not _new_lineage(facts):
-        return following
-    if offer.slice.start.unset or not all(portable(source) for source in offer.sources):
+    if last.adoption is None and _new_lineage(facts):
+        return _r8_continues_elsewhere(facts, last)
+    if last.offered is not None and overlap.reads_files(offer.sources):
+        return _r8_continues_by_file(facts, last)
+    return NewEpoch(last.number + 1)
+
+
+def _r8_continues_elsewhere(facts: BatchFacts, last: Epoch) -> NewEpoch | None:
+    offer = facts.offer
+    if offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources)):
         return None
     reason = f"goes on with query id {offer.lineage.query_id}, exactly where epoch {last.number} ended"
-    return NewEpoch(last.number + 1, (Happening(EventKind.OPENED, reason, last.number + 1),))
+    happenings = (Happening(EventKind.OPENED, reason, last.number + 1),)
+    return NewEpoch(last.number + 1, happenings, _written(facts, Slice(last.slice.end, offer.slice.end)))
+
+
+def _written(facts: BatchFacts, slice_: Slice) -> Slice | None:
+    return None if slice_ == facts.offer.slice else slice_
+
+
+def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed | Refusal:
+    """A checkpoint that began with files of recorded epochs can offer more of them, wherever its own count stands."""
+    if facts.held is None:
+        return Needed()
+    if facts.held.lacking:
+        return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
+    if not overlap.trim_files(facts.offer, facts.held).held:
+        return NewEpoch(last.number + 1, (), facts.offer.slice)
+    return _r8_trimmed(facts) or _r8_mismatch(facts)
+
+
+def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if facts.overlap == "stop" or last is None:
+        return None
+    if facts.held is None and not offer.stateful and overlap.reads_files(offer.sources):
+        return Needed()
+    match overlap.cut(last, offer, facts.held):
+        case None:
+            return None
+        case str() as reason:
+            return Refusal.of("E220", reason=reason, **_standing(facts, last))
+        case overlap.Cut(slice_, trim):
+            number = last.number + 1
+            what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
+            left_out = f"{what} up to {last.number} and are left out"
+            return NewEpoch(number, (Happening(EventKind.TRIMMED, left_out, number),), slice_, trim)
+
+
+def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
+    return {
+        "pipeline": facts.pipeline,
+        "sink": facts.sink,
+        "epoch": last.number,
+        "end": describe(last.slice.end),
+        "checkpoint": facts.offer.lineage.checkpoint,
+    }
 
 
 def _r8_mismatch(facts: BatchFacts) -> Refusal:
     last, offer = facts.last, facts.offer
     assert last is not None  # _r8_first has taken the other case
-    said: dict[str, object] = {
-        "pipeline": facts.pipeline,
-        "sink": facts.sink,
-        "epoch": last.number,
-        "end": describe(last.slice.end),
-        "checkpoint": offer.lineage.checkpoint,
-    }
+    said = {**_standing(facts, last), "trim": _trim_hint(offer)}
     recorded = facts.lineage.query_id if facts.lineage else "unknown"
-    if _new_lineage(facts) and (offer.slice.start.unset or not all(portable(source) for source in offer.sources)):
+    unprovable = offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources))
+    if _new_lineage(facts) and unprovable:
         return Refusal.of("E211", offered=offer.lineage.query_id, recorded=recorded, **said)
-    said["range"] = f"{describe(offer.slice.start)} to {describe(offer.slice.end)}"
+    said["range"] = f"{describe(offer.start)} to {describe(offer.slice.end)}"
+    way = order(offer.start, last.slice.end)
     if _new_lineage(facts):
         said["cause"] = (
             f"the checkpoint was deleted or moved (before: query id {recorded}, now {offer.lineage.query_id})"
         )
-        return Refusal.of("E203" if order(offer.slice.start, last.slice.end) != Order.AFTER else "E204", **said)
-    if order(offer.slice.start, last.slice.end) == Order.AFTER:
+        return Refusal.of("E204" if way == Order.AFTER else "E203", **said)
+    if way == Order.AFTER:
         said["cause"] = (
             "a batch was not handed to exactly_once() (`if df.isEmpty(): return` before it does that), "
             "or Spark jumped ahead because commit entries are missing from the checkpoint"
         )
         return Refusal.of("E204", **said)
-    said["cause"] = "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
+    if way == Order.SAME:
+        said["cause"] = 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
+    else:
+        said["cause"] = "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
     return Refusal.of("E203", **said)
 
 
-def _r11_input_gone(facts: BatchFacts, number: int) -> Refusal | None:
+def _trim_hint(offer: Offer) -> str:
+    """The option that would go on by itself, for plans to which it may apply."""
+    columns = None if offer.stateful else overlap.columns(offer.sources)
+    if columns is None:
+        return ""
+    return f'\nor leave out what epochs hold: exactly_once(..., overlap="trim"), with {", ".join(columns)} in the rows'
+
+
+def _r11_input_gone(facts: BatchFacts, number: int, trim: overlap.Trim | None = None) -> Refusal | None:
     accepted = facts.last is not None and (facts.last.adoption or "").startswith("accept-loss")
-    if not facts.offer.missing or accepted:
+    left_out = trim.left_out if trim else frozenset[str]()
+    gone = [path for path in facts.offer.missing if overlap.plain(path) not in left_out]
+    if not gone or accepted:
         return None
-    shown = ", ".join(facts.offer.missing[:3])
-    more = len(facts.offer.missing) - 3
-    missing = f"{shown} and {more} more" if more > 0 else shown
+    shown = ", ".join(gone[:3])
+    missing = f"{shown} and {len(gone) - 3} more" if len(gone) > 3 else shown
     return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing)
 
 
-def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Refusal:
+def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
     """What the engine's batch is; the first rule that speaks decides."""
-    decision: NewEpoch | Skip | Refusal = (
+    decision: NewEpoch | Skip | Needed | Refusal = (
         _r7_known_batch(facts)
         or _r8s_state_lost(facts)
         or _r8_first(facts)
         or _r8_other_sources(facts)
         or _r8_continues(facts)
+        or _r8_trimmed(facts)
         or _r8_mismatch(facts)
     )
     if isinstance(decision, NewEpoch):
-        return _r11_input_gone(facts, decision.number) or decision
+        return _r11_input_gone(facts, decision.number, decision.trim) or decision
     if isinstance(decision, Skip) and decision.execute:
         return _r11_input_gone(facts, decision.epoch.number) or decision
     return decision

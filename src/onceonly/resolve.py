@@ -144,4 +144,5 @@ def _adoption(last: Epoch | None, known: Epoch, target: SourceOffsets, sinks: Se
         lineage=None,
         manifest=None,
         adoption=why,
+        offered=None,
     )

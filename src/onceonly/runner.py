@@ -20,6 +20,7 @@ from onceonly import coordinator, faults, staging
 from onceonly.errors import refuse
 from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
+from onceonly.overlap import Trim, Trimmable, held_files
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.staging import Staging
 from onceonly.state import State
@@ -73,6 +74,7 @@ class Runner:
             c.Read: self._read,
             c.Index: self._index,
             c.Recollect: self._recollect,
+            c.Gather: self._gather,
             c.Execute: self._execute,
             c.Intend: self._intend,
             c.Fetch: self._fetch,
@@ -193,6 +195,11 @@ class Runner:
         records = self._ledger.epochs(state.pipeline, found.epoch.number, state.last.number)
         return c.Recollected(tuple(record.epoch for record in records))
 
+    def _gather(self, state: State, _: c.Gather) -> c.Outcome:
+        assert state.last is not None
+        records = self._ledger.epochs(state.pipeline, 1, state.last.number)
+        return c.Gathered(held_files(records, state.last))
+
     def _execute(self, _: State, __: c.Execute) -> c.Outcome:
         with self._timed("execute"):
             digest = self._stateful_batch().execute()
@@ -209,7 +216,8 @@ class Runner:
         assert state.fence is not None
         assert state.offer is not None
         with self._timed("intend"):
-            self._ledger.intend(Intent(state.pipeline, command.number, state.fence, state.offer.slice))
+            slice_ = state.slice or state.offer.slice
+            self._ledger.intend(Intent(state.pipeline, command.number, state.fence, slice_))
         faults.fire(Point.INTEND_AFTER)
         return c.Done()
 
@@ -230,7 +238,8 @@ class Runner:
         assert state.offer is not None
         faults.fire(Point.STAGE_BEFORE)
         with self._timed("stage"):
-            made = self._staging.write(self._batch, command.number, state.fence, state.offer.slice)
+            batch, slice_ = _trimmed(self._batch, command.trim), state.slice or state.offer.slice
+            made = self._staging.write(batch, command.number, state.fence, slice_)
         self._staged = made.batch
         if state.healing:
             self._borrowed = made.reference.text  # computed again for sinks that were behind: no marker names it
@@ -240,6 +249,8 @@ class Runner:
     def _prepare(self, _: State, command: c.Prepare) -> c.Outcome:
         batch = self._staged or self._batch
         assert batch is not None
+        if self._staged is None:
+            batch = _trimmed(batch, command.trim)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -344,6 +355,14 @@ class _Carried:
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         files = self.offer.files if self.offer else ()
         self.ledger.record(replace(record, files=files, phases=self.phases), connection)
+
+
+def _trimmed(batch: Batch, trim: Trim | None) -> Batch:
+    if trim is None:
+        return batch
+    if not isinstance(batch, Trimmable):
+        raise TypeError(f"{type(batch).__name__} cannot be trimmed")
+    return batch.trimmed(trim)
 
 
 def _answer(call: Callable[[], None]) -> c.Outcome | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
-from onceonly_checkpoints.epoch import SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import SourceIdentity, SourceOffsets, canonical
 
 FILES = "files:"
 """Prefix of a file source's identity. Its offsets count entries of a log in the checkpoint; elsewhere they are void."""
+
+KAFKA = "kafka:"
+"""Prefix of a Kafka source's identity: cluster id and topic ids."""
 
 
 class Order(Enum):
@@ -83,14 +86,43 @@ def describe(offsets: SourceOffsets) -> str:
     return ", ".join(f"{source}={text}" for source, text in texts) or "nothing"
 
 
+def kafka_identity(cluster: str, topics: Mapping[str, str]) -> str:
+    """Identity of a Kafka source.
+
+    Args:
+        cluster: the cluster's id.
+        topics: topic id by name.
+    """
+    return KAFKA + canonical({"cluster": cluster, "topics": dict(topics)})
+
+
+def _same_origin(one: str | None, other: str | None) -> bool:
+    """Whether nothing speaks against two identities being one; brokers that could not be asked say nothing."""
+    if one == other:
+        return True
+    if not all(identity is None or identity.startswith(KAFKA) for identity in (one, other)):
+        return False
+    if one is None or other is None:
+        return True
+    left, right = (json.loads(text.removeprefix(KAFKA)) for text in (one, other))
+    shared = left["topics"].keys() & right["topics"].keys()
+    return left["cluster"] == right["cluster"] and all(left["topics"][name] == right["topics"][name] for name in shared)
+
+
 def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
     """Whether ``other`` has every source of ``one``, in order and with its identity; it may have more, by name."""
-    known = [(source.source, source.identity) for source in one]
-    offered = [(source.source, source.identity) for source in other]
-    if known == offered:
-        return True
-    named = all(not source.isdigit() for source, _ in offered)
-    return named and [pair for pair in offered if pair in known] == known
+    known, offered = [source.source for source in one], [source.source for source in other]
+    named = all(not source.isdigit() for source in offered)
+    if known != offered and not (named and [source for source in offered if source in known] == known):
+        return False
+    now = {source.source: source.identity for source in other}
+    return all(_same_origin(source.identity, now[source.source]) for source in one)
+
+
+def same_inputs(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
+    """Whether a replay reads the sources, and of file sources the files, that a recorded epoch was read from."""
+    was, now = ([(source.source, source.inputs) for source in sources] for sources in (one, other))
+    return was == now and same_origins(one, other)
 
 
 def name_origins(sources: tuple[SourceIdentity, ...]) -> str:

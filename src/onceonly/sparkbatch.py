@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceonly import digest, frames
+from onceonly.overlap import Trim
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly_checkpoints.epoch import Digest
 
@@ -49,12 +50,20 @@ class SparkBatch:
         df: the batch.
         estimate: expected size.
         leave_out: columns that the digest leaves out.
+        without: makes the same DataFrame without the rows that a trim leaves out; ``None`` where there is no such way.
     """
 
-    def __init__(self, df: DataFrame, estimate: Estimate, leave_out: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        df: DataFrame,
+        estimate: Estimate,
+        leave_out: frozenset[str] = frozenset(),
+        without: Callable[[Trim], DataFrame] | None = None,
+    ) -> None:
         self._df = df
         self._estimate = estimate
         self._leave_out = leave_out
+        self._without = without
         self._schema = frames.arrow_schema(df)
         self._digest: Callable[[], Digest] | None = None
 
@@ -115,6 +124,16 @@ class SparkBatch:
         """The same columns out of Parquet files; the number of rows is not known here."""
         found = self._df.sparkSession.read.schema(self._df.schema).parquet(*paths) if paths else self._df.limit(0)
         return SparkBatch(found, Estimate(None, None), self._leave_out)
+
+    def trimmed(self, trim: Trim) -> SparkBatch:
+        """The batch without the rows that are left out.
+
+        Raises:
+            TypeError: its rows cannot be told apart by position.
+        """
+        if self._without is None:
+            raise TypeError("this batch cannot be trimmed")
+        return SparkBatch(self._without(trim), self._estimate, self._leave_out)
 
     def execute(self) -> Digest:
         """Run the whole plan and write nothing: what a skipped batch of a stateful query needs."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from onceonly.facts import Adopt, Happening, Offer, Reading, Refusal
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly.facts import Adopt, Happening, Offer, Overlap, Reading, Refusal
+from onceonly.overlap import Held, Trim
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Slice
 
 MAX_OPENINGS = 5
 """How often an opening that met an equal generation, or a commit that was found absent, starts again higher."""
@@ -25,6 +26,7 @@ class Phase(Enum):
     INDEX = "index"
     COMPARE = "compare"
     RECOLLECT = "recollect"
+    GATHER = "gather"
     EXECUTE = "execute"
     INTEND = "intend"
     FETCH = "fetch"
@@ -48,6 +50,7 @@ class State:
         offer: the engine's batch; ``None`` when a pipeline is only opened (``txn resolve``, ``queries adopt``).
         adopt: where a target stands that we have never written.
         accepted: R6 is known and taken (``queries adopt``).
+        overlap: what becomes of a batch that offers rows of recorded epochs.
         floor: the next generation must be greater than this.
         last: the newest epoch that every sink holds.
         lineage: the newest lineage on record.
@@ -59,6 +62,10 @@ class State:
         head: the ledger's newest record.
         unindexed: epochs that the ledger has to learn.
         descent: recorded epochs from the offered batch id on; ``None``: not looked up.
+        held: input files of recorded epochs; ``None``: not looked up. What this opening adds to them is left out: a
+            checkpoint hands out no file twice.
+        slice: what is written of the offered batch, where that is not plainly its own slice.
+        trim: what of the offered batch is left out.
         epoch: the epoch being written, or the one that was proven to be written.
         number: number of the epoch being written; 0 for none.
         receipts: answers so far.
@@ -77,6 +84,7 @@ class State:
     offer: Offer | None = None
     adopt: Adopt = None
     accepted: bool = False
+    overlap: Overlap = "stop"
     floor: int = 0
     last: Epoch | None = None
     lineage: Lineage | None = None
@@ -88,6 +96,9 @@ class State:
     head: EpochRecord | None = None
     unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
     descent: tuple[Epoch, ...] | None = None
+    held: Held | None = None
+    slice: Slice | None = None
+    trim: Trim | None = None
     epoch: Epoch | None = None
     number: int = 0
     receipts: tuple[Receipt, ...] = ()

@@ -11,6 +11,7 @@ from onceonly.commands import (
     Committed,
     Done,
     Executed,
+    Gathered,
     Installed,
     Missing,
     Overtaken,
@@ -21,7 +22,19 @@ from onceonly.commands import (
     Staged,
     Unknown,
 )
-from onceonly.facts import BatchFacts, Happening, Heal, NewEpoch, Offer, OpeningFacts, Proceed, Reading, Refusal, Skip
+from onceonly.facts import (
+    BatchFacts,
+    Happening,
+    Heal,
+    Needed,
+    NewEpoch,
+    Offer,
+    OpeningFacts,
+    Proceed,
+    Reading,
+    Refusal,
+    Skip,
+)
 from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage
@@ -87,6 +100,9 @@ def _open_again(state: State, code: str, **details: object) -> State:
         epoch=None,
         number=0,
         descent=None,
+        held=None,
+        slice=None,
+        trim=None,
         healing=(),
     )
 
@@ -140,6 +156,9 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
 def _missing(state: State, outcome: Missing) -> State:
     """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
     assert state.epoch is not None
+    if state.epoch.offered is not None:
+        reason = f"{outcome.reason}; and an epoch that was trimmed is not computed again"
+        return _not_healed(state, state.healing, state.epoch, reason)
     if state.offer is not None and recovery.same_batch(state.epoch, state.offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.healing, state.epoch, outcome.reason)
@@ -190,8 +209,12 @@ def compare(state: State) -> State:
         descent[0] if descent else None,
         descent,
         state.adopt,
+        state.overlap,
+        state.held,
     )
     match recovery.decide_batch(facts):
+        case Needed():
+            return replace(state, phase=Phase.GATHER)
         case Refusal() as refusal:
             return _refused(state, refusal, f"{refusal.code}: batch {offer.lineage.batch_id}")
         case Skip() as skip:
@@ -201,7 +224,8 @@ def compare(state: State) -> State:
             return replace(state, phase=phase, epoch=skip.epoch, skipped=True, happenings=(*state.happenings, skipped))
         case NewEpoch() as new:
             happenings = (*state.happenings, *new.happenings)
-            return replace(state, phase=Phase.INTEND, number=new.number, index=0, happenings=happenings)
+            written = replace(state, number=new.number, slice=new.slice, trim=new.trim)
+            return replace(written, phase=Phase.INTEND, index=0, happenings=happenings)
 
 
 def _plainly_next(state: State, offer: Offer) -> bool:
@@ -212,6 +236,10 @@ def _plainly_next(state: State, offer: Offer) -> bool:
 
 def _recollected(state: State, outcome: Recollected) -> State:
     return compare(replace(state, phase=Phase.COMPARE, descent=outcome.descent))
+
+
+def _gathered(state: State, outcome: Gathered) -> State:
+    return compare(replace(state, phase=Phase.COMPARE, held=outcome.held))
 
 
 def _executed(state: State, outcome: Executed) -> State:
@@ -252,10 +280,11 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
     assert offer is not None
     previous = state.last.chain if state.last else chain.GENESIS
     first = dict(state.last.sinks) if state.last else {}
+    slice_, offered = (state.slice, offer.slice) if state.slice else (offer.slice, None)
     return Epoch(
         number=state.number,
-        slice=offer.slice,
-        chain=chain.link(previous, offer.slice, digest, offer.schema),
+        slice=slice_,
+        chain=chain.link(previous, slice_, digest, offer.schema, offered=offered),
         previous_chain=previous,
         digest=digest,
         schema=offer.schema,
@@ -263,6 +292,7 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
         lineage=offer.lineage,
         sources=offer.sources,
         manifest=manifest,
+        offered=offered,
     )
 
 
@@ -342,6 +372,7 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.READ, Overtaken): _overtaken,
     (Phase.INDEX, Done): _indexed,
     (Phase.RECOLLECT, Recollected): _recollected,
+    (Phase.GATHER, Gathered): _gathered,
     (Phase.EXECUTE, Executed): _executed,
     (Phase.INTEND, Done): _intended,
     (Phase.FETCH, Staged): _staged,

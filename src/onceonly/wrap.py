@@ -16,10 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlparse
 
-from onceonly import coordinator, engine, faults, guarantee
+from onceonly import coordinator, engine, faults, guarantee, measure, overlap, trimming
 from onceonly.errors import refuse
 from onceonly.estimate import Past, estimate, units
-from onceonly.facts import Adopt, Offer
+from onceonly.facts import Adopt, Offer, Overlap
 from onceonly.faults import Point
 from onceonly.protocol import Sink
 from onceonly.runner import Runner
@@ -28,7 +28,7 @@ from onceonly.sparkbatch import SparkBatch
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Receipt, SourceOffsets, canonical
+from onceonly_checkpoints.epoch import InputFile, Receipt, SourceOffsets, canonical
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.storage import local_path
 
@@ -48,6 +48,7 @@ class _Options:
     ledger: LedgerPlace
     before: Callable[[DataFrame], DataFrame] | None
     adopt: Adopt
+    overlap: Overlap
     staging: str | None
 
 
@@ -113,8 +114,10 @@ class ExactlyOnce:
         run = opening.run
         seen = engine.see(df, batch_id, run)
         faults.fire(Point.DISCOVER_AFTER)
-        rows = self._options.before(df) if self._options.before else df
-        sizes, missing = engine.stat(df, seen.files)
+        if opening.state is None:
+            self._refuse_untrimmable(opening, seen, df)
+        rows = self._shaped(df)
+        sizes, missing = measure.stat(df, seen.files)
         offer = Offer(
             slice=seen.slice,
             lineage=seen.lineage,
@@ -123,19 +126,45 @@ class ExactlyOnce:
             stateful=run.plan.stateful,
             missing=missing,
             files=seen.files,
+            begins=seen.begins,
+            earlier=self._earlier(opening, seen),
         )
         covered = units(seen.slice, sizes)
-        size = estimate(covered, opening.past, engine.row_width(rows), files=bool(sizes), stateful=run.plan.stateful)
+        size = estimate(covered, opening.past, measure.row_width(rows), files=bool(sizes), stateful=run.plan.stateful)
         leave_out = run.plan.float_columns if run.plan.stateful else frozenset[str]()
-        self._drive(opening, offer, SparkBatch(rows, size, leave_out))
+        batch = SparkBatch(rows, size, leave_out, lambda trim: self._shaped(trimming.trimmed(df, trim)))
+        self._drive(opening, offer, batch)
         if covered and opening.state and opening.state.epoch:
             opening.past = Past(covered, opening.state.epoch.digest.rows)
         faults.fire(Point.RETURN_BEFORE)
 
+    def _shaped(self, df: DataFrame) -> DataFrame:
+        return self._options.before(df) if self._options.before else df
+
+    def _refuse_untrimmable(self, opening: _Opening, seen: engine.Seen, df: DataFrame) -> None:
+        """What is promised for the day on which a checkpoint is lost must hold on the first day."""
+        if self._options.overlap == "trim":
+            reason = overlap.unfit(seen.sources, dict(df.dtypes), stateful=opening.run.plan.stateful)
+            if reason:
+                raise refuse("E115", query=opening.pipeline, reason=reason)
+
+    def _earlier(self, opening: _Opening, seen: engine.Seen) -> tuple[InputFile, ...] | None:
+        written = opening.state is not None and not opening.state.skipped
+        if self._options.overlap == "stop" or written or not overlap.reads_files(seen.sources):
+            return None
+        return engine.earlier_files(opening.run, seen.slice)
+
     def _drive(self, opening: _Opening, offer: Offer, batch: SparkBatch) -> None:
         if opening.state is None:
             owner = secrets.token_hex(8)
-            state = coordinator.start(opening.pipeline, self._ids, owner, offer, adopt=self._options.adopt)
+            state = coordinator.start(
+                opening.pipeline,
+                self._ids,
+                owner,
+                offer,
+                adopt=self._options.adopt,
+                overlap=self._options.overlap,
+            )
         else:
             state = coordinator.resume(opening.state, offer)
         opening.state = None  # a run that fails here must open again before it may write
@@ -170,7 +199,7 @@ class ExactlyOnce:
         pipeline = self._options.name or run.name
         if not pipeline:
             raise refuse("E101")
-        _refuse_unfit(run, pipeline)
+        refuse_unfit(run, pipeline)
         _runs.enter(pipeline, run.query_id, run.run_id, partial(engine.still_running, df))
         self._plan = run.plan
         ledger, carried = self._place_ledger(run)
@@ -215,7 +244,13 @@ class ExactlyOnce:
         return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging", "E114"), pipeline)
 
 
-def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
+def refuse_unfit(run: engine.Run, pipeline: str) -> None:
+    """Refuse a run that no epochs can be built on, before anything is opened.
+
+    Raises:
+        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 state and no determinism, E116 a Kafka
+            source that reads lost offsets as nothing.
+    """
     if run.mode:
         raise refuse(
             "E104",
@@ -227,6 +262,9 @@ def _refuse_unfit(run: engine.Run, pipeline: str) -> None:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
     if run.plan.nondeterministic:
         raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
+    for source in run.plan.sources:
+        if source.brokers and not source.brokers.stops_at_loss:
+            raise refuse("E116", query=pipeline, source=source.origin)
 
 
 def _beside(checkpoint: str, what: str, code: str) -> str:
@@ -243,6 +281,7 @@ def exactly_once(
     ledger: LedgerPlace = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
     adopt: str | Mapping[str, Any] | None = None,
+    overlap: str = "stop",
     staging: str | os.PathLike[str] | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
@@ -256,6 +295,10 @@ def exactly_once(
         before: a pure function applied to each batch before it is written.
         adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
             them; a mapping ``{source id: offset}`` says which offsets they contain, and the query must go on there.
+        overlap: what to do when a new or rolled-back checkpoint offers rows of recorded epochs again: ``"stop"``, or
+            ``"trim"``: write only rows whose position in the source is in no epoch. That takes a plan without state
+            over one Kafka or file source, and rows that still have ``topic``, ``partition`` and ``offset``, or
+            ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
         staging: directory that driver and executors share, for several sinks. Default: beside a local checkpoint.
 
     Returns:
@@ -269,7 +312,13 @@ def exactly_once(
         raise _meaningless("before", before, "a function from DataFrame to DataFrame")
     if name is not None and not name.strip():
         raise _meaningless("name", name, "a name that is not blank")
-    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), _staging_place(staging)))
+    chosen = _OVERLAPS.get(overlap)
+    if chosen is None:
+        raise _meaningless("overlap", overlap, '"stop" or "trim"')
+    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), chosen, _staging_place(staging)))
+
+
+_OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
 
 
 def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:

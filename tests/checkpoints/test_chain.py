@@ -29,6 +29,7 @@ CHANGES: dict[str, Callable[[Epoch], Epoch]] = {
     "low": lambda e: replace(e, digest=replace(e.digest, low=e.digest.low + 1)),
     "schema": lambda e: replace(e, schema="other"),
     "adoption": lambda e: replace(e, adoption="by hand"),
+    "offered": lambda e: replace(e, offered=e.slice),
     "previous chain": lambda e: replace(e, previous_chain="0" * 64),
     "chain": lambda e: replace(e, chain="0" * 64),
     "number": lambda e: replace(e, number=e.number + 1),

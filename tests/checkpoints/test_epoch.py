@@ -50,6 +50,7 @@ epochs = st.builds(
     st.lists(identities, max_size=3).map(tuple),
     st.none() | names,
     st.none() | names,
+    st.none() | slices,
 )
 markers = st.builds(Marker, names, names, st.builds(Fence, numbers, names), epochs)
 positions = st.dictionaries(names, st.integers() | st.text(max_size=5), max_size=3)
@@ -71,6 +72,12 @@ def test_a_marker_comes_back_from_its_text(marker: Marker) -> None:
 @given(markers)
 def test_a_marker_comes_back_from_a_store_that_reorders_keys(marker: Marker) -> None:
     assert Marker.from_json(stored(marker.to_json())) == marker
+
+
+@given(epochs)
+def test_an_epoch_says_what_was_offered_only_where_it_is_not_what_was_written(epoch: Epoch) -> None:
+    assert ("offered" in epoch.to_json()) is (epoch.offered is not None)
+    assert epoch.planned == (epoch.offered or epoch.slice)
 
 
 @given(receipts)

@@ -210,6 +210,19 @@ def test_what_a_source_noted_at_its_start_is_read_as_it_stands(storage: LocalSto
     assert sparklog.source_start(storage, 0) is None
 
 
+def test_a_kafka_source_notes_its_first_offsets_behind_a_zero_byte(storage: LocalStorage) -> None:
+    storage.create("sources/0/0", b'\x00v1\n{"orders":{"0":0,"1":5}}')
+    assert sparklog.kafka_start(storage, 0) == '{"orders":{"0":0,"1":5}}'
+    assert sparklog.kafka_start(storage, 1) is None
+
+
+@pytest.mark.parametrize("text", [b'\x00v2\n{"orders":{"0":0}}', b'\x00v1\n{"orders":{"0', b"\x00v1"])
+def test_a_note_of_a_kafka_source_that_cannot_be_understood_is_refused(storage: LocalStorage, text: bytes) -> None:
+    storage.create("sources/0/0", text)
+    with pytest.raises(sparklog.UnreadableCheckpoint, match="sources/0/0"):
+        sparklog.kafka_start(storage, 0)
+
+
 @pytest.mark.parametrize(
     ("offset", "expected"),
     [('{"logOffset":0}', 0), ('{"logOffset":12}', 12), (None, None), ("42", None), (KAFKA, None), ("{cut", None)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -249,6 +250,36 @@ def test_resolve_refuses_a_sink_that_was_set_back(on: Run, world: World) -> None
     result = on("txn", "resolve")
     assert result.exit_code == 2
     assert "ONCE-E20" in result.stderr
+
+
+def test_what_is_printed_for_a_sink_that_was_set_back_opens_it_again(on: Run, world: World) -> None:
+    world.store.restore(2)
+    refused = on("txn", "resolve")
+    assert "ONCE-E207" in refused.stderr
+    assert on(*printed(refused.stderr, "--accept-loss"), "--yes").exit_code == 0
+    assert on("txn", "resolve").exit_code == 0
+    assert (head(world).number, head(world).digest.rows) == (3, 0)
+    assert (head(world).adoption or "").startswith("accept-loss")
+
+
+def test_what_is_printed_for_a_ledger_of_another_history_opens_it_again(on: Run, world: World) -> None:
+    world.ledger.discard("orders", 4)
+    stranger = epoch_after(world.line[2], 99, sinks=(world.sink.id,))
+    world.ledger.record(EpochRecord("orders", world.fence, stranger, ()))
+    refused = on("txn", "resolve")
+    assert "ONCE-E210" in refused.stderr
+    assert on(*printed(refused.stderr, "ledger rebuild"), "--yes").exit_code == 0
+    assert on("txn", "resolve").exit_code == 0
+    assert [record.epoch for record in world.ledger.epochs("orders")] == world.line
+
+
+def printed(said: str, words: str) -> list[str]:
+    """The arguments of the printed command that contains ``words``, whatever the width of the terminal broke."""
+    flat = " ".join(said.split())
+    [found] = [one for one in flat.split("onceonly ")[1:] if words in one]
+    parts = shlex.split(found)
+    options = {"--query", "--ledger"}
+    return [part for at, part in enumerate(parts) if part.startswith("--") or at < 3 or parts[at - 1] in options]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from onceonly.facts import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly.protocol import Disturbance, Position
+from onceonly.sources import kafka_identity
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import (
     Digest,
@@ -21,7 +22,7 @@ from onceonly_checkpoints.epoch import (
 )
 
 SINK = "memory:orders"
-SOURCES = (SourceIdentity("0", "kafka:events"),)
+SOURCES = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-1"})),)
 
 
 def at(offset: int | None) -> SourceOffsets:

@@ -24,6 +24,7 @@ from onceonly.errors import refuse
 from onceonly.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.protocol import Disturbance
 from onceonly.recovery import decide_batch, decide_opening
+from onceonly.sources import kafka_identity
 from onceonly_checkpoints.epoch import SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)
@@ -242,7 +243,7 @@ def test_r8_an_overlap_on_a_new_lineage_names_both_query_ids():
 
 
 def test_r8_another_source_is_blocked_and_an_added_named_one_is_not():
-    other = (SourceIdentity("0", "kafka:other"),)
+    other = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-2"})),)
     assert code(decide_batch(batch(TWO, offer(cut(20, 30), 2, sources=other)))) == "E212"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, engine, exactly_once, wrap
 from onceonly_sinks.memory import MemorySink
 
 
@@ -26,7 +26,14 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"name": " "}, {"before": 3}, {"adopt": "there"}, {"adopt": 7}, {"staging": "s3a://bucket/x"}],
+    [
+        {"name": " "},
+        {"before": 3},
+        {"overlap": "skip"},
+        {"adopt": "there"},
+        {"adopt": 7},
+        {"staging": "s3a://bucket/x"},
+    ],
     ids=lambda value: next(iter(value)),
 )
 def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
@@ -51,3 +58,12 @@ def test_explain_says_what_is_promised_before_the_query_runs():
     text = exactly_once(MemorySink(id="memory:orders")).explain()
     assert text.startswith("memory:orders holds every row of the stream once.")
     assert "the plan is looked at when the query starts" in text
+
+
+@pytest.mark.parametrize("mode", ["trigger RealTimeTrigger", "trigger ContinuousTrigger", "async progress tracking"])
+def test_a_mode_that_cuts_a_repeated_batch_anew_is_refused_by_name(mode):
+    plan = engine.Plan(stateful=False, nondeterministic=None, float_columns=frozenset(), sources=())
+    run = engine.Run("r", "q", "orders", "file:/ck", mode, False, plan, execution=None, offsets=None)
+    with pytest.raises(OnceOnlyError, match=mode) as caught:
+        wrap.refuse_unfit(run, "orders")
+    assert caught.value.code == "E104"

@@ -91,6 +91,8 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     yield "adoption", epoch.adoption
     yield "from", describe(epoch.slice.start)
     yield "up to", describe(epoch.slice.end)
+    if epoch.offered is not None:
+        yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
     yield "rows", epoch.digest.rows
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"

@@ -59,7 +59,7 @@ def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> 
         return []
     recorded = {(file.source, file.log_offset) for record in known for file in record.files}
     found: list[InputFile] = []
-    for source, offset in target.epoch.slice.end.entries:
+    for source, offset in target.epoch.planned.end.entries:
         last = sparklog.log_offset(offset)
         for number in range(0 if last is None else last + 1):
             if (source, number) not in recorded:
@@ -108,7 +108,7 @@ def compare(storage: Storage, pipeline: str, newest: EpochRecord) -> Iterator[Pr
 
 def _compare_entry(storage: Storage, newest: EpochRecord, batch: int, remedy: str) -> Iterator[Problem]:
     path = f"offsets/{batch}"
-    end = newest.epoch.slice.end
+    end = newest.epoch.planned.end
     if not storage.exists(path):
         yield Problem(
             path,

@@ -1,0 +1,296 @@
+"""What of an offered batch stands in recorded epochs already, told by source position. Pure.
+
+Offsets of Kafka mean the same under every checkpoint, so the end of the last epoch says which rows are written.
+Those of a file source count entries of a log in the checkpoint; there the file lists of all epochs say it, and the
+log's own earlier entries say that nothing was missed. A row is left out only if its position is proven to be in an
+epoch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from onceonly.sources import FILES, KAFKA, describe, name_origins, same_origins
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, InputFile, Slice, SourceIdentity, SourceOffsets, canonical
+
+if TYPE_CHECKING:
+    from onceonly.facts import Offer
+    from onceonly.protocol import Batch
+
+FILE_COLUMNS = {"file_path": "string"}
+"""Column by which a row of a file source is told apart, with its type: ``_metadata.file_path``."""
+
+KAFKA_COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint"}
+"""Columns by which a row of a Kafka source is told apart, with their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a batch offers of one partition, in offsets.
+
+    Attributes:
+        topic: name.
+        partition: number.
+        first: the first one offered.
+        fresh: the first one that no epoch holds; all of them are held if it is not below ``end``.
+        end: one past the last one offered.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    fresh: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTrim:
+    """Writes rows of a Kafka source from ``fresh`` on."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def told(self) -> str:
+        """What is left out, in numbers."""
+        offered = sum(max(0, span.end - span.first) for span in self.spans)
+        held = sum(max(0, min(span.fresh, span.end) - span.first) for span in self.spans)
+        return f"{held} of {offered} offsets"
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Input that is not read for its rows: none, a partition has no path."""
+        return frozenset()
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is written.
+
+        Raises:
+            ValueError: the row's position is none that the batch offers, so its columns are not the source's.
+        """
+        for span in self.spans:
+            if (span.topic, span.partition) == (row["topic"], row["partition"]):
+                if span.first <= row["offset"] < span.end:
+                    return bool(row["offset"] >= span.fresh)
+                break
+        raise ValueError(f"offset {row['offset']} of {row['topic']}-{row['partition']} is not in this batch")
+
+
+@dataclass(frozen=True, slots=True)
+class FileTrim:
+    """Writes rows of the files in ``fresh`` and none of those in ``held``; paths as :func:`plain` spells them."""
+
+    held: tuple[str, ...]
+    fresh: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """What is left out, in numbers."""
+        return f"{len(self.held)} of {len(self.held) + len(self.fresh)} input files"
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Input that is not read for its rows."""
+        return frozenset(self.held)
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is written.
+
+        Raises:
+            ValueError: the row's file is none of this batch, so its column is not the source's.
+        """
+        path = plain(row["file_path"])
+        if path not in self.held and path not in self.fresh:
+            raise ValueError(f"file {path} is not in this batch")
+        return path in self.fresh
+
+
+Trim = OffsetTrim | FileTrim
+"""Which rows of a batch are written, and which are left out because an epoch holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A batch without what recorded epochs hold.
+
+    Attributes:
+        slice: what is written, from the end of the last epoch on.
+        trim: which rows those are.
+    """
+
+    slice: Slice
+    trim: Trim
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Input files of all recorded epochs.
+
+    Attributes:
+        files: modification time by path, as :func:`plain` spells it.
+        lacking: why this is not all of them; empty if it is.
+    """
+
+    files: Mapping[str, int] = field(hash=False)
+    lacking: str = ""
+
+
+@runtime_checkable
+class Trimmable(Protocol):
+    """A batch whose rows can be told apart by source position."""
+
+    def trimmed(self, trim: Trim) -> Batch:
+        """The same batch without the rows that are left out."""
+        ...
+
+
+def plain(path: str) -> str:
+    """A path in the spelling of ``_metadata.file_path``: without an empty host."""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*):///", r"\1:/", path)
+
+
+def unfit(sources: Sequence[SourceIdentity], found: Mapping[str, str], *, stateful: bool) -> str:
+    """Why a query could never be trimmed; empty if it can be.
+
+    Args:
+        sources: its sources.
+        found: type by column of the rows that it hands out.
+        stateful: whether it keeps state.
+    """
+    if stateful:
+        return "it keeps state, and an output row of such a query has no one position in the source"
+    if len(sources) != 1:
+        return f"it has {len(sources)} sources, and a row does not say which one it came from"
+    wanted = columns(sources)
+    if wanted is None:
+        return f"the rows of its source ({name_origins(tuple(sources))}) have no position"
+    lacking = [f"{name} {kind}" for name, kind in wanted.items() if found.get(name) != kind]
+    return f"its rows lack {', '.join(lacking)}" if lacking else ""
+
+
+def columns(sources: Sequence[SourceIdentity]) -> Mapping[str, str] | None:
+    """Columns, with their types, that tell rows of a query's only source apart; ``None`` where nothing does."""
+    identity = (sources[0].identity or "") if len(sources) == 1 else ""
+    if identity.startswith(KAFKA):
+        return KAFKA_COLUMNS
+    return FILE_COLUMNS if identity.startswith(FILES) else None
+
+
+def reads_files(sources: Sequence[SourceIdentity]) -> bool:
+    """Whether any source is a file source."""
+    return any((source.identity or "").startswith(FILES) for source in sources)
+
+
+def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
+    """The input files of a whole history, if it is proven to be whole.
+
+    Args:
+        records: all epochs that the ledger has, oldest first.
+        last: the epoch that every sink holds.
+    """
+    epochs = [record.epoch for record in records]
+    files = {plain(file.path): file.modified_ms for record in records for file in record.files}
+    if not chain.descends(last, epochs) or epochs[0].number != 1:
+        return Held(files, f"the ledger does not hold every epoch up to {last.number}")
+    if not epochs[0].slice.start.unset:
+        return Held(files, f"the pipeline was begun in the middle of its source, at {describe(epochs[0].slice.start)}")
+    for record in records:
+        if reason := _lacking(record):
+            return Held(files, reason)
+    return Held(files)
+
+
+def _lacking(record: EpochRecord) -> str:
+    epoch = record.epoch
+    if epoch.adoption is not None:
+        skips = epoch.adoption.startswith(("accept-loss", "start")) and not epoch.slice.empty
+        return f"epoch {epoch.number} ({epoch.adoption}) moved on past files that are not listed" if skips else ""
+    for source in epoch.sources:
+        own = [file for file in record.files if file.source == source.source]
+        if source.inputs is not None and source.inputs != chain.inputs(own):
+            return f"the ledger has no file list of epoch {epoch.number}, or another one than its marker names"
+    return ""
+
+
+def cut(last: Epoch, offer: Offer, held: Held | None) -> Cut | str | None:
+    """What of a batch is left to write.
+
+    Returns:
+        The cut; why it cannot be proven; or ``None`` where something between the last epoch and the batch is missing.
+    """
+    if offer.stateful:
+        return "the query keeps state, and a row of its output has no one position in the source"
+    if len(offer.sources) != 1 or len(last.slice.end.sources) != 1:
+        return "a row of several sources does not say which one it came from"
+    source = offer.sources[0]
+    recorded = last.sources[0].identity if last.sources else None
+    if source.identity is None or recorded is None or not same_origins(last.sources, offer.sources):
+        return f"the source of epoch {last.number} ({recorded or 'unknown'}) is not proven to be the same"
+    if source.identity.startswith(KAFKA):
+        return _by_offset(last, offer)
+    if source.identity.startswith(FILES) and held is not None:
+        return _by_file(last, offer, held)
+    return f"the offsets of its source ({source.identity}) do not tell rows apart"
+
+
+Positions = dict[tuple[str, int], int]
+
+
+def _positions(offsets: SourceOffsets) -> Positions:
+    text = offsets.entries[0][1]
+    topics = json.loads(text) if text else {}
+    return {(topic, int(number)): at for topic, numbers in topics.items() for number, at in numbers.items()}
+
+
+def _by_offset(last: Epoch, offer: Offer) -> Cut | str | None:
+    held, first, end = map(_positions, (last.slice.end, offer.start, offer.slice.end))
+    for at in held.keys() | first.keys():
+        name = f"partition {at[1]} of {at[0]}"
+        if at not in end:
+            return f"{name} is not read any more"
+        if at in held and at not in first:
+            return f"it is not known where {name} starts"
+        if at not in held and first[at] > 0:
+            return f"{name} starts at {first[at]}, and no epoch holds what was before"
+    if any(first[at] > held[at] for at in held):
+        return None
+    spans = tuple(Span(*at, first.get(at, 0), held.get(at, 0), end[at]) for at in sorted(end))
+    return Cut(Slice(last.slice.end, _furthest(last, held, end)), OffsetTrim(spans))
+
+
+def _furthest(last: Epoch, held: Positions, end: Positions) -> SourceOffsets:
+    topics: dict[str, dict[str, int]] = {}
+    for topic, number in sorted(end):
+        at = (topic, number)
+        topics.setdefault(topic, {})[str(number)] = max(end[at], held.get(at, 0))
+    return SourceOffsets.of({last.slice.end.sources[0]: canonical(topics)})
+
+
+def _by_file(last: Epoch, offer: Offer, held: Held) -> Cut | str | None:
+    if held.lacking:
+        return held.lacking
+    for file in offer.earlier or ():
+        if not _holds(held, file):
+            return None
+    if changed := [file.path for file in offer.files if _changed(held, file)]:
+        return f"{changed[0]} was changed since an epoch wrote it"
+    return Cut(Slice(last.slice.end, offer.slice.end), trim_files(offer, held))
+
+
+def trim_files(offer: Offer, held: Held) -> FileTrim:
+    """The files of a batch that an epoch holds, and the others."""
+    paths = [plain(file.path) for file in offer.files]
+    taken = tuple(path for path in paths if path in held.files)
+    return FileTrim(taken, tuple(path for path in paths if path not in held.files))
+
+
+def _holds(held: Held, file: InputFile) -> bool:
+    return held.files.get(plain(file.path)) == file.modified_ms
+
+
+def _changed(held: Held, file: InputFile) -> bool:
+    return plain(file.path) in held.files and not _holds(held, file)
