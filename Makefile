@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test slow sample containers check bench fmt java
+.PHONY: demo test slow sample containers check bench fmt java mutants-of-checker
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -29,6 +29,12 @@ sample: $(STAMP) java
 # Sinks on servers in containers. Where no engine can be had, it says so and passes.
 containers: $(STAMP)
 	@scripts/containers.sh $(ARGS)
+
+# Nightly: the checker with one line changed, again and again; its tests must notice nine in ten.
+mutants-of-checker: $(STAMP)
+	@$(BIN)/pip install --quiet --group mutants >&2
+	$(BIN)/mutmut run $(ARGS)
+	$(BIN)/python scripts/mutants_killed.py 90
 
 check: $(STAMP)
 	$(BIN)/ruff check .

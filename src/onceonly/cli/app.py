@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, ledger, queries, txn
+from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, lab, ledger, queries, txn
 from onceonly.cli.calm import CalmGroup
 from onceonly.cli.output import say
 
@@ -18,7 +18,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",
-    epilog="Exit codes: 0 clean, 1 findings, 2 could not answer.",
+    epilog="Exit codes: 0 clean, 1 findings, 2 could not answer; of the lab also 3, the lab itself failed.",
 )
 app.command("demo", context_settings=demo.SETTINGS)(demo.command)
 app.command("doctor")(doctor.command)
@@ -28,6 +28,7 @@ app.add_typer(queries.app, name="queries")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(lab.app, name="lab")
 app.command("explain")(explain.command)
 
 
