@@ -9,6 +9,7 @@ part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 from onceonly import overlap
 from onceonly.facts import (
@@ -191,6 +192,8 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | N
         return None
     if any((epoch.adoption or "").startswith("accept-duplicates") for epoch in facts.descent[1:]):
         return None  # an operator moved the position back over this batch: it is to be written again
+    if lacking := _lacking(facts.descent):
+        return _r7_forgotten(facts, recorded, lacking)
     if not chain.descends(facts.last, facts.descent):
         return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
     if same_batch(recorded, offer):
@@ -205,6 +208,32 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | N
         recorded=_range(recorded.planned, recorded.lineage),
         offered=_range(offer.slice, offer.lineage),
         checkpoint=offer.lineage.checkpoint,
+    )
+
+
+def _lacking(descent: tuple[Epoch, ...]) -> int | None:
+    """The first epoch that a ledger lacks which was lost while a pipeline wrote; ``None`` if it lacks none."""
+    return next((one.number + 1 for one, two in pairwise(descent) if two.number > one.number + 1), None)
+
+
+def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
+    """A batch is offered again, and the ledger that would prove what became of it has a hole."""
+    assert facts.last is not None  # without one nothing is looked up
+    cause = (
+        f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
+        f"this batch is epoch {recorded.number}; "
+        f"`onceonly ledger rebuild --query {facts.pipeline}` fills it from the sinks"
+    )
+    offered = facts.offer.slice
+    return Refusal.of(
+        "E203",
+        pipeline=facts.pipeline,
+        sink=facts.sink,
+        epoch=facts.last.number,
+        end=describe(facts.last.slice.end),
+        checkpoint=facts.offer.lineage.checkpoint,
+        range=f"{describe(offered.start)} to {describe(offered.end)}",
+        cause=cause,
     )
 
 

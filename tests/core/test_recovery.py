@@ -202,6 +202,15 @@ def test_r7_a_record_that_does_not_lead_to_the_marker_proves_nothing():
     assert code(decide_batch(batch(TWO, offer(foreign[1].slice, 1), descent=(foreign[1],)))) == "E210"
 
 
+def test_r7_a_ledger_with_a_hole_proves_nothing_and_says_how_to_fill_it():
+    # It was lost, and a driver that was fenced out meanwhile recorded the epoch that it had committed before.
+    refused = decide_batch(batch(THREE, offer(ONE.slice, 0), descent=(ONE, THREE)))
+    assert code(refused) == "E203"
+    cause = dict(refused.details)["cause"]
+    assert "lacks epoch 2" in cause
+    assert "onceonly ledger rebuild --query orders" in cause
+
+
 def test_r7_is_silent_for_a_batch_that_an_operator_moved_back_over():
     moved = adoption(THREE, "accept-duplicates", at(10))
     decision = decide_batch(batch(moved, offer(TWO.slice, 1), descent=(TWO, THREE, moved), lineage=THREE.lineage))
