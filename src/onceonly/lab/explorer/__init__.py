@@ -1,0 +1,1 @@
+"""Every world within a bound, breadth first, over the production coordinator."""

@@ -1,0 +1,39 @@
+"""What a search found, in words for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceonly.lab.explorer.search import Found, numbered
+from onceonly.lab.model.world import Bound
+
+
+def described(bound: Bound) -> str:
+    """A bound in one sentence."""
+    parts = [
+        f"{len(bound.kinds)} sinks ({', '.join(bound.sinks)})",
+        f"{bound.records} records in batches of 1 to {bound.longest}",
+        f"{bound.drivers} drivers, two alive at once",
+        f"{bound.unknowns} lost answer{'s' if bound.unknowns != 1 else ''}",
+    ]
+    if bound.ledgers:
+        parts.append("the ledger lost once")
+    if bound.damages:
+        parts.append(f"the checkpoint once {' or '.join(damage.value for damage in bound.damages)}")
+    return "; ".join([*parts, *(f"rule off: {rule.value}" for rule in sorted(bound.off, key=lambda one: one.name))])
+
+
+def lines(found: Found) -> Iterator[str]:
+    """A report, line by line."""
+    yield f"bound: {described(found.bound)}"
+    yield (
+        f"{found.states:,} states ({found.shared:,} of what outlives drivers), {found.transitions:,} moves, "
+        f"depth {found.depth}, {found.seconds:.1f} s of processor, {found.rate:,} states/s"
+    )
+    if found.violation is not None:
+        yield f"{found.violation.name}: {found.violation.words}; the shortest way there:"
+        yield from numbered(found.story)
+    elif found.complete:
+        yield "complete: every interleaving, crash and lost answer within the bound; no invariant is violated"
+    else:
+        yield "incomplete: stopped at its time limit; no violation so far"

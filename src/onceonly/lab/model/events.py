@@ -1,0 +1,92 @@
+"""What happens in a world besides the steps of its drivers: starts and kills, late landings, losses, damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from onceonly.lab.model.carrier import Carrier
+from onceonly.lab.model.parts import Left, SimulatedLedger, StagingArea, Target
+from onceonly.lab.model.sinks import Wire
+from onceonly.lab.model.spark import Checkpoint, Damage, damaged
+from onceonly.lab.model.world import Bound, Change, Driver, World
+
+
+class Events:
+    """Events within a bound. Each method tells what may happen to the parts it is given.
+
+    A driver that is killed and one that is never given another step leave the same world. So a kill is told of only
+    where it makes room: two drivers live at most, and a third takes the place of one of them. Nor can anybody tell a
+    driver that was started from one that was not, until it has its first batch.
+
+    Args:
+        bound: sizes, and rules that are off.
+    """
+
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
+        self._carrier = Carrier(bound)
+        self._wire = Wire(bound.off, fine=bound.fine)
+
+    def landings(self, parts: World) -> Iterator[Change]:
+        """``(target)``: a change in flight lands."""
+        for reply in self._wire.landings(cast(Target, parts[0])):
+            yield Change(reply.words, (reply.target,))
+
+    def starts(self, parts: World) -> Iterator[Change]:
+        """``(checkpoint, checkpoint, driver, driver, left)``: a driver is started, maybe in the place of another."""
+        first, second, *drivers, times = cast(
+            tuple[Checkpoint, Checkpoint | None, Driver | None, Driver | None, Left], parts
+        )
+        if not times.times:
+            return
+        left = times.less
+        number = self._bound.drivers - left.times
+        living = [driver for driver in drivers if driver is not None]
+        for at, checkpoint in enumerate((first, second)):
+            if checkpoint is None or checkpoint.gone or checkpoint.unreadable:
+                continue
+            for words, fresh, after in self._fresh(Driver(number, at), checkpoint):
+                logs = (after, second) if at == 0 else (first, after)
+                if len(living) < len(drivers):
+                    kept = (*living, fresh, None)[: len(drivers)]
+                    yield Change(words, (*logs, *kept, left))
+                    continue
+                for killed, stays in ((living[0], living[1]), (living[1], living[0])):
+                    yield Change(f"{killed.name} is killed; {words}", (*logs, stays, fresh, left))
+
+    def _fresh(self, driver: Driver, checkpoint: Checkpoint) -> Iterator[tuple[str, Driver, Checkpoint]]:
+        words = f"{driver.name} starts on {checkpoint.name}"
+        if not self._bound.whole_steps:
+            yield words, driver, checkpoint
+            return
+        for change in self._carrier.steps(driver, (checkpoint,)):
+            planned, after = cast(tuple[Driver, Checkpoint], change.parts)
+            yield f"{words}; {change.words}", planned, after
+
+    def losses(self, parts: World) -> Iterator[Change]:
+        """``(ledger, left)``: the ledger is lost."""
+        ledger, left = cast(tuple[SimulatedLedger, Left], parts)
+        if left.times and ledger != SimulatedLedger():
+            yield Change("the ledger is lost", (SimulatedLedger(), left.less))
+
+    def damages(self, parts: World) -> Iterator[Change]:
+        """``(checkpoint, checkpoint, left)``: the checkpoint is damaged; who runs on it does not notice."""
+        first, second, left = cast(tuple[Checkpoint, Checkpoint | None, Left], parts)
+        if not left.times or second is not None:
+            return
+        for damage in self._bound.damages:
+            after = damaged(first, damage)
+            if after is not None:
+                old = first if damage is Damage.COPIED else replace(first, gone=True)
+                yield Change(f"{first.name} is {damage.value}", (old, after, left.less))
+
+    def power_failures(self, parts: World) -> Iterator[Change]:
+        """``(staging, driver, driver)``: the power fails: every driver dies, and what was not flushed is torn."""
+        staging, *drivers = cast(tuple[StagingArea, Driver | None, Driver | None], parts)
+        torn = staging.after_power_failure()
+        if torn != staging:
+            yield Change(
+                "the power fails; staged files that were not flushed are torn", (torn, *(None for _ in drivers))
+            )

@@ -1,0 +1,34 @@
+"""The rules that the product keeps, each with what a product without it does: explorer and tests turn them off."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Rule(Enum):
+    """One rule; the value says what is done where it is off."""
+
+    OWNER = "sinks compare generations and not owners"
+    HIGHEST = "the next generation is taken from the ledger, and sinks take a lower one"
+    FENCE_FIRST = "positions are read before the fences are installed"
+    FENCED_COMMIT = "a commit checks the fence first and writes then"
+    CHAIN = "a commit does not look at the epoch that stands before it"
+    MARKER_WITH_ROWS = "rows are committed first and their marker in a second transaction"
+    ROWS_WITH_MARKER = "the marker is committed first and its rows in a second transaction"
+    LOOKED_UP = "a lost answer is taken for a yes"
+    ONE_COPY = "a sink sends a commit again when its answer was lost"
+    LOCKED = "nobody waits for a COMMIT in flight before the head is read"
+    ONE_HANDLE = "a Delta version is read on one handle and committed by path"
+    CLAIM = "a Kafka fence is a new producer and no record"
+    SETTLED = "Kafka is read without waiting for hidden commits"
+    NEW_PRODUCER = "a Kafka producer lives on after a lost answer"
+    STAGED = "each sink computes the batch for itself"
+    WHOLE = "staged files are neither flushed nor checked nor counted"
+    NAMED = "an epoch is healed from any manifest of its number"
+    KEPT = "staged bytes end with the driver that staged them"
+    SWEPT_LAST = "staging is swept before the fences stand"
+    EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
+
+
+ALL_KEPT: frozenset[Rule] = frozenset()
+"""No rule is off: the product as it is."""
