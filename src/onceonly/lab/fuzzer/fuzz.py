@@ -1,0 +1,98 @@
+"""Plays schedules from one seed after the other until one fails or there are enough."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from onceonly.faults import Point
+from onceonly.lab.checker import Anomaly, Verdict, judge
+from onceonly.lab.fuzzer.draw import draw
+from onceonly.lab.fuzzer.play import Played, play
+from onceonly.lab.fuzzer.shrink import Shrunk, shrink
+from onceonly.lab.history import History
+from onceonly.lab.model.rules import Rule
+from onceonly.lab.schedule import Action, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Fuzzed:
+    """What many schedules showed.
+
+    Attributes:
+        schedules: how many were played.
+        steps: steps in all of them.
+        seconds: processor time.
+        passed: how often each point was passed.
+        acted: how often each action came to act.
+        failed: the first one that failed; ``None`` if none did.
+        shrunk: the same, made smaller.
+    """
+
+    schedules: int
+    steps: int
+    seconds: float
+    passed: Counter[Point]
+    acted: Counter[Action]
+    failed: Played | None = None
+    shrunk: Shrunk | None = None
+
+    @property
+    def rate(self) -> int:
+        """Schedules a second."""
+        return int(self.schedules / max(self.seconds, 1e-9))
+
+
+def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked: bool = True) -> Fuzzed:
+    """Play the schedules of seeds from ``first`` on, and shrink the first that fails.
+
+    Args:
+        first: seed.
+        count: how many.
+        off: rules that are not kept.
+        checked: whether the checker judges each history, too.
+    """
+    began = time.process_time()
+    passed: Counter[Point] = Counter()
+    acted: Counter[Action] = Counter()
+    steps = done = 0
+    failed: Played | None = None
+    for seed in range(first, first + count):
+        played = play(draw(seed), off)
+        done += 1
+        steps += len(played.steps)
+        for (_, point), times in played.passed.items():
+            passed[point] += times
+        acted.update(fault.action for fault in played.acted)
+        if broken(played, checked=checked):
+            failed = played
+            break
+    shrunk = _shrunk(failed, off, checked=checked) if failed else None
+    return Fuzzed(done, steps, time.process_time() - began, passed, acted, failed, shrunk)
+
+
+def broken(played: Played, *, checked: bool = True) -> Anomaly | None:
+    """What a run broke, by the invariants of the world or by the checker's judgement; ``None``: nothing."""
+    if played.violation is not None:
+        return played.violation.name
+    judgement = judge(played.history) if checked else None
+    if judgement is None or judgement.verdict is not Verdict.ANOMALY:
+        return None
+    return judgement.findings[0].anomaly
+
+
+def _shrunk(failed: Played, off: frozenset[Rule], *, checked: bool) -> Shrunk:
+    name = broken(failed, checked=checked)
+    assert name is not None
+
+    def fails(schedule: Schedule) -> Anomaly | None:
+        return broken(play(schedule, off), checked=checked)
+
+    return shrink(failed.schedule, name, fails)
+
+
+def fingerprint(history: History) -> str:
+    """Hash of a history, 64 hex digits: equal for equal runs."""
+    return hashlib.sha256(history.text.encode()).hexdigest()

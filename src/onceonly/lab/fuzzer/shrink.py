@@ -1,0 +1,89 @@
+"""Makes a failing schedule smaller while it breaks the same: faults, incarnations, batches, sinks, rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onceonly.lab.checker import Anomaly
+from onceonly.lab.schedule import Schedule
+
+MOST_REPLAYS = 200
+
+Fails = Callable[[Schedule], Anomaly | None]
+"""Plays a schedule; the invariant that it breaks, or ``None``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """What shrinking came to.
+
+    Attributes:
+        schedule: the smallest that was found.
+        name: the invariant that it breaks.
+        replays: how many schedules were played for it.
+    """
+
+    schedule: Schedule
+    name: Anomaly
+    replays: int
+
+
+def shrink(schedule: Schedule, name: Anomaly, fails: Fails, most: int = MOST_REPLAYS) -> Shrunk:
+    """Take away whatever is not needed; greedy, from the start again after each success.
+
+    Args:
+        schedule: breaks ``name``.
+        name: what it breaks, and what every smaller one must break, too.
+        fails: plays a schedule.
+        most: how many may be played.
+    """
+    replays = 0
+    smaller = _smaller(schedule)
+    while (candidate := next(smaller, None)) is not None and replays < most:
+        replays += 1
+        if fails(candidate) is name:
+            schedule = candidate
+            smaller = _smaller(schedule)
+    return Shrunk(schedule, name, replays)
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules with one thing less, the most telling first."""
+    for at in range(len(schedule.losses)):
+        yield replace(schedule, losses=_without(schedule.losses, at))
+    for at in range(len(schedule.faults)):
+        yield replace(schedule, faults=_without(schedule.faults, at))
+    if schedule.incarnations > 1:
+        yield from _fewer_incarnations(schedule)
+    if schedule.records > 1:
+        yield replace(schedule, records=schedule.records // 2)
+        yield replace(schedule, records=schedule.records - 1)
+    if len(schedule.sinks) > 1:
+        for at in range(len(schedule.sinks)):
+            yield replace(schedule, sinks=_without(schedule.sinks, at))
+    if schedule.rows > 1:
+        yield replace(schedule, rows=1)
+    if schedule.cuts != (1,):
+        yield replace(schedule, cuts=(1,))
+    for at, fault in enumerate(schedule.faults):
+        for steps in {0, fault.steps // 2} - {fault.steps}:
+            fewer = replace(fault, steps=steps)
+            yield replace(schedule, faults=(*schedule.faults[:at], fewer, *schedule.faults[at + 1 :]))
+
+
+def _fewer_incarnations(schedule: Schedule) -> Iterator[Schedule]:
+    """Without one of them; those after it move up."""
+    for gone in range(schedule.incarnations, 0, -1):
+        faults = tuple(
+            replace(fault, incarnation=fault.incarnation - (fault.incarnation > gone))
+            for fault in schedule.faults
+            if fault.incarnation != gone
+        )
+        losses = tuple(replace(loss, before=loss.before - (loss.before > gone)) for loss in schedule.losses)
+        yield replace(schedule, incarnations=schedule.incarnations - 1, faults=faults, losses=losses)
+
+
+def _without(items: tuple[Any, ...], at: int) -> tuple[Any, ...]:
+    return (*items[:at], *items[at + 1 :])

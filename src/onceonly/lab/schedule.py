@@ -1,0 +1,251 @@
+"""A schedule: one JSON document that says what is run and what goes wrong where; every level of the lab takes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from enum import StrEnum
+from typing import Any, Self
+
+from onceonly.faults import Point
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.spark import Damage
+
+FORMAT = 1
+"""Version of the document. A reader refuses any other."""
+
+
+class UnreadableSchedule(ValueError):
+    """A document is no schedule; the text names the field and what is wrong with it."""
+
+
+class Action(StrEnum):
+    """What goes wrong at a point."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    LOSE_ANSWER = "lose answer"
+    LOSE_REQUEST = "lose request"
+    DELAY = "delay"
+    HIDE = "hide"
+    LOSE_LEDGER = "lose ledger"
+
+
+SENDING = frozenset({Action.LOSE_ANSWER, Action.LOSE_REQUEST, Action.DELAY, Action.HIDE})
+"""Actions on a request to a sink; they are taken where one is sent."""
+
+SENT = frozenset({Point.INSTALL_SENT, Point.COMMIT_SENT})
+"""Points at which a request to a sink has been sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        incarnation: of the driver, from 1.
+        point: where.
+        action: what.
+        hit: how often the point is passed before, this time included; from 1.
+        steps: of a pause, how many steps others take before the driver goes on; of a delay, before the request lands.
+    """
+
+    incarnation: int
+    point: Point
+    action: Action
+    hit: int = 1
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that is lost or damaged while no driver looks.
+
+    Attributes:
+        before: the incarnation that finds it so.
+        what: ``ledger``, or the damage to the checkpoint.
+    """
+
+    before: int
+    what: str
+
+
+LEDGER = "ledger"
+"""The loss of the ledger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """What is run and what goes wrong.
+
+    Attributes:
+        sinks: kinds, in commit order.
+        records: how many the source has.
+        cuts: how many records a batch takes, in turn.
+        rows: of each record.
+        incarnations: how many drivers are started with faults; a last one without any follows.
+        faults: what goes wrong in drivers.
+        losses: what is lost between them.
+        seed: what it was drawn from; ``None`` where it was written by hand.
+    """
+
+    sinks: tuple[Kind, ...]
+    records: int
+    cuts: tuple[int, ...] = (1,)
+    rows: int = 1
+    incarnations: int = 1
+    faults: tuple[Fault, ...] = ()
+    losses: tuple[Loss, ...] = ()
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @classmethod
+    def from_json(cls, value: object) -> Self:
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            UnreadableSchedule: it is none, or of another version.
+        """
+        found = _object("schedule", value)
+        if found.get("schedule") != FORMAT:
+            raise UnreadableSchedule(f"schedule: wants version {FORMAT}, got {found.get('schedule')!r}")
+        made: Self = _built(cls, "schedule", {name: cell for name, cell in found.items() if name != "schedule"})
+        return made
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, with the version first."""
+        return {"schedule": FORMAT, **asdict(self)}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read a document.
+
+        Raises:
+            UnreadableSchedule: it is no JSON, or no schedule.
+        """
+        try:
+            return cls.from_json(json.loads(text))
+        except json.JSONDecodeError as wrong:
+            raise UnreadableSchedule(f"not JSON: {wrong}") from None
+
+    @property
+    def text(self) -> str:
+        """The document, one line for each field."""
+        lines = [f"  {json.dumps(name)}: {json.dumps(cell)}" for name, cell in self.to_json().items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @property
+    def line(self) -> str:
+        """The schedule in one line, for people."""
+        faults = ", ".join(f"{one.incarnation}:{one.point}#{one.hit} {one.action}" for one in self.faults)
+        losses = ", ".join(f"{one.what} before {one.before}" for one in self.losses)
+        sinks = ", ".join(self.sinks)
+        return (
+            f"{sinks}; {self.records} records by {self.cuts}; {'; '.join(filter(None, (faults, losses))) or 'no fault'}"
+        )
+
+
+def _check(schedule: Schedule) -> None:
+    for name in ("records", "rows", "incarnations"):
+        if getattr(schedule, name) < 1:
+            raise UnreadableSchedule(f"{name}: wants at least 1, got {getattr(schedule, name)}")
+    if not schedule.sinks:
+        raise UnreadableSchedule("sinks: wants at least one")
+    if not schedule.cuts or min(schedule.cuts) < 1:
+        raise UnreadableSchedule(f"cuts: wants numbers from 1, got {list(schedule.cuts)}")
+    for at, fault in enumerate(schedule.faults):
+        _check_fault(f"faults[{at}]", fault, schedule.incarnations)
+    for at, loss in enumerate(schedule.losses):
+        if loss.what != LEDGER and loss.what not in Damage.__members__.values():
+            raise UnreadableSchedule(f"losses[{at}].what: wants {LEDGER} or a damage, got {loss.what!r}")
+
+
+def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
+    if not 1 <= fault.incarnation <= incarnations:
+        raise UnreadableSchedule(f"{where}.incarnation: wants 1 to {incarnations}, got {fault.incarnation}")
+    if fault.hit < 1 or fault.steps < 0:
+        raise UnreadableSchedule(f"{where}: hits count from 1 and steps from 0")
+    if fault.action in SENDING and fault.point not in SENT:
+        raise UnreadableSchedule(
+            f"{where}.action: nothing is sent at {fault.point}, so there is nothing to {fault.action}"
+        )
+
+
+def _object(where: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise UnreadableSchedule(f"{where}: wants an object, got {value!r}")
+    return value
+
+
+def _built(kind: Callable[..., Any], where: str, found: Mapping[str, Any]) -> Any:
+    readers = _READERS[kind]
+    for name in found.keys() - readers.keys():
+        raise UnreadableSchedule(f"{where}: no field {name!r}; known: {', '.join(readers)}")
+    for field in fields(kind):  # type: ignore[arg-type]
+        if field.name not in found and field.default is field.default_factory:
+            raise UnreadableSchedule(f"{where}: no {field.name!r}")
+    return kind(**{name: readers[name](f"{where}.{name}", cell) for name, cell in found.items()})
+
+
+def _integer(where: str, value: object) -> int:
+    if type(value) is not int:
+        raise UnreadableSchedule(f"{where}: wants an integer, got {value!r}")
+    return value
+
+
+def _seed(where: str, value: object) -> int | None:
+    return None if value is None else _integer(where, value)
+
+
+def _text(where: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UnreadableSchedule(f"{where}: wants a text, got {value!r}")
+    return value
+
+
+def _one_of(kind: type[StrEnum]) -> Callable[[str, object], StrEnum]:
+    def read(where: str, value: object) -> StrEnum:
+        found = next((one for one in kind if one.value == value), None)
+        if found is None:
+            raise UnreadableSchedule(f"{where}: wants one of {', '.join(kind)}, got {value!r}")
+        return found
+
+    return read
+
+
+def _many(reader: Callable[[str, object], Any]) -> Callable[[str, object], tuple[Any, ...]]:
+    def read(where: str, value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list):
+            raise UnreadableSchedule(f"{where}: wants a list, got {value!r}")
+        return tuple(reader(f"{where}[{at}]", cell) for at, cell in enumerate(value))
+
+    return read
+
+
+def _record(kind: Callable[..., Any]) -> Callable[[str, object], Any]:
+    return lambda where, value: _built(kind, where, _object(where, value))
+
+
+_READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
+    Fault: {
+        "incarnation": _integer,
+        "point": _one_of(Point),
+        "action": _one_of(Action),
+        "hit": _integer,
+        "steps": _integer,
+    },
+    Loss: {"before": _integer, "what": _text},
+    Schedule: {
+        "sinks": _many(_one_of(Kind)),
+        "records": _integer,
+        "cuts": _many(_integer),
+        "rows": _integer,
+        "incarnations": _integer,
+        "faults": _many(_record(Fault)),
+        "losses": _many(_record(Loss)),
+        "seed": _seed,
+    },
+}

@@ -1,0 +1,107 @@
+"""Random schedules: the same seed is the same run, the product breaks nothing, and what fails is made smaller."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from onceonly.faults import Point
+from onceonly.lab.checker import Verdict, judge
+from onceonly.lab.fuzzer.__main__ import main
+from onceonly.lab.fuzzer.draw import PLAYED, draw
+from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
+from onceonly.lab.fuzzer.play import play
+from onceonly.lab.fuzzer.shrink import MOST_REPLAYS
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.rules import Rule
+from onceonly.lab.schedule import Action, Fault, Schedule
+
+QUICK = 300
+SEEDS = 100
+
+
+def test_the_same_seed_gives_the_same_history():
+    first = [fingerprint(play(draw(seed)).history) for seed in range(SEEDS)]
+    assert first == [fingerprint(play(draw(seed)).history) for seed in range(SEEDS)]
+    assert len(set(first)) > SEEDS / 2
+
+
+def test_random_schedules_break_nothing_and_pass_every_point():
+    fuzzed = fuzz(1, QUICK)
+    assert fuzzed.failed is None, fuzzed.failed.schedule.text if fuzzed.failed else ""
+    assert {point for point in PLAYED if not fuzzed.passed[point]} == set()
+    assert set(fuzzed.acted) == set(Action)
+
+
+@pytest.mark.slow
+def test_five_thousand_schedules_break_nothing():
+    fuzzed = fuzz(1, 5000)
+    print(f"{fuzzed.schedules} schedules, {fuzzed.rate} a second")
+    assert fuzzed.failed is None, fuzzed.failed.schedule.text if fuzzed.failed else ""
+
+
+def split(kind: Kind = Kind.KAFKA) -> Schedule:
+    return Schedule((Kind.POSTGRES, kind), records=2, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),))
+
+
+def test_a_driver_killed_between_two_sinks_leaves_one_behind_and_the_next_heals_it():
+    played = play(split())
+    assert played.violation is None
+    assert any("driver B takes the staged bytes" in step for step in played.steps)
+    assert judge(played.history).verdict is Verdict.CLEAN
+
+
+def test_a_zombie_that_goes_on_changes_nothing():
+    paused = Schedule((Kind.POSTGRES,), records=2, faults=(Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=1000),))
+    played = play(paused)
+    assert played.violation is None
+    assert any("driver A cannot: commits epoch 1" in step for step in played.steps)
+    assert judge(played.history).verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize("rule", [Rule.LOOKED_UP, Rule.ONE_COPY, Rule.STAGED, Rule.KEPT])
+def test_a_schedule_that_fails_is_made_smaller_and_still_fails(rule):
+    fuzzed = fuzz(1, 2000, frozenset({rule}), checked=False)
+    assert fuzzed.failed is not None
+    assert fuzzed.shrunk is not None
+    assert fuzzed.shrunk.replays <= MOST_REPLAYS
+    again = play(fuzzed.shrunk.schedule, frozenset({rule}))
+    assert broken(again, checked=False) is fuzzed.shrunk.name
+    assert size(fuzzed.shrunk.schedule) <= size(fuzzed.failed.schedule)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(__file__).with_name("schedules").glob("*.json")), ids=lambda path: path.stem
+)
+def test_a_schedule_that_once_found_a_bug_breaks_nothing_any_more(path):
+    schedule = Schedule.parse(path.read_text())
+    played = play(schedule)
+    assert broken(played) is None
+    assert played.acted == set(schedule.faults)
+
+
+def size(schedule: Schedule) -> int:
+    return len(schedule.faults) + len(schedule.losses) + len(schedule.sinks) + schedule.records + schedule.incarnations
+
+
+def test_a_schedule_in_a_file_is_played_again_and_told(tmp_path, capsys):
+    path = tmp_path / "split.json"
+    path.write_text(split().text)
+    assert main(["--replay", str(path)]) == 0
+    assert "driver A is killed at commit.after" in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_schedule_is_refused_by_name(tmp_path, capsys):
+    path = tmp_path / "wrong.json"
+    path.write_text('{"schedule": 7}')
+    assert main(["--replay", str(path)]) == 3
+    assert "wants version 1, got 7" in capsys.readouterr().err
+
+
+def test_what_is_drawn_differs_in_every_way():
+    drawn = [draw(seed) for seed in range(QUICK)]
+    assert {len(one.sinks) for one in drawn} == {1, 2, 3}
+    assert {fault.action for one in drawn for fault in one.faults} == set(Action)
+    assert Counter(bool(one.losses) for one in drawn)[True] > QUICK / 10

@@ -1,0 +1,62 @@
+"""Schedules: one document, read back exactly, and refused with the name of what is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from onceonly.faults import Point
+from onceonly.lab.fuzzer.draw import draw
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.schedule import Action, Fault, Loss, Schedule, UnreadableSchedule
+
+SPLIT = Schedule(
+    sinks=(Kind.POSTGRES, Kind.KAFKA),
+    records=2,
+    faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),),
+    losses=(Loss(2, "ledger"),),
+)
+
+
+def changed(**fields: object) -> dict[str, object]:
+    return {**json.loads(SPLIT.text), **fields}
+
+
+@pytest.mark.parametrize("schedule", [SPLIT, *(draw(seed) for seed in range(50))], ids=lambda one: str(one.seed))
+def test_a_schedule_is_read_back_as_it_was_written(schedule):
+    assert Schedule.parse(schedule.text) == schedule
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("{", "not JSON"),
+        ("[]", "wants an object"),
+        (json.dumps(changed(schedule=2)), "wants version 1, got 2"),
+        (json.dumps(changed(rows="3")), "schedule.rows: wants an integer, got '3'"),
+        (json.dumps(changed(records=0)), "records: wants at least 1"),
+        (json.dumps(changed(sinks=["oracle"])), r"schedule.sinks\[0\]: wants one of postgres, delta, kafka"),
+        (json.dumps(changed(sinks=[])), "sinks: wants at least one"),
+        (json.dumps(changed(cuts=[0])), "cuts: wants numbers from 1"),
+        (json.dumps(changed(colour="red")), "no field 'colour'"),
+        (json.dumps({"schedule": 1, "sinks": ["kafka"]}), "schedule: no 'records'"),
+        (json.dumps(changed(losses=[{"before": 1, "what": "mind"}])), r"losses\[0\].what: wants ledger or a damage"),
+        (
+            json.dumps(changed(faults=[{"incarnation": 3, "point": "commit.sent", "action": "kill"}])),
+            r"faults\[0\].incarnation: wants 1 to 1, got 3",
+        ),
+        (
+            json.dumps(changed(faults=[{"incarnation": 1, "point": "read.after", "action": "delay"}])),
+            r"faults\[0\].action: nothing is sent at read.after",
+        ),
+        (
+            json.dumps(changed(faults=[{"incarnation": 1, "point": "commit.between", "action": "kill"}])),
+            r"schedule.faults\[0\].point: wants one of",
+        ),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_what_is_no_schedule_is_refused_with_the_place_that_is_wrong(document, said):
+    with pytest.raises(UnreadableSchedule, match=said):
+        Schedule.parse(document)
