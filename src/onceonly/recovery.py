@@ -198,14 +198,18 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | N
         return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
     if same_batch(recorded, offer):
         return Skip(recorded, offer.stateful)
-    if facts.overlap == "trim" and (left := _r8_trimmed(facts)):
-        return left
+    return (facts.overlap == "trim" and _r8_trimmed(facts)) or _r7_another_batch(facts, recorded, recorded.lineage)
+
+
+def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> Refusal:
+    """One batch id, and something else than what it was when it became an epoch."""
+    offer = facts.offer
     return Refusal.of(
         "E205",
         batch=offer.lineage.batch_id,
         pipeline=facts.pipeline,
         epoch=recorded.number,
-        recorded=_range(recorded.planned, recorded.lineage),
+        recorded=_range(recorded.planned, lineage),
         offered=_range(offer.slice, offer.lineage),
         checkpoint=offer.lineage.checkpoint,
     )
@@ -234,6 +238,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
         checkpoint=facts.offer.lineage.checkpoint,
         range=f"{describe(offered.start)} to {describe(offered.end)}",
         cause=cause,
+        trim="",  # that needs the ledger, too
     )
 
 

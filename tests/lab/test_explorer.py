@@ -62,7 +62,7 @@ def test_steps_that_are_taken_together_reach_the_same_sinks_as_steps_taken_one_b
     assert rows_of(whole) == rows_of(replace(whole, apart=True))
 
 
-@pytest.mark.parametrize("kind", [D, K])
+@pytest.mark.parametrize("kind", [D, pytest.param(K, marks=pytest.mark.slow)])
 def test_checking_and_writing_apart_breaks_nothing(kind):
     found = search(Bound((kind,), records=1, drivers=2, unknowns=1, fine=True))
     assert found.violation is None, "\n".join(lines(found))
