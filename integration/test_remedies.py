@@ -102,6 +102,18 @@ def test_lost_state_is_accepted_by_name(stream, target):
     assert target.ids() == [0, 0, 1, 1, 2, 2]
 
 
+def test_recomputed_state_is_kept_by_name(stream, target):
+    options = {"shape": counted, "mode": "update"}
+    stream.receive(range(9), range(9, 18)).run(exactly_once(target.sink()), **options)
+    stream.remove("commits", 1)
+    other = {"shape": lambda df: counted(df.where("id <> 10")), "mode": "update"}
+    said = stream.fail(exactly_once(target.sink()), **other)
+    assert "[ONCE-E215]" in said
+    run(command(said, "--keep-recomputed-state"), "--yes")
+    stream.receive(range(18, 27)).run(exactly_once(target.sink()), **other)
+    assert target.ids() == sorted([0, 1, 2] * 3)
+
+
 def test_missing_input_is_given_up_by_name(stream, target):
     stream.receive(range(5)).run(exactly_once(target.sink()))
     stream.receive(range(5, 10)).fail(_dies)

@@ -285,11 +285,12 @@ class MemorySink:
         raise refuse("E508", sink=self._id, reason="our fence does not stand", cause=cause, next="restart the query")
 
     def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        """Refuse an epoch that does not continue what the store holds; a sink may join at its first epoch."""
-        if newest is None:
-            follows = epoch.number == dict(epoch.sinks).get(self._id, 1)
+        """Refuse an epoch that does not continue what the store holds; a sink joins above whatever it holds."""
+        if epoch.number == dict(epoch.sinks).get(self._id, 1):
+            follows = newest is None or newest.epoch.number < epoch.number
         else:
-            follows = (epoch.number - 1, epoch.previous_chain) == (newest.epoch.number, newest.epoch.chain)
+            before = (newest.epoch.number, newest.epoch.chain) if newest else None
+            follows = (epoch.number - 1, epoch.previous_chain) == before
         if not follows:
             found = f"epoch {newest.epoch.number}" if newest else "no epoch"
             event = f"it holds {found} where the one before epoch {epoch.number} was expected"

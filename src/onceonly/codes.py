@@ -207,7 +207,7 @@ _IDENTITY = {
         '{sink} belongs to pipeline "{pipeline}" since epoch {first} but was not given to exactly_once().',
         "It would fall behind the others for good. Nothing was written.",
         "a sink was removed from the call, or its id= changed",
-        "give it back",
+        "give it back; or take it out of the pipeline by name: onceonly queries drop-sink {pipeline} '{sink}' --ledger {ledger} --accept-loss",
     ),
     "E214": Entry(
         'Epoch {epoch} of pipeline "{pipeline}" needs input that is gone: {missing}.',
@@ -219,13 +219,16 @@ _IDENTITY = {
         'Batch {batch} of query "{pipeline}" was run again and gave other rows ({now}) than epoch {epoch} holds ({was}).',
         "Spark's state no longer agrees with the sink. The rows in the sink were not touched.",
         "the query's code or its static tables changed between the crash and the restart",
-        "put the old code back for one run; see onceonly epochs show {epoch} --query {pipeline} --ledger {ledger}",
+        "put the old code back for one run; see what was written: onceonly epochs show {epoch} --query {pipeline} --ledger {ledger}\n"
+        "or let the state be what it has become, the rows staying as they are: onceonly queries adopt {pipeline} --ledger {ledger} --keep-recomputed-state",
     ),
     "E216": Entry(
         "{sink} stands at epoch {epoch}, but where in the source that is can no longer be read.",
         "The sink's history was cleaned away and the ledger does not hold it. Nothing was written.",
         "log retention passed while the pipeline was stopped, and the ledger was lost",
-        "restore the ledger from a backup",
+        "restore the ledger from a backup\n"
+        "or, the batch that was just refused being the next one: onceonly queries adopt {pipeline} --ledger {ledger} {where} --continue\n"
+        "or, saying where the next batch starts: onceonly queries adopt {pipeline} --ledger {ledger} {where} --start OFFSETS",
     ),
     "E217": Entry(
         'Query "{pipeline}" goes on from {start}, but {sink} holds nothing of it.',

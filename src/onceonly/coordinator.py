@@ -65,11 +65,12 @@ def start(
     offer: Offer | None,
     *,
     adopt: Adopt = None,
-    accepted: bool = False,
+    accepted: str = "",
+    dropped: str = "",
     overlap: Overlap = "stop",
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, overlap)
+    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, dropped, overlap)
 
 
 def resume(state: State, offer: Offer) -> State:

@@ -45,7 +45,7 @@ class OnceOnlyError(Exception):
     def __init__(self, code: str, **details: object) -> None:
         """Fill the catalogue's texts of ``code`` with ``details``; secrets are masked."""
         entry = CATALOGUE[code]
-        details = {"ledger": "LEDGER", **details}
+        details = {"ledger": "LEDGER", "where": "--sink KIND:TARGET", **details}
         self.code = code
         self.details = details
         self.what = mask(entry.what.format(**details))

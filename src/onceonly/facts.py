@@ -74,14 +74,18 @@ class OpeningFacts:
         readings: one per sink, in the order of the call.
         head: the newest epoch in the ledger.
         adopt: whether the user allowed rows of unknown origin.
-        accepted: set by ``queries adopt`` only: what R6 finds is known and taken.
+        accepted: set by ``queries adopt`` only: its kind. What R6 finds is known and taken.
+        dropped: set by ``queries drop-sink`` only: the sink that is taken out of the pipeline.
+        lost: the epoch that sinks cannot be brought to, and need not: that loss is accepted; 0 for none.
     """
 
     pipeline: str
     readings: tuple[Reading, ...]
     head: Epoch | None
     adopt: bool = False
-    accepted: bool = False
+    accepted: str = ""
+    dropped: str = ""
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ Writing (once per epoch):
    anybody seeing them. Returns what was counted in the bytes. May be called again with the same epoch after
    ``abandon``.
 6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
-   fence *and* on the previous chain standing there. ``prepared=None`` commits the marker alone. Returns the receipt
-   when the answer was yes. :class:`Superseded` if a higher generation or another owner was *read*;
+   fence *and* on the previous chain standing there; only at the sink's own first epoch, which the marker names, any
+   lower epoch may stand instead. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was
+   yes. :class:`Superseded` if a higher generation or another owner was *read*;
    :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
    certainly not sent or certainly refused.
 7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,

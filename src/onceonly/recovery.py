@@ -29,6 +29,12 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind
 
+_SAY_WHERE = ("start", "continue")
+"""Kinds of adoption that say where the sinks stand when nothing else does any more."""
+
+LEAVE_THE_SOURCE = ("drop-sink", "keep-recomputed-state")
+"""Kinds of adoption that say nothing of the source: what comes after is compared as though they were not there."""
+
 
 def _highest(facts: OpeningFacts) -> Marker | None:
     markers = [reading.position.marker for reading in facts.readings if reading.position.marker]
@@ -102,10 +108,11 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
     listed = dict(highest.epoch.sinks) if highest else {}
     called = {reading.sink for reading in facts.readings}
     for sink, first in listed.items():
-        if sink not in called:
+        if sink not in called and sink != facts.dropped:
             return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
     for reading in facts.readings:
-        stranger = reading.position.marker is None and reading.position.epoch == 0 and reading.sink not in listed
+        # Without any marker, a number that outlived its text is no stranger's: R5 decides.
+        stranger = reading.sink not in listed and (highest is not None or reading.position.epoch == 0)
         if stranger and reading.position.has_rows and not facts.adopt:
             if highest:
                 return Refusal.of("E202", sink=reading.sink, epoch=highest.epoch.number, pipeline=facts.pipeline)
@@ -115,7 +122,7 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
 
 def _r3_behind(facts: OpeningFacts) -> Heal | None:
     highest = _highest(facts)
-    if highest is None:
+    if highest is None or highest.epoch.number == facts.lost:
         return None
     first = dict(highest.epoch.sinks)
     behind = [
@@ -133,7 +140,10 @@ def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
             # The sink knows its number but the marker's text has aged out: only the ledger can say where that was.
             if facts.head and facts.head.number == reading.position.epoch:
                 return Proceed(facts.head)
-            return Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch)
+            if facts.accepted in _SAY_WHERE:
+                what = f"{reading.sink} stands at epoch {reading.position.epoch}, whose text is gone: taken as said"
+                return Proceed(None, (), (Happening(EventKind.RESOLVED, what, reading.position.epoch),))
+            return Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch, pipeline=facts.pipeline)
     number = facts.head.number if facts.head else 0
     if highest is None or highest.epoch.number <= number:
         return None
@@ -282,9 +292,19 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
     return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
 
 
+def keeps_recomputed_state(last: Epoch | None) -> bool:
+    """Whether an operator took what Spark's state has become, and nothing was written since."""
+    return last is not None and (last.adoption or "").startswith("keep-recomputed-state")
+
+
+def _moved(last: Epoch) -> bool:
+    """Whether an operator said, after the last rows, where the next batch comes from."""
+    return last.adoption is not None and not last.adoption.startswith(LEAVE_THE_SOURCE)
+
+
 def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     last = facts.last
-    if last is None or last.adoption or same_origins(last.sources, facts.offer.sources):
+    if last is None or _moved(last) or same_origins(last.sources, facts.offer.sources):
         return None
     return Refusal.of(
         "E212",
@@ -299,7 +319,7 @@ def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
     last, offer = facts.last, facts.offer
     if last is None or last.slice.end != offer.start:
         return None
-    if last.adoption is None and _new_lineage(facts):
+    if not _moved(last) and _new_lineage(facts):
         return _r8_continues_elsewhere(facts, last)
     if last.offered is not None and overlap.reads_files(offer.sources):
         return _r8_continues_by_file(facts, last)

@@ -42,7 +42,7 @@ def sink_from_address(address: str) -> Sink:
             "E110",
             problem=f"{address!r} is not the address of a sink.",
             cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
-            next="onceonly queries list prints the addresses of every pipeline",
+            next="see the addresses of every pipeline: onceonly queries list",
         )
     return _load(point).from_address(address)
 

@@ -1,4 +1,4 @@
-"""Heals and moves a pipeline without Spark: what ``txn resolve`` and ``queries adopt`` do.
+"""Heals and moves a pipeline without Spark: what ``txn resolve``, ``queries adopt`` and ``queries drop-sink`` do.
 
 An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
 reason, committed into the sink like any other. So it is fenced, chained, audited and never half-done, and nothing
@@ -8,20 +8,32 @@ pending has to be remembered anywhere else.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from onceonly import coordinator
-from onceonly.errors import refuse
+from onceonly import coordinator, recovery
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Sink
 from onceonly.runner import REFUSED_OFFER, Runner
+from onceonly.sources import Order, order
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Marker, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Marker, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 
-KINDS = ("accept-loss", "accept-duplicates", "accept-state-loss", "accept-change", "continue", "start")
-"""What an operator can say about the position of a pipeline."""
+KINDS = (
+    "accept-loss",
+    "accept-duplicates",
+    "accept-state-loss",
+    "accept-change",
+    "keep-recomputed-state",
+    "continue",
+    "start",
+)
+"""What an operator can say about a pipeline without changing its sinks."""
+
+_NEVER_BACK = ("accept-loss", "accept-change")
+"""Kinds that take a hole or a change as it is; what stands is not written again for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,7 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     Raises:
         OnceOnlyError: what a restart of the query would raise, too.
     """
-    state = _open(sinks, ledger, pipeline, accepted=False)
+    state = _open(sinks, ledger, pipeline)
     number = state.last.number if state.last else 0
     generation = state.fence.generation if state.fence else 0
     said = [
@@ -76,37 +88,88 @@ def adopt(
         ledger: its ledger.
         pipeline: its name.
         kind: one of :data:`KINDS`.
-        start: where the next batch starts; default: where the batch started that was refused last, else where the
-            pipeline stands.
+        start: where the next batch starts; default: see :func:`target`, else where the pipeline stands.
         reason: for the record.
 
     Returns:
         The adoption.
 
     Raises:
-        OnceOnlyError: E110 nothing to adopt; or what opening raises.
+        OnceOnlyError: E110 nothing to adopt, or it is not known where; or what opening raises.
     """
-    state = _open(sinks, ledger, pipeline, accepted=True)
-    assert state.fence is not None
-    head = ledger.head(pipeline)
-    last, known = state.last, head.epoch if head else state.last
-    target = start or _refused_start(ledger, pipeline) or (known.slice.end if known else None)
-    if known is None or target is None:
-        raise refuse(
-            "E110",
-            problem=f'Pipeline "{pipeline}" has no epoch yet, so there is nothing to adopt.',
-            cause="the name or the ledger is another one",
-            next="onceonly queries list",
-        )
-    epoch = _adoption(last, known, target, sinks, f"{kind}: {reason}" if reason else kind)
-    ledger.discard(pipeline, epoch.number)
-    receipts = tuple(sink.commit(None, Marker(pipeline, sink.id, state.fence, epoch)) for sink in sinks)
-    ledger.record(EpochRecord(pipeline, state.fence, epoch, receipts))
-    ledger.note(Event(pipeline, EventKind.ADOPTED, epoch.adoption or "", epoch.number, state.fence.generation))
-    return epoch
+    state = _open(sinks, ledger, pipeline, accepted=kind)
+    head, refused = ledger.head(pipeline), refused_start(ledger, pipeline)
+    end = target(kind, state.last, refused) if start is None else start
+    if end is None and not _forgotten(state):
+        end = head.epoch.slice.end if head else None
+    if end is None:
+        raise nothing_to_adopt(pipeline)
+    return _adopt(state, sinks, ledger, end, f"{kind}: {reason}" if reason else kind)
 
 
-def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: bool) -> State:
+def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, sink: str, *, reason: str = "") -> Epoch:
+    """Take a sink out of a pipeline by an epoch without rows in all others; it is not touched itself.
+
+    Args:
+        sinks: every other sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        sink: id of the sink that goes.
+        reason: for the record.
+
+    Returns:
+        The adoption: the first epoch that does not list the sink.
+
+    Raises:
+        OnceOnlyError: E110 there is no epoch yet; or what opening raises.
+    """
+    state = _open(sinks, ledger, pipeline, dropped=sink)
+    if state.last is None:
+        raise nothing_to_adopt(pipeline)
+    why = f"drop-sink {sink}"
+    return _adopt(state, sinks, ledger, state.last.slice.end, f"{why}: {reason}" if reason else why)
+
+
+def target(kind: str, last: Epoch | None, refused: SourceOffsets | None) -> SourceOffsets | None:
+    """Where an adoption moves to by itself.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        last: the newest epoch of the sinks; ``None`` where they hold none.
+        refused: where the batch starts that was refused last; ``None`` if there was none since.
+
+    Returns:
+        Offsets; ``None`` where neither tells.
+    """
+    if last is None or (refused is not None and kind != "keep-recomputed-state" and not _back(kind, last, refused)):
+        return refused
+    return last.slice.end
+
+
+def _back(kind: str, last: Epoch, refused: SourceOffsets) -> bool:
+    """Whether a position would go back where only the replay of a batch was refused, which is skipped from now on."""
+    return kind in _NEVER_BACK and order(refused, last.slice.end) is Order.BEFORE
+
+
+def refused_start(ledger: Ledger, pipeline: str) -> SourceOffsets | None:
+    """Where the batch starts that was refused last; ``None`` if none was, or the pipeline has written since."""
+    intent, head = ledger.intent(pipeline, REFUSED_OFFER), ledger.head(pipeline)
+    if intent is None or (head and head.fence.generation > intent.fence.generation):
+        return None
+    return intent.slice.start
+
+
+def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
+    """The error for a pipeline of which nobody knows where it stands."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" has no epoch yet that tells where it stands, so there is nothing to adopt.',
+        cause="the name or the ledger is another one, or the query was not restarted since",
+        next="onceonly queries list; where it stands can also be said: --start OFFSETS",
+    )
+
+
+def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: str = "", dropped: str = "") -> State:
     state = coordinator.start(
         pipeline,
         tuple(sink.id for sink in sinks),
@@ -114,35 +177,54 @@ def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: boo
         None,
         adopt="here" if accepted else None,
         accepted=accepted,
+        dropped=dropped,
     )
     return Runner(sinks, ledger).run(state)
 
 
-def _refused_start(ledger: Ledger, pipeline: str) -> SourceOffsets | None:
-    intent, head = ledger.intent(pipeline, REFUSED_OFFER), ledger.head(pipeline)
-    if intent is None or (head and head.fence.generation > intent.fence.generation):
-        return None  # the pipeline has written since: that refusal was settled
-    return intent.slice.start
+def _forgotten(state: State) -> bool:
+    """Whether a sink holds epochs whose text is gone, and nothing else tells where they ended."""
+    return state.last is None and any(reading.position.epoch for reading in state.readings)
 
 
-def _adoption(last: Epoch | None, known: Epoch, target: SourceOffsets, sinks: Sequence[Sink], why: str) -> Epoch:
-    previous = last.chain if last else chain.GENESIS
-    begin = last.slice.end if last else SourceOffsets(tuple((source, None) for source in target.sources))
-    number = last.number + 1 if last else 1
-    slice_, nothing = Slice(begin, target), Digest(0)
-    first = dict(last.sinks) if last else {}
-    template = last or known
-    return replace(
-        template,
+def _adopt(state: State, sinks: Sequence[Sink], ledger: Ledger, end: SourceOffsets, why: str) -> Epoch:
+    assert state.fence is not None
+    head = ledger.head(state.pipeline)
+    sources = head.epoch.sources if head else ()
+    epoch = _adoption(state, end, why, state.last.sources if state.last else sources)
+    ledger.discard(state.pipeline, epoch.number)
+    receipts = tuple(sink.commit(None, Marker(state.pipeline, sink.id, state.fence, epoch)) for sink in sinks)
+    ledger.record(EpochRecord(state.pipeline, state.fence, epoch, receipts))
+    ledger.note(Event(state.pipeline, EventKind.ADOPTED, why, epoch.number, state.fence.generation))
+    return epoch
+
+
+def _adoption(state: State, end: SourceOffsets, why: str, sources: tuple[SourceIdentity, ...]) -> Epoch:
+    last, nothing = state.last, Digest(0)
+    begin = last.slice.end if last else SourceOffsets(tuple((source, None) for source in end.sources))
+    previous, slice_ = last.chain if last else chain.GENESIS, Slice(begin, end)
+    number = 1 + max(reading.position.epoch for reading in state.readings)
+    # A pipeline whose batches are compared by file stays one, unless it is said where it goes on.
+    offered = last.offered if last and why.startswith(recovery.LEAVE_THE_SOURCE) else None
+    offered = Slice(offered.end, offered.end) if offered else None
+    return Epoch(
         number=number,
         slice=slice_,
-        chain=chain.link(previous, slice_, nothing, "", why),
+        chain=chain.link(previous, slice_, nothing, "", why, offered=offered),
         previous_chain=previous,
         digest=nothing,
         schema="",
-        sinks=tuple((sink.id, first.get(sink.id, number)) for sink in sinks),
+        sinks=tuple(_listed(state, number)),
         lineage=None,
-        manifest=None,
+        sources=sources,
         adoption=why,
-        offered=None,
+        offered=offered,
     )
+
+
+def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:
+    """Sinks with their first epochs; one that does not hold the last epoch begins anew with the adoption."""
+    last, first = state.last, dict(state.last.sinks) if state.last else {}
+    for reading in state.readings:
+        holds = last is not None and reading.position.epoch == last.number
+        yield reading.sink, first.get(reading.sink, number) if holds else number

@@ -332,7 +332,8 @@ class Runner:
         self._remember_offer(state)
         # The message must stand alone: the command it prints names the ledger, without its password.
         ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
-        raise refuse(command.refusal.code, ledger=ledger, **dict(command.refusal.details))
+        where = " ".join(f"--sink {shlex.quote(sink.address)}" for sink in self._sinks.values())
+        raise refuse(command.refusal.code, ledger=ledger, where=where, **dict(command.refusal.details))
 
     def _remember_offer(self, state: State) -> None:
         offer: Offer | None = state.offer

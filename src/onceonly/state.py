@@ -49,7 +49,8 @@ class State:
         owner: this opening's random token.
         offer: the engine's batch; ``None`` when a pipeline is only opened (``txn resolve``, ``queries adopt``).
         adopt: where a target stands that we have never written.
-        accepted: R6 is known and taken (``queries adopt``).
+        accepted: the kind of adoption that the opening is for (``queries adopt``): R6 is known and taken.
+        dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
         overlap: what becomes of a batch that offers rows of recorded epochs.
         floor: the next generation must be greater than this.
         last: the newest epoch that every sink holds.
@@ -58,6 +59,7 @@ class State:
         index: which sink is next in a phase that goes through several of them.
         healing: sinks that are brought to the epoch of the others; empty while a new epoch is written.
         healed: number of the last epoch that sinks were brought to, so that a sink that stays behind is noticed.
+        lost: the epoch that sinks could not be brought to, when that loss is accepted; 0 for none.
         readings: what the sinks said under our fence.
         head: the ledger's newest record.
         unindexed: epochs that the ledger has to learn.
@@ -83,7 +85,8 @@ class State:
     owner: str
     offer: Offer | None = None
     adopt: Adopt = None
-    accepted: bool = False
+    accepted: str = ""
+    dropped: str = ""
     overlap: Overlap = "stop"
     floor: int = 0
     last: Epoch | None = None
@@ -92,6 +95,7 @@ class State:
     index: int = 0
     healing: tuple[str, ...] = ()
     healed: int = 0
+    lost: int = 0
     readings: tuple[Reading, ...] = ()
     head: EpochRecord | None = None
     unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()

@@ -104,6 +104,7 @@ def _open_again(state: State, code: str, **details: object) -> State:
         slice=None,
         trim=None,
         healing=(),
+        lost=0,
     )
 
 
@@ -116,7 +117,8 @@ def _read_one(state: State, reading: Reading) -> State:
 
 def _decide_opening(state: State) -> State:
     head = state.head.epoch if state.head else None
-    facts = OpeningFacts(state.pipeline, state.readings, head, state.adopt is not None, state.accepted)
+    adopt = state.adopt is not None
+    facts = OpeningFacts(state.pipeline, state.readings, head, adopt, state.accepted, state.dropped, state.lost)
     match recovery.decide_opening(facts):
         case Refusal() as refusal:
             return _refused(state, refusal, refusal.code)
@@ -149,6 +151,11 @@ def _heal(state: State, heal: Heal) -> State:
 
 
 def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str) -> State:
+    if state.accepted == "accept-loss":
+        what = f"{', '.join(sinks)} cannot be brought to epoch {epoch.number} ({reason}); the loss is accepted"
+        diverged = Happening(EventKind.DIVERGED, what, epoch.number)
+        without = replace(state, lost=epoch.number, healing=(), epoch=None, number=0, index=0)
+        return _decide_opening(replace(without, happenings=(*state.happenings, diverged)))
     refusal = Refusal.of("E219", sinks=", ".join(sinks), pipeline=state.pipeline, epoch=epoch.number, reason=reason)
     return _refused(state, refusal, f"E219: {reason}")
 
@@ -247,15 +254,13 @@ def _executed(state: State, outcome: Executed) -> State:
     if outcome.digest == state.epoch.digest:
         return replace(state, phase=Phase.RECORD)
     batch = state.epoch.lineage.batch_id if state.epoch.lineage else 0
-    return _stop(
-        state,
-        "E215",
-        batch=batch,
-        pipeline=state.pipeline,
-        epoch=state.epoch.number,
-        was=f"{state.epoch.digest.rows} rows, {state.epoch.digest.text}",
-        now=f"{outcome.digest.rows} rows, {outcome.digest.text}",
-    )
+    was, now = (f"{digest.rows} rows, {digest.text}" for digest in (state.epoch.digest, outcome.digest))
+    if recovery.keeps_recomputed_state(state.last):
+        what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
+        diverged = Happening(EventKind.DIVERGED, what, state.epoch.number)
+        return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))
+    number = state.epoch.number
+    return _stop(state, "E215", batch=batch, pipeline=state.pipeline, epoch=number, was=was, now=now)
 
 
 def _intended(state: State, _: Done) -> State:

@@ -29,6 +29,7 @@ COMMANDS = [
     ["queries", "list"],
     ["queries", "show"],
     ["queries", "adopt"],
+    ["queries", "drop-sink"],
     ["checkpoint", "show"],
     ["checkpoint", "verify"],
     ["checkpoint", "offsets"],

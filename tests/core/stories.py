@@ -111,8 +111,8 @@ def reading(
     return Reading(sink, position, receipt(known, sink) if known else None, pairs)
 
 
-def opening(*readings: Reading, head: Epoch | None = None, **options: bool) -> OpeningFacts:
-    return OpeningFacts("orders", readings, head, **options)
+def opening(*readings: Reading, head: Epoch | None = None, **options: object) -> OpeningFacts:
+    return replace(OpeningFacts("orders", readings, head), **options)  # type: ignore[arg-type]
 
 
 def offer(slice_: Slice, batch: int, query: str = "q1", **options: object) -> Offer:

@@ -90,7 +90,7 @@ def test_r6_a_marker_whose_chain_is_not_its_own_hash_is_blocked():
 
 
 def test_r6_is_taken_as_known_when_an_operator_accepts_it():
-    decision = decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted=True))
+    decision = decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted="accept-loss"))
     assert isinstance(decision, Proceed)
     assert decision.last == ONE
 
@@ -148,6 +148,38 @@ def test_r5_a_lost_ledger_is_filled_from_the_sink():
 def test_r5_a_marker_text_that_aged_out_needs_the_ledger():
     assert decide_opening(opening(reading(None, known=TWO, number=2), head=TWO)) == Proceed(TWO)
     assert code(decide_opening(opening(reading(None, number=2)))) == "E216"
+
+
+def test_r5_an_operator_can_say_where_a_number_without_a_text_stands():
+    forgotten = reading(None, number=2)
+    for kind in ("start", "continue"):
+        decision = decide_opening(opening(forgotten, accepted=kind))
+        assert isinstance(decision, Proceed)
+        assert decision.last is None
+    assert code(decide_opening(opening(forgotten, accepted="accept-loss"))) == "E216"
+
+
+def test_r13_only_the_sink_that_is_dropped_may_be_missing():
+    listed = replace(ONE, sinks=((SINK, 1), ("memory:two", 1), ("memory:three", 1)))
+    assert code(decide_opening(opening(reading(listed), dropped="memory:two"))) == "E213"
+    pair = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    assert decide_opening(opening(reading(pair, known=pair), head=pair, dropped="memory:two")) == Proceed(pair)
+
+
+def test_r6_is_not_taken_as_known_when_a_sink_is_dropped():
+    assert code(decide_opening(opening(reading(ONE, known=TWO), head=TWO, dropped="memory:two"))) == "E207"
+
+
+def test_r13_a_sink_that_comes_back_is_refused_unless_adopted():
+    back = reading(ONE, sink="memory:two")
+    assert code(decide_opening(opening(reading(THREE, known=THREE), back, head=THREE))) == "E202"
+    assert isinstance(decide_opening(opening(reading(THREE, known=THREE), back, head=THREE, adopt=True)), Proceed)
+
+
+def test_r3_is_silent_about_an_epoch_that_was_given_up():
+    first, second = (replace(epoch, sinks=((SINK, 1), ("memory:two", 1))) for epoch in (ONE, TWO))
+    readings = (reading(second, known=second), reading(first, known=first, sink="memory:two"))
+    assert isinstance(decide_opening(opening(*readings, head=second, accepted="accept-loss", lost=2)), Proceed)
 
 
 # ---- batches
@@ -266,6 +298,16 @@ def test_r8s_a_stateful_query_on_a_new_lineage_is_blocked_until_accepted():
 def test_r8_goes_on_after_an_adoption_whatever_the_lineage():
     adopted = adoption(TWO, "accept-duplicates", at(None))
     assert decide_batch(batch(adopted, offer(cut(None, 5), 0, "q9"), lineage=TWO.lineage)) == NewEpoch(4)
+
+
+@pytest.mark.parametrize("kind", ["drop-sink memory:two", "keep-recomputed-state"])
+def test_r8_an_adoption_that_leaves_the_source_alone_lets_no_other_source_pass(kind):
+    adopted = adoption(TWO, kind, at(20))
+    assert decide_batch(batch(adopted, offer(cut(20, 30), 2), lineage=TWO.lineage)) == NewEpoch(4)
+    other = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-2"})),)
+    assert code(decide_batch(batch(adopted, offer(cut(20, 30), 2, sources=other), lineage=TWO.lineage))) == "E212"
+    elsewhere = offer(cut(None, 20), 0, "q2")
+    assert code(decide_batch(batch(adopted, elsewhere, lineage=TWO.lineage))) == "E211"
 
 
 def test_r11_missing_input_blocks_before_anything_is_read():

@@ -198,6 +198,17 @@ def a_sink_can_join_a_running_pipeline(harness: SinkHarness) -> None:
         expect(marker and marker.epoch.number == 8, f"After epochs 7 and 8 the newest marker is {marker}.")
 
 
+def a_sink_can_join_again_above_what_it_holds(harness: SinkHarness) -> None:
+    """A sink that was out of the pipeline for a while takes, as its first epoch, any number above those it holds."""
+    with Story(harness) as story:
+        driver = story.driver()
+        old = driver.writes()
+        before = plan(None, driver.sink.id, first=6)
+        joined = plan(before.epoch, driver.sink.id, first=7)
+        driver.tries(joined)
+        story.holds(old, joined, driver.writes())
+
+
 CLAIMS = claims_of(
     nothing_is_visible_before_the_commit,
     an_abandoned_preparation_leaves_nothing,
@@ -214,4 +225,5 @@ CLAIMS = claims_of(
     a_gap_is_refused,
     a_first_epoch_with_another_number_is_refused,
     a_sink_can_join_a_running_pipeline,
+    a_sink_can_join_again_above_what_it_holds,
 )

@@ -107,15 +107,15 @@ def since(now: Standing, receipt: Receipt | None) -> Standing:
 def obstacle(sink: str, standing: Standing, epoch: Epoch) -> str | None:
     """Why an epoch does not continue what stands there, in words; ``None`` if it does.
 
-    A sink may join at its first epoch. Where the marker's text has aged out, its number is all that is left to compare.
+    A sink joins above whatever it holds. Where the marker's text has aged out, only its number is left to compare.
     """
     marker = standing.marker
-    if marker is not None:
+    if epoch.number == dict(epoch.sinks).get(sink, 1):
+        right = standing.epoch < epoch.number
+    elif marker is not None:
         right = (epoch.number - 1, epoch.previous_chain) == (marker.epoch.number, marker.epoch.chain)
-    elif standing.epoch:
-        right = epoch.number - 1 == standing.epoch
     else:
-        right = epoch.number == dict(epoch.sinks).get(sink, 1)
+        right = standing.epoch > 0 and epoch.number - 1 == standing.epoch
     found = f"epoch {standing.epoch}" if standing.epoch else "no epoch"
     return None if right else f"it holds {found} where the one before epoch {epoch.number} was expected"
 

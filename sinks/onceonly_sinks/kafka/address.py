@@ -40,7 +40,7 @@ def read_address(address: str) -> tuple[str, str | None, dict[str, Any]]:
             "E110",
             problem=f"{address!r} is not the address of a Kafka sink.",
             cause="it wants kafka:HOST:PORT,HOST:PORT/TOPIC?kafka.OPTION=VALUE",
-            next="onceonly queries list prints the addresses of every pipeline",
+            next="see the addresses of every pipeline: onceonly queries list",
         )
     options = {name: value for name, value in said.items() if name.startswith(PREFIX)}
     return servers, topic or None, {"options": options, **{name: said.get(name) for name in _OURS}}

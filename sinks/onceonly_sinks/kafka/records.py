@@ -188,11 +188,13 @@ def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
     return {topic: {str(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
 
 
-def before(marker: Marker) -> tuple[int, str]:
-    """Epoch and chain that must stand before the marker's; a sink that joins a pipeline has neither."""
+def _follows(found: Entry, marker: Marker) -> bool:
+    """Whether the marker's epoch continues what was found; a sink joins above whatever it holds."""
     epoch = marker.epoch
-    joins = dict(epoch.sinks).get(marker.sink) == epoch.number
-    return (0, "") if joins else (epoch.number - 1, epoch.previous_chain)
+    if dict(epoch.sinks).get(marker.sink) == epoch.number:
+        return found.epoch < epoch.number
+    chain = found.written.marker.epoch.chain if found.written else ""
+    return (found.epoch, chain) == (epoch.number - 1, epoch.previous_chain)
 
 
 def fenced(found: Entry, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
@@ -210,11 +212,10 @@ def judge(found: Entry, marker: Marker, identity: str) -> Superseded | OnceOnlyE
     refused = fenced(found, marker.fence, marker.sink)
     if refused is not None:
         return refused
-    epoch, chain = before(marker)
-    written = found.written
-    if (found.epoch, written.marker.epoch.chain if written else "") != (epoch, chain):
-        if found.epoch < epoch:
-            return refuse("E207", sink=marker.sink, found=found.epoch, receipt=epoch, pipeline=marker.pipeline)
+    before, written = marker.epoch.number - 1, found.written
+    if not _follows(found, marker):
+        if found.epoch < before:
+            return refuse("E207", sink=marker.sink, found=found.epoch, receipt=before, pipeline=marker.pipeline)
         return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
     if written and written.identity != identity and marker.epoch.adoption is None:
         return refuse("E208", sink=marker.sink, was=written.identity, now=identity, pipeline=marker.pipeline)

@@ -140,11 +140,9 @@ def install(connection: Connection, writer: Writer, fence: Fence) -> None:
         raise Superseded(writer.sink, found)
 
 
-def before(marker: Marker) -> tuple[int, str]:
-    """Epoch and chain that must stand before the marker's; a sink that joins a pipeline has neither."""
-    epoch = marker.epoch
-    joins = dict(epoch.sinks).get(marker.sink) == epoch.number
-    return (0, "") if joins else (epoch.number - 1, epoch.previous_chain)
+def _joins(marker: Marker) -> bool:
+    """Whether the marker's epoch is the sink's first: it goes above whatever the sink holds."""
+    return dict(marker.epoch.sinks).get(marker.sink) == marker.epoch.number
 
 
 def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
@@ -162,24 +160,25 @@ def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | No
     refused = fenced(found, marker.fence, marker.sink)
     if refused is not None or found is None:
         return refused
-    epoch, chain = before(marker)
-    if (found.epoch, found.chain) == (epoch, chain):
+    before = marker.epoch.number - 1
+    continues = (found.epoch, found.chain) == (before, marker.epoch.previous_chain)
+    if continues or (_joins(marker) and found.epoch <= before):
         return None
-    if found.epoch < epoch:
-        return refuse("E207", sink=marker.sink, found=found.epoch, receipt=epoch, pipeline=marker.pipeline)
+    if found.epoch < before:
+        return refuse("E207", sink=marker.sink, found=found.epoch, receipt=before, pipeline=marker.pipeline)
     return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 
 def advance(connection: Connection, marker: Marker, oid: int, rows: int) -> Place | None:
     """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows."""
-    epoch, chain = before(marker)
     parameters = {
         **Writer(marker.pipeline, marker.sink).parameters,
         **marker.fence.to_json(),
         "epoch": marker.epoch.number,
         "chain": marker.epoch.chain,
-        "before_epoch": epoch,
-        "before_chain": chain,
+        "before_epoch": marker.epoch.number - 1,
+        "before_chain": marker.epoch.previous_chain,
+        "joins": _joins(marker),
         "adopts": marker.epoch.adoption is not None,
         "rows": rows,
         "marker": marker.text,

@@ -70,7 +70,7 @@ WHERE h.generation < excluded.generation
 
 # One statement: it waits for the row's lock, looks at the row as it is then, and moves it only from where we left it.
 # The epoch row is written only if the head moved. A table that is not the one of the last epoch is refused here, too;
-# an adoption accepts what it finds.
+# an adoption accepts what it finds. A sink joins above whatever it holds from an earlier time.
 ADVANCE = f"""
 WITH here AS MATERIALIZED ({PLACE}),
 advanced AS (
@@ -80,7 +80,8 @@ advanced AS (
         updated_at = clock_timestamp()
     FROM here
     WHERE {OURS} AND h.generation = %(generation)s AND h.owner = %(owner)s
-      AND h.epoch = %(before_epoch)s AND h.chain = %(before_chain)s
+      AND ((h.epoch = %(before_epoch)s AND h.chain = %(before_chain)s)
+           OR (%(joins)s AND h.epoch <= %(before_epoch)s))
       AND (h.target_oid = 0 OR %(adopts)s OR (h.target_oid = %(oid)s AND h.system_id = here.system_id))
     RETURNING here.system_id, here.timeline
 ),

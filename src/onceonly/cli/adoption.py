@@ -11,6 +11,7 @@ from onceonly.cli import records
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import refuse
+from onceonly.resolve import adopt, nothing_to_adopt, refused_start, target
 from onceonly.sources import describe
 from onceonly_checkpoints.epoch import Epoch, SourceOffsets
 
@@ -19,6 +20,14 @@ class Overlap(StrEnum):
     """What can be done about an overlap."""
 
     ACCEPT_DUPLICATES = "accept-duplicates"
+
+
+_AFTER = {
+    "keep-recomputed-state": "rows of committed epochs stay as they were written. Spark's windows and seen keys come "
+    "from the batch as it was run again: later results build on rows that the sinks never got, and may not agree with "
+    "those that they hold. Holds for replays until the next new epoch",
+}
+"""What is true afterwards, where the name of the option does not say it all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +62,7 @@ def only_kind(chosen: Mapping[str, bool]) -> str:
         + (f", not {len(kinds)}: {', '.join(kinds)}." if kinds else "."),
         cause="each adoption is one decision, by name",
         next="give one of --accept-loss, --overlap accept-duplicates, --accept-state-loss, --continue, "
-        "--accept-change, --start JSON",
+        "--accept-change, --keep-recomputed-state, --start OFFSETS",
     )
 
 
@@ -63,37 +72,39 @@ def plan(place: Place, kind: str, start: str | None, reason: str) -> Plan:
     Raises:
         OnceOnlyError: E110, no epoch to start from, or ``start`` is not offsets.
     """
-    ledger = place.certain_ledger
-    last = records.one(place, None).epoch
-    target = None if start is None else parse_start(start, last)
+    ledger, refused = place.certain_ledger, refused_start(place.certain_ledger, place.pipeline)
+    known = records.newest(place, 1)
+    last = known[-1].epoch if known else None
+    if last is None and refused is None:
+        raise nothing_to_adopt(place.pipeline)
+    sources = last.slice.end.sources if last else refused.sources if refused else ()
+    said = None if start is None else parse_start(start, sources)
     pairs = (
         ("pipeline", place.pipeline),
         ("accepts", f"{kind}: {reason}" if reason else kind),
         ("sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in place.sinks)),
         ("ledger", ledger.address),
-        ("stands", f"epoch {last.number}, at {describe(last.slice.end)}"),
-        ("moves to", describe(target) if target else _refused(place, last)),
+        ("stands", f"epoch {last.number}, at {describe(last.slice.end)}" if last else "where no marker says any more"),
+        ("moves to", describe(said) if said else _by_itself(kind, last, refused)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
+        ("after", _AFTER.get(kind)),
     )
-    return Plan(kind, target, reason, pairs)
+    return Plan(kind, said, reason, pairs)
 
 
-def _refused(place: Place, last: Epoch) -> str:
-    from onceonly.runner import REFUSED_OFFER
-
-    intent = place.certain_ledger.intent(place.pipeline, REFUSED_OFFER)
-    if intent is None:
-        return f"{describe(last.slice.end)} (no batch was refused)"
-    return f"where the batch starts that was refused last, if it is still open: {describe(intent.slice.start)}"
+def _by_itself(kind: str, last: Epoch | None, refused: SourceOffsets | None) -> str:
+    moved = target(kind, last, refused)
+    if moved is None or (last is not None and moved == last.slice.end):
+        return f"{describe(moved) if moved else 'nowhere'} (it stays there)"
+    return f"{describe(moved)} (the batch starts there that was refused last)"
 
 
-def parse_start(text: str, last: Epoch) -> SourceOffsets:
+def parse_start(text: str, sources: tuple[str, ...]) -> SourceOffsets:
     """Understand ``--start``: one offset for a pipeline with one source, else ``{source id: offset}``.
 
     Raises:
-        ConfigurationError: E110, not JSON, or other sources than the last epoch's.
+        ConfigurationError: E110, not JSON, or other sources than ``sources``.
     """
-    sources = last.slice.end.sources
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -124,8 +135,6 @@ def carry_out(place: Place, plan: Plan) -> None:
     Raises:
         OnceOnlyError: what opening the pipeline raises.
     """
-    from onceonly.resolve import adopt
-
     epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.kind, start=plan.start, reason=plan.reason)
     say(f"epoch {epoch.number} adopted: {describe(epoch.slice.start)} to {describe(epoch.slice.end)}")
     talk("Now restart the query.")

@@ -57,7 +57,7 @@ def page_of(code: str) -> dict[str, str]:
             "E110",
             problem=f"There is no code {code!r}.",
             cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit)",
-            next="onceonly explain lists all of them",
+            next="see all of them: onceonly explain",
         )
     return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
 

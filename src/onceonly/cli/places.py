@@ -100,6 +100,7 @@ def place(
     *,
     create: bool = False,
     forgiving: bool = False,
+    without: str = "",
 ) -> Generator[Place]:
     """Open one pipeline; everything is closed at the end.
 
@@ -109,6 +110,7 @@ def place(
         sinks: addresses; ``None``: those that the ledger knows.
         create: create the ledger where there is none.
         forgiving: leave out sinks of the ledger that cannot be found, and say so.
+        without: id of a sink of the ledger that is not even looked for.
 
     Raises:
         OnceOnlyError: the pipeline cannot be found, an address is wrong.
@@ -123,7 +125,7 @@ def place(
             stack.callback(opened.close)
         entry = choose(opened, query, named=bool(found))
         if not found and entry is not None:
-            found = list(_sinks_of(entry, forgiving=forgiving))
+            found = list(_sinks_of(entry, forgiving=forgiving, without=without))
             for sink in found:
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
@@ -198,8 +200,10 @@ def _known(ledger: Ledger | None, *, forgiving: bool) -> Sequence[Pipeline]:
         return ()
 
 
-def _sinks_of(entry: Pipeline, *, forgiving: bool) -> Iterator[Sink]:
+def _sinks_of(entry: Pipeline, *, forgiving: bool, without: str) -> Iterator[Sink]:
     for sink, address in entry.sinks:
+        if sink == without:
+            continue
         try:
             yield _sink_of(entry, sink, address)
         except OnceOnlyError as error:

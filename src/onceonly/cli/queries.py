@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import adoption
+from onceonly.cli import adoption, dropping
 from onceonly.cli.confirm import confirmed
 from onceonly.cli.epochs import clock
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, SinkOption, YesOption
@@ -18,6 +18,7 @@ from onceonly_checkpoints.ledger import Event, Pipeline
 app = typer.Typer(no_args_is_help=True, help="The pipelines.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; goes into the marker and the ledger.")]
 
 
 @app.command("list")
@@ -83,11 +84,15 @@ def adopt(
     accept_change: Annotated[
         bool, typer.Option("--accept-change", help="What somebody else did to the sink is as wanted.")
     ] = False,
+    keep_recomputed_state: Annotated[
+        bool,
+        typer.Option("--keep-recomputed-state", help="A batch that was run again gave other rows; its state is kept."),
+    ] = False,
     start: Annotated[
         str | None,
         typer.Option("--start", metavar="JSON", help="The next batch starts here; as checkpoint offsets prints it."),
     ] = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; goes into the marker and the ledger.")] = "",
+    reason: ReasonOption = "",
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     yes: YesOption = False,
@@ -102,6 +107,7 @@ def adopt(
         "accept-state-loss": accept_state_loss,
         "continue": go_on,
         "accept-change": accept_change,
+        "keep-recomputed-state": keep_recomputed_state,
         "start": start is not None,
     }
     kind = adoption.only_kind(chosen)
@@ -110,6 +116,29 @@ def adopt(
         emit_pairs(plan.pairs)
         if confirmed(yes):
             adoption.carry_out(here, plan)
+
+
+@app.command("drop-sink")
+def drop_sink(
+    name: NameArgument,
+    sink: Annotated[str, typer.Argument(metavar="SINK", help="Id of the sink, as queries show prints it.")],
+    *,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="The sink misses everything from now on. Must be said.")
+    ] = False,
+    reason: ReasonOption = "",
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Take a sink out of a pipeline: an epoch without rows, written into every other sink.
+
+    The sink itself is not touched and need not be reachable. Stops every driver that is running.
+    """
+    with place(ledger, name, without=sink) as here:
+        plan = dropping.plan(here, sink, reason, accept_loss=accept_loss)
+        emit_pairs(plan.pairs)
+        if confirmed(yes):
+            dropping.carry_out(here, plan)
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:

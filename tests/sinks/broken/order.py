@@ -60,12 +60,20 @@ class AcceptsAnyFirstEpoch(MemorySink):
             super()._follows(newest, epoch)
 
 
-@caught_by("a_sink_can_join_a_running_pipeline")
+@caught_by("a_sink_can_join_a_running_pipeline", "a_sink_can_join_again_above_what_it_holds")
 class BeginsWithOneOnly(MemorySink):
     """Without a marker only epoch 1 will do, also for a sink that joins later."""
 
     def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
         super()._follows(newest, replace(epoch, sinks=()))
+
+
+@caught_by("a_sink_can_join_again_above_what_it_holds")
+class JoinsOnceOnly(MemorySink):
+    """A sink that holds an epoch takes none but the next."""
+
+    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+        super()._follows(newest, replace(epoch, sinks=()) if newest else epoch)
 
 
 @caught_by("a_replayed_epoch_writes_nothing", "the_marker_survives_maintenance", "one_of_racing_commits_lands")

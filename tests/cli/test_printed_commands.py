@@ -1,0 +1,99 @@
+"""Every command that a message prints exists, with the options that it is printed with. Parsed, never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from onceonly.audit.catalogue import RULES
+from onceonly.cli.app import app
+from onceonly.codes import CATALOGUE
+
+ROOT = Path(__file__).parents[2]
+TREE: Any = typer.main.get_command(app)
+NOUNS = "|".join(sorted(TREE.commands))
+COMMAND = re.compile(rf"\bonceonly ((?:{NOUNS})\b(?!:)[^\n;`]*)")
+DETAIL = re.compile(r"\{[^{}]*\}")
+CATALOGUES = {"codes.py", "catalogue.py"}
+SOURCES = sorted(
+    page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name not in CATALOGUES
+)
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+
+
+def commands(text: str) -> list[list[str]]:
+    """The printed commands of a text, each split as a shell would; a detail that only an occurrence knows is a 1.
+
+    Details that stand for whole options (``{where}``, ``{ledger}`` without its name, ``{trim}``) are left out.
+    """
+    filled = re.sub(r"(?<!--ledger )\{ledger\}|\{where\}|\{trim\}", "", text)
+    found = [line.split(" (")[0].rstrip(" .,:)'\"") for line in COMMAND.findall(DETAIL.sub("1", filled))]
+    return [shlex.split(line if line.count("'") % 2 == 0 else f"{line}'") for line in found]
+
+
+def problem(arguments: list[str]) -> str:
+    """Why a command line cannot be parsed; empty if it can. A command may be named without its options."""
+    command: Any = TREE
+    given = list(arguments)
+    while isinstance(command, TyperGroup):
+        name = given.pop(0) if given else ""
+        if name not in command.commands:
+            return f"there is no {name!r} in {command.name}"
+        command = command.commands[name]
+    try:
+        if given:
+            command.make_context(command.name, given)
+    except Exception as error:
+        return repr(error)
+    return ""
+
+
+def literals(page: Path) -> Iterator[str]:
+    """Strings of a module that could be printed, with a detail for each value; docstrings are left to reviewers."""
+    tree = ast.parse(page.read_text())
+    inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    told = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{value}" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner | told:
+            yield node.value
+
+
+def printed() -> Iterator[tuple[str, str]]:
+    """Where a text stands, and the text."""
+    yield from ((code, entry.remedy) for code, entry in CATALOGUE.items())
+    yield from ((code, rule.remedy) for code, rule in RULES.items())
+    for page in SOURCES:
+        yield from ((str(page.relative_to(ROOT)), text) for text in literals(page))
+    yield from ((str(page.relative_to(ROOT)), page.read_text()) for page in PAGES)
+
+
+ALL = sorted({(where, shlex.join(command)) for where, text in printed() for command in commands(text)})
+
+
+@pytest.mark.parametrize(("where", "line"), ALL, ids=lambda value: str(value)[:80])
+def test_a_printed_command_can_be_parsed(where: str, line: str) -> None:
+    assert problem(shlex.split(line)) == "", f"{where}: onceonly {line}"
+
+
+def test_the_commands_of_every_kind_of_text_are_looked_at() -> None:
+    places = {where for where, _ in ALL}
+    assert {"E203", "E213", "E215", "E216", "E219", "E301", "E602", "A131", "README.md"} <= places
+    assert any(where.startswith("src/onceonly/cli/") for where in places)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["queries forget orders", "queries adopt orders --accept", "checkpoint rebuild --entry x", "audit --quietly"],
+)
+def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
+    assert problem(line.split())

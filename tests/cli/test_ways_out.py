@@ -1,0 +1,432 @@
+"""Every state in which a pipeline stops has a way out: what is printed is run as printed, and the pipeline goes on."""
+
+from __future__ import annotations
+
+import gc
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.cli.conftest import Run, assert_answerless, document
+from tests.core.several import Crash, Pipeline, crash, left_behind, offered, rows
+from tests.core.stories import at, cut, lineage, offer
+from tests.sinks.delta_harness import DeltaHarness
+
+from onceonly import coordinator, faults
+from onceonly.batch import ArrowBatch
+from onceonly.errors import IdentityError
+from onceonly.facts import Offer
+from onceonly.faults import Point
+from onceonly.protocol import Sink
+from onceonly.runner import Runner
+from onceonly.sources import kafka_identity
+from onceonly.staging import Staging
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Digest, SourceIdentity
+from onceonly_checkpoints.ledger import EventKind, Ledger
+from onceonly_checkpoints.manifest import NAME
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory import MemoryStore
+
+
+@pytest.fixture(autouse=True)
+def _disarmed():
+    yield
+    faults.disarm()
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Pipeline:
+    """One sink that holds two epochs."""
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.driver().writes(1, 2)
+    return pipeline
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Pipeline:
+    """Three sinks that hold two epochs."""
+    pipeline = Pipeline(tmp_path)
+    pipeline.driver().writes(1, 2)
+    return pipeline
+
+
+class Executable(ArrowBatch):
+    """A batch that can also be run without being written, as a stateful query needs it."""
+
+    def execute(self) -> Digest:
+        return self.digest()
+
+
+def write(sinks: Sequence[Sink], ledger: Ledger, root: Path, what: Offer, table: pa.Table, **options: object) -> State:
+    """Start a query whose first batch is ``what``."""
+    ids = tuple(sink.id for sink in sinks)
+    state = coordinator.start("orders", ids, secrets.token_hex(4), what, **options)  # type: ignore[arg-type]
+    return Runner(sinks, ledger, staging=Staging(str(root / "staging"), "orders")).run(state, Executable(table))
+
+
+def starts(pipeline: Pipeline, what: Offer, table: pa.Table | None = None, **options: object) -> State:
+    return write(pipeline.sinks(), pipeline.ledger, pipeline.root, what, table or rows(7), **options)
+
+
+def refused(pipeline: Pipeline, code: str, what: Offer, table: pa.Table | None = None, **options: object) -> str:
+    with pytest.raises(IdentityError) as error:
+        starts(pipeline, what, table, **options)
+    assert error.value.code == code, error.value
+    return str(error.value)
+
+
+def printed(said: str, words: str) -> list[str]:
+    """The arguments of the printed command that contains ``words``, as a shell would split it."""
+    [line] = [line for line in re.findall(r"onceonly ([^\n]*)", said) if words in line]
+    return shlex.split(line)
+
+
+def obeys(run: Run, said: str, words: str) -> str:
+    """Run a printed command; without ``--yes`` it must change nothing and say so."""
+    planned = run(*printed(said, words))
+    assert planned.exit_code == 2, planned.output
+    assert "Nothing was changed" in planned.stderr
+    done = run(*printed(said, words), "--yes")
+    assert done.exit_code == 0, done.output
+    return str(planned.stdout)
+
+
+def ids(pipeline: Pipeline, name: str) -> list[int]:
+    [sink] = [sink for sink in pipeline.sinks_open() if sink.id == f"memory:{name}"]
+    return sorted(row["id"] for row in sink.rows())
+
+
+def audited(run: Run, pipeline: Pipeline) -> set[str]:
+    ledger = str(pipeline.root / "ledger.db")
+    return {found["code"] for found in document(run("audit", "--ledger", ledger, "-o", "json"))["findings"]}
+
+
+# ---- a sink that is not given any more
+
+
+def without(pipeline: Pipeline, name: str) -> str:
+    """What the query says that is started without a sink."""
+    del pipeline.stores[name]
+    return refused(pipeline, "E213", offered(3))
+
+
+def test_a_sink_is_taken_out_by_name_and_the_others_go_on(run: Run, three: Pipeline) -> None:
+    plan = obeys(run, without(three, "b"), "drop-sink")
+    assert "misses everything after epoch 2" in plan
+    three.driver().writes(3)
+    assert ids(three, "a") == ids(three, "c") == list(range(30))
+    head = three.ledger.head("orders")
+    assert head is not None
+    assert head.epoch.sinks == (("memory:a", 1), ("memory:c", 1))
+    assert three.events(EventKind.ADOPTED) == ["drop-sink memory:b"]
+    assert audited(run, three) == {"A116"}
+
+
+def test_a_sink_that_cannot_be_found_any_more_can_still_be_taken_out(run: Run, three: Pipeline) -> None:
+    address = three.stores["a"].address
+    said = without(three, "a")
+    gc.collect()
+    assert MemoryStore.at(address) is None
+    obeys(run, said, "drop-sink")
+    three.driver().writes(3)
+    assert ids(three, "b") == list(range(30))
+
+
+def test_what_only_the_dropped_sink_holds_the_others_write_themselves(run: Run, tmp_path: Path) -> None:
+    pipeline = left_behind(tmp_path)
+    del pipeline.stores["a"]
+    obeys(run, refused(pipeline, "E213", offered(2)), "drop-sink")
+    pipeline.driver().writes(2, 3)
+    assert ids(pipeline, "b") == ids(pipeline, "c") == list(range(30))
+
+
+def test_sinks_left_behind_are_healed_before_another_is_dropped(run: Run, tmp_path: Path) -> None:
+    pipeline = left_behind(tmp_path)
+    del pipeline.stores["c"]
+    obeys(run, refused(pipeline, "E213", offered(2)), "drop-sink")
+    assert ids(pipeline, "a") == ids(pipeline, "b") == list(range(20))
+    pipeline.driver().writes(2, 3)
+    assert ids(pipeline, "a") == ids(pipeline, "b") == list(range(30))
+
+
+def test_a_drop_that_reached_one_sink_reaches_the_others(run: Run, three: Pipeline) -> None:
+    command = printed(without(three, "b"), "drop-sink")
+    faults.arm(Point.COMMIT_SENT, crash, 2)
+    with pytest.raises(Crash):
+        run(*command, "--yes")
+    faults.disarm()
+    three.driver().writes(3)
+    assert ids(three, "a") == ids(three, "c") == list(range(30))
+
+
+def test_a_drop_says_nothing_about_the_source(run: Run, three: Pipeline) -> None:
+    obeys(run, without(three, "b"), "drop-sink")
+    other = (SourceIdentity("0", kafka_identity("cluster", {"events": "made anew"})),)
+    refused(three, "E212", offer(cut(20, 30), 2, sources=other))
+    refused(three, "E204", offer(cut(25, 30), 2))
+
+
+def test_a_dropped_sink_joins_again_only_when_that_is_said(run: Run, three: Pipeline) -> None:
+    store = three.stores["b"]
+    obeys(run, without(three, "b"), "drop-sink")
+    three.driver().writes(3)
+    three.stores["b"] = store
+    refused(three, "E202", offered(4))
+    starts(three, offered(4), rows(4), adopt="here")
+    three.driver().writes(5)
+    assert ids(three, "a") == list(range(50))
+    assert ids(three, "b") == [*range(20), *range(30, 50)]
+    assert "A121" not in audited(run, three)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["memory:z", "--accept-loss"], ["has no sink memory:z", "memory:a, memory:b, memory:c"]),
+        (["memory:b"], ["would miss everything", "--accept-loss"]),
+    ],
+)
+def test_bad_input_to_drop_sink_changes_nothing(
+    run: Run, three: Pipeline, arguments: list[str], words: list[str]
+) -> None:
+    ledger = str(three.root / "ledger.db")
+    assert_answerless(run("queries", "drop-sink", "orders", *arguments, "--ledger", ledger, "--yes"), *words)
+    three.driver().writes(3)
+    three.holds(3)
+
+
+def test_the_last_sink_is_never_dropped(run: Run, one: Pipeline) -> None:
+    ledger = str(one.root / "ledger.db")
+    result = run("queries", "drop-sink", "orders", "memory:a", "--accept-loss", "--ledger", ledger, "--yes")
+    assert_answerless(result, "is the last sink")
+    one.driver().writes(3)
+    one.holds(3)
+
+
+# ---- a sink that holds rows of others
+
+
+def test_a_sink_that_joins_with_rows_is_taken_as_it_stands_when_that_is_said(one: Pipeline) -> None:
+    one.stores["b"] = MemoryStore()
+    one.stores["b"].append_foreign(pa.table({"id": [900], "text": ["before"]}))
+    assert 'adopt="here"' in refused(one, "E202", offered(3))
+    starts(one, offered(3), rows(3), adopt="here")
+    assert ids(one, "a") == list(range(30))
+    assert ids(one, "b") == [*range(20, 30), 900]
+
+
+def test_a_sink_that_joins_empty_needs_nothing_said(one: Pipeline) -> None:
+    one.stores["b"] = MemoryStore()
+    one.driver().writes(3)
+    assert ids(one, "b") == list(range(20, 30))
+
+
+def test_offsets_that_do_not_fit_are_replaced_by_here(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.stores["a"].append_foreign(rows(1))
+    said = refused(pipeline, "E218", offer(cut(20, 30), 4), adopt=at(10))
+    assert 'use adopt="here"' in said
+    starts(pipeline, offer(cut(20, 30), 4), rows(3), adopt="here")
+    assert ids(pipeline, "a") == [*range(10), *range(20, 30)]
+
+
+def test_offsets_that_fit_are_taken(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, ("a",))
+    pipeline.stores["a"].append_foreign(rows(1))
+    refused(pipeline, "E218", offer(cut(20, 30), 4), adopt=at(10))
+    starts(pipeline, offer(cut(10, 20), 4), rows(2), adopt=at(10))
+    assert ids(pipeline, "a") == list(range(20))
+
+
+# ---- batches that do not go on where the sinks end
+
+
+def test_an_overlap_is_written_again_when_that_is_said(run: Run, one: Pipeline) -> None:
+    again = offer(cut(10, 30), 0, "q2")
+    plan = obeys(run, refused(one, "E203", again), "accept-duplicates")
+    assert "the batch starts there that was refused last" in plan
+    starts(one, again, rows(2))
+    assert ids(one, "a") == sorted([*range(20), *range(10, 20)])
+
+
+def test_an_overlap_that_cannot_be_proven_is_written_again_when_that_is_said(run: Run, one: Pipeline) -> None:
+    again = offer(cut(None, 30), 0, "q2")
+    obeys(run, refused(one, "E220", again, overlap="trim"), "accept-duplicates")
+    starts(one, again, rows(1), overlap="trim")
+    assert ids(one, "a") == sorted([*range(20), *range(10)])
+
+
+def test_where_a_pipeline_stands_is_printed_for_an_overlap(run: Run, one: Pipeline) -> None:
+    for code, what, options in (
+        ("E203", offer(cut(10, 30), 0, "q2"), {}),
+        ("E220", offer(cut(None, 30), 0, "q2"), {"overlap": "trim"}),
+    ):
+        command = printed(refused(one, code, what, **options), "checkpoint offsets")
+        assert run(*command).stdout.strip() == '{"events":{"0":20}}'
+
+
+def test_other_sources_go_on_when_that_is_said(run: Run, one: Pipeline) -> None:
+    other = (SourceIdentity("0", kafka_identity("cluster", {"events": "made anew"})),)
+    moved = offer(cut(0, 10), 0, "q2", sources=other)
+    obeys(run, refused(one, "E212", moved), "--continue")
+    starts(one, moved, rows(3))
+    assert ids(one, "a") == list(range(30))
+    starts(one, offer(cut(10, 20), 1, "q2", sources=other), rows(4))
+    assert ids(one, "a") == list(range(40))
+
+
+# ---- sinks that lost something
+
+
+def bereft(pipeline: Pipeline) -> Pipeline:
+    for directory in pipeline.staged():
+        (directory / NAME).unlink()
+    return pipeline
+
+
+def test_sinks_that_cannot_be_brought_to_the_others_go_on_without_that_epoch(run: Run, tmp_path: Path) -> None:
+    pipeline = bereft(left_behind(tmp_path))
+    obeys(run, refused(pipeline, "E219", offered(2)), "accept-loss")
+    driver = pipeline.driver()
+    driver.writes(2, 3)
+    assert ids(pipeline, "a") == list(range(30))
+    assert ids(pipeline, "b") == ids(pipeline, "c") == [*range(10), *range(20, 30)]
+    assert any("cannot be brought to epoch 2" in reason for reason in pipeline.events(EventKind.DIVERGED))
+
+
+def test_a_hole_is_given_up_only_as_a_loss(run: Run, tmp_path: Path) -> None:
+    pipeline = bereft(left_behind(tmp_path))
+    ledger = str(pipeline.root / "ledger.db")
+    result = run("queries", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes")
+    assert result.exit_code == 2
+    assert "ONCE-E219" in result.stderr
+
+
+def test_bytes_that_are_still_there_are_written_before_a_loss_is_taken(run: Run, tmp_path: Path) -> None:
+    pipeline = left_behind(tmp_path)
+    ledger = str(pipeline.root / "ledger.db")
+    assert run("queries", "adopt", "orders", "--accept-loss", "--ledger", ledger, "--yes").exit_code == 0
+    assert all(ids(pipeline, name) == list(range(20)) for name in pipeline.stores)
+
+
+def test_one_of_several_sinks_that_was_set_back_goes_on_with_its_loss(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3)
+    three.stores["b"].restore(1)
+    said = refused(three, "E207", offered(4))
+    obeys(run, said, "accept-loss")
+    three.driver().writes(4)
+    assert ids(three, "a") == ids(three, "c") == list(range(40))
+    assert ids(three, "b") == [*range(10), *range(30, 40)]
+
+
+def test_one_of_several_sinks_that_was_made_anew_goes_on_with_its_loss(run: Run, three: Pipeline) -> None:
+    three.stores["b"].recreate()
+    obeys(run, refused(three, "E208", offered(3)), "accept-loss")
+    three.driver().writes(3)
+    assert ids(three, "a") == list(range(30))
+    assert ids(three, "b") == list(range(20, 30))
+
+
+def test_a_loss_does_not_move_the_position_back_over_a_batch_that_is_only_replayed(run: Run, one: Pipeline) -> None:
+    one.stores["a"].overwrite(rows(2))
+    obeys(run, refused(one, "E209", offered(2)), "accept-change")
+    one.driver().writes(2, 3)
+    assert ids(one, "a") == list(range(10, 30))
+
+
+# ---- state that was computed anew
+
+
+def stateful(number: int) -> Offer:
+    return replace(offered(number), stateful=True)
+
+
+def test_recomputed_state_is_kept_when_that_is_said_and_no_row_changes(run: Run, one: Pipeline) -> None:
+    said = refused(one, "E215", stateful(2), rows(7))
+    plan = obeys(run, said, "--keep-recomputed-state")
+    assert "rows of committed epochs stay as they were written" in plan
+    assert "it stays there" in plan
+    assert starts(one, stateful(2), rows(7)).skipped
+    starts(one, stateful(3), rows(3))
+    assert ids(one, "a") == list(range(30))
+    assert any("Spark's state is kept" in reason for reason in one.events(EventKind.DIVERGED))
+    assert audited(run, one) == {"A116"}
+
+
+def test_recomputed_state_is_kept_only_until_the_next_epoch(run: Run, one: Pipeline) -> None:
+    obeys(run, refused(one, "E215", stateful(2), rows(7)), "--keep-recomputed-state")
+    starts(one, stateful(3), rows(3))
+    refused(one, "E215", stateful(3), rows(8))
+
+
+def test_recomputed_state_does_not_excuse_lost_state(run: Run, one: Pipeline) -> None:
+    obeys(run, refused(one, "E215", stateful(2), rows(7)), "--keep-recomputed-state")
+    refused(one, "E206", replace(stateful(3), lineage=lineage(0, "q2")))
+
+
+# ---- a number whose text is gone
+
+
+class Forgotten:
+    """A Delta table whose log no longer holds the newest marker's text, and a new, empty ledger."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.harness = root, DeltaHarness(root)
+        self.ledger = SqlLedger(str(root / "first.db"))
+        for number in (1, 2):
+            self.starts(number)
+        write_deltalake(self.harness.path, pa.table({"id": [900], "text": ["foreign"]}), mode="append")
+        DeltaTable(self.harness.path).create_checkpoint()
+        self.harness.forget_log_before_checkpoint()
+        self.ledger.close()
+        self.ledger = SqlLedger(str(root / "second.db"))
+
+    def starts(self, number: int) -> None:
+        sink = self.harness.connect()
+        write([sink], self.ledger, self.root, offered(number), rows(number))
+        sink.close()
+
+    def refuses(self, number: int) -> str:
+        with pytest.raises(IdentityError) as error:
+            self.starts(number)
+        assert error.value.code == "E216", error.value
+        return str(error.value)
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.harness.rows() if row["id"] != 900)
+
+
+@pytest.fixture
+def forgotten(tmp_path: Path) -> Forgotten:
+    return Forgotten(tmp_path)
+
+
+def test_a_forgotten_position_is_the_refused_batch_when_that_is_said(run: Run, forgotten: Forgotten) -> None:
+    obeys(run, forgotten.refuses(3), "--continue")
+    forgotten.starts(3)
+    forgotten.starts(4)
+    assert forgotten.ids == list(range(40))
+
+
+def test_a_forgotten_position_can_be_stated(run: Run, forgotten: Forgotten) -> None:
+    command = printed(forgotten.refuses(3), "--start")
+    said = [at(20).entries[0][1] or "" if part == "OFFSETS" else part for part in command]
+    assert run(*said, "--yes").exit_code == 0
+    forgotten.starts(3)
+    assert forgotten.ids == list(range(30))
+
+
+def test_a_forgotten_position_is_not_guessed_from_another_acceptance(run: Run, forgotten: Forgotten) -> None:
+    command = printed(forgotten.refuses(3), "--continue")
+    result = run(*["--accept-loss" if part == "--continue" else part for part in command], "--yes")
+    assert result.exit_code == 2
+    assert "ONCE-E216" in result.stderr
+    assert forgotten.ids == list(range(20))
