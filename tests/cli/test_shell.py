@@ -19,6 +19,8 @@ from onceonly.cli.app import app
 from onceonly.cli.calm import words_for
 from onceonly.codes import CATALOGUE
 from onceonly.errors import refuse
+from onceonly.lab.anomalies import PAGES
+from onceonly.lab.checker import MUST_HOLD, Anomaly
 from onceonly.protocol import OutcomeUnknown
 from onceonly_checkpoints.ledger import LedgerUnavailable
 
@@ -40,6 +42,11 @@ COMMANDS = [
     ["explain"],
     ["doctor"],
     ["lab", "recheck"],
+    ["lab", "run"],
+    ["lab", "replay"],
+    ["lab", "shrink"],
+    ["lab", "points"],
+    ["lab", "necessity"],
 ]
 
 
@@ -56,7 +63,7 @@ def test_the_root_lists_every_noun(run: Run) -> None:
         assert f"\n  {noun} " in text
 
 
-@pytest.mark.parametrize("code", [*CATALOGUE, *RULES])
+@pytest.mark.parametrize("code", [*CATALOGUE, *RULES, *Anomaly])
 def test_every_code_can_be_explained(run: Run, code: str) -> None:
     result = run("explain", code)
     assert result.exit_code == 0
@@ -71,11 +78,18 @@ def test_a_code_may_be_spelled_as_it_is_printed(run: Run) -> None:
 
 def test_all_codes_are_listed_without_one(run: Run) -> None:
     found = document(run("explain", "-o", "json"))["codes"]
-    assert [page["code"] for page in found] == [*CATALOGUE, *RULES]
+    assert [page["code"] for page in found] == [*CATALOGUE, *RULES, *Anomaly]
     assert document(run("explain", "A121", "-o", "json"))["verdict"] == "GAPS"
 
 
-@pytest.mark.parametrize("code", ["E999", "", "nonsense"])
+def test_an_anomaly_is_explained_with_its_promise_its_causes_and_where_to_look(run: Run) -> None:
+    page = document(run("explain", "x-loss", "-o", "json"))
+    assert list(page) == ["schema_version", "code", "what", "must hold", "likely cause", "next"]
+    assert (page["code"], page["must hold"]) == ("X-LOSS", MUST_HOLD[Anomaly.LOSS])
+    assert list(PAGES) == list(Anomaly)
+
+
+@pytest.mark.parametrize("code", ["E999", "X-", "X-FOO", "", "nonsense"])
 def test_an_unknown_code_is_answered_in_words(run: Run, code: str) -> None:
     assert_answerless(run("explain", code), "There is no code")
 
@@ -181,7 +195,9 @@ def commands_in(texts: Iterable[str]) -> list[list[str]]:
 def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) -> None:
     texts = [entry.remedy for entry in CATALOGUE.values()]
     texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
+    texts += [page.remedy for page in PAGES.values()]
     commands = commands_in(texts)
+    assert ["checkpoint", "show", "PATH"] in commands
     assert ["txn", "resolve", "--query", "x"] in commands
     for words in commands:
         known = [word if word != "N" else "1" for word in words]

@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 
 from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.__main__ import VIOLATED, main
 from onceonly.lab.explorer.bounds import BOUNDS, RESTARTED
 from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
@@ -137,14 +136,3 @@ def test_a_search_that_reaches_its_limit_says_that_it_is_incomplete():
     found = search(BOUNDS["sinks"], limit=0)
     assert not found.complete
     assert "incomplete" in list(lines(found))[-1]
-
-
-def test_the_command_explores_bounds_by_name(capsys):
-    assert main(["pair"]) == 0
-    assert "complete: every interleaving" in capsys.readouterr().out
-
-
-def test_the_command_fails_where_an_invariant_is_violated(capsys, monkeypatch):
-    monkeypatch.setitem(BOUNDS, "pair", Bound((P,), records=1, off=frozenset({Rule.OWNER})))
-    assert main(["pair"]) == VIOLATED
-    assert "X-ZOMBIE" in capsys.readouterr().out

@@ -9,7 +9,6 @@ import pytest
 
 from onceonly.faults import Point
 from onceonly.lab.checker import Verdict, judge
-from onceonly.lab.fuzzer.__main__ import main
 from onceonly.lab.fuzzer.draw import PLAYED, draw
 from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
 from onceonly.lab.fuzzer.play import play
@@ -84,20 +83,6 @@ def test_a_schedule_that_once_found_a_bug_breaks_nothing_any_more(path):
 
 def size(schedule: Schedule) -> int:
     return len(schedule.faults) + len(schedule.losses) + len(schedule.sinks) + schedule.records + schedule.incarnations
-
-
-def test_a_schedule_in_a_file_is_played_again_and_told(tmp_path, capsys):
-    path = tmp_path / "split.json"
-    path.write_text(split().text)
-    assert main(["--replay", str(path)]) == 0
-    assert "driver A is killed at commit.after" in capsys.readouterr().out
-
-
-def test_a_file_that_is_no_schedule_is_refused_by_name(tmp_path, capsys):
-    path = tmp_path / "wrong.json"
-    path.write_text('{"schedule": 7}')
-    assert main(["--replay", str(path)]) == 3
-    assert "wants version 1, got 7" in capsys.readouterr().err
 
 
 def test_what_is_drawn_differs_in_every_way():

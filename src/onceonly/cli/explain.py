@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from onceonly.audit.catalogue import RULES
+from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
 from onceonly.codes import CATALOGUE
 from onceonly.errors import refuse
+from onceonly.lab.anomalies import PAGES
+from onceonly.lab.checker import MUST_HOLD, Anomaly
 
 CodeArgument = Annotated[
-    str | None, typer.Argument(metavar="[CODE]", help="E203, ONCE-E203, A121 ...; without it all codes are listed.")
+    str | None,
+    typer.Argument(metavar="[CODE]", help="E203, ONCE-E203, A121, X-LOSS ...; without it all codes are listed."),
 ]
 
 _DETAIL = re.compile(r"\{(\w+)\}")
@@ -39,31 +42,49 @@ def page_of(code: str) -> dict[str, str]:
         ConfigurationError: E110, no such code.
     """
     name = code.strip().upper().removeprefix("ONCE-")
-    if name in CATALOGUE:
-        entry = CATALOGUE[name]
-        texts = {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
-    elif name in RULES:
-        rule = RULES[name]
-        verdict = str(rule.verdict) if rule.verdict else "unchanged"
-        texts = {
-            "what": rule.title,
-            "severity": rule.severity,
-            "verdict": verdict,
-            "why it matters": rule.meaning,
-            "next": rule.remedy.replace("{where}", "").replace("{ledger}", ""),
-        }
-    else:
+    texts = _texts(name)
+    if texts is None:
         raise refuse(
             "E110",
             problem=f"There is no code {code!r}.",
-            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit)",
+            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit), X-... (lab)",
             next="see all of them: onceonly explain",
         )
     return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
 
 
+def _texts(name: str) -> dict[str, str] | None:
+    """Title to text, in reading order; ``None`` if there is no such code."""
+    if name in CATALOGUE:
+        entry = CATALOGUE[name]
+        return {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
+    if name in RULES:
+        return _of_rule(RULES[name])
+    return _of_anomaly(Anomaly(name)) if name in list(Anomaly) else None
+
+
+def _of_rule(rule: Rule) -> dict[str, str]:
+    return {
+        "what": rule.title,
+        "severity": rule.severity,
+        "verdict": str(rule.verdict) if rule.verdict else "unchanged",
+        "why it matters": rule.meaning,
+        "next": rule.remedy.replace("{where}", "").replace("{ledger}", ""),
+    }
+
+
+def _of_anomaly(anomaly: Anomaly) -> dict[str, str]:
+    page = PAGES[anomaly]
+    return {
+        "what": page.what,
+        "must hold": MUST_HOLD[anomaly],
+        "likely cause": page.cause,
+        "next": page.remedy,
+    }
+
+
 def _list(output: Output) -> None:
-    pages = [page_of(code) for code in (*CATALOGUE, *RULES)]
+    pages = [page_of(code) for code in (*CATALOGUE, *RULES, *Anomaly)]
     if output is Output.JSON:
         emit_json({"codes": pages})
         return

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from onceonly.cli import lab_necessity, lab_points, lab_run, lab_schedules
 from onceonly.cli.calm import DEBUG, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
 from onceonly.lab.checker import Finding, Judgement, Verdict, judge
 from onceonly.lab.history import History, UnreadableHistory, load
 from onceonly.lab.junit import junit as to_junit
+from onceonly.lab.schedule import UnreadableSchedule
 
 EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ANOMALY: 1, Verdict.INCONCLUSIVE: 2}
 FAILED = 3
@@ -35,6 +37,8 @@ class LabGroup(TyperGroup):
             raise
         except UnreadableHistory as error:
             talk(f"Cannot judge: {error}")
+        except UnreadableSchedule as error:
+            talk(f"Cannot play: {error}")
         except Exception as error:
             usage: Any = error
             if hasattr(usage, "exit_code"):
@@ -48,6 +52,12 @@ class LabGroup(TyperGroup):
 
 
 app = typer.Typer(cls=LabGroup, no_args_is_help=True, help="The fault lab: break a pipeline on purpose and judge it.")
+
+app.command("run")(lab_run.command)
+app.command("replay")(lab_schedules.replay)
+app.command("shrink")(lab_schedules.shrink)
+app.command("points")(lab_points.command)
+app.command("necessity")(lab_necessity.command)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]
 GoldenOption = Annotated[

@@ -39,6 +39,11 @@ SENT = frozenset({Point.INSTALL_SENT, Point.COMMIT_SENT})
 """Points at which a request to a sink has been sent."""
 
 
+def actions_at(point: Point) -> tuple[Action, ...]:
+    """What can go wrong at a point."""
+    return tuple(action for action in Action if action not in SENDING or point in SENT)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """One thing that goes wrong.
@@ -168,7 +173,7 @@ def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
         raise UnreadableSchedule(f"{where}.incarnation: wants 1 to {incarnations}, got {fault.incarnation}")
     if fault.hit < 1 or fault.steps < 0:
         raise UnreadableSchedule(f"{where}: hits count from 1 and steps from 0")
-    if fault.action in SENDING and fault.point not in SENT:
+    if fault.action not in actions_at(fault.point):
         raise UnreadableSchedule(
             f"{where}.action: nothing is sent at {fault.point}, so there is nothing to {fault.action}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from onceonly.lab.explorer.search import Found, numbered
 from onceonly.lab.model.world import Bound
@@ -37,3 +38,18 @@ def lines(found: Found) -> Iterator[str]:
         yield "complete: every interleaving, crash and lost answer within the bound; no invariant is violated"
     else:
         yield "incomplete: stopped at its time limit; no violation so far"
+
+
+def document(name: str, found: Found) -> dict[str, Any]:
+    """The same as values."""
+    return {
+        "bound": name,
+        "described": described(found.bound),
+        "states": found.states,
+        "moves": found.transitions,
+        "depth": found.depth,
+        "seconds": found.seconds,
+        "complete": found.complete,
+        "anomaly": found.violation and str(found.violation.name),
+        "story": list(found.story),
+    }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly, Verdict, judge
-from onceonly.lab.fuzzer.draw import draw
+from onceonly.lab.fuzzer.draw import PLAYED, draw
 from onceonly.lab.fuzzer.play import Played, play
 from onceonly.lab.fuzzer.shrink import Shrunk, shrink
 from onceonly.lab.history import History
@@ -26,7 +26,7 @@ class Fuzzed:
         steps: steps in all of them.
         seconds: processor time.
         passed: how often each point was passed.
-        acted: how often each action came to act.
+        struck: how often each action came to act at each point.
         failed: the first one that failed; ``None`` if none did.
         shrunk: the same, made smaller.
     """
@@ -35,7 +35,7 @@ class Fuzzed:
     steps: int
     seconds: float
     passed: Counter[Point]
-    acted: Counter[Action]
+    struck: Counter[tuple[Point, Action]]
     failed: Played | None = None
     shrunk: Shrunk | None = None
 
@@ -43,6 +43,19 @@ class Fuzzed:
     def rate(self) -> int:
         """Schedules a second."""
         return int(self.schedules / max(self.seconds, 1e-9))
+
+    @property
+    def acted(self) -> Counter[Action]:
+        """How often each action came to act anywhere."""
+        acted: Counter[Action] = Counter()
+        for (_, action), times in self.struck.items():
+            acted[action] += times
+        return acted
+
+    @property
+    def unreached(self) -> tuple[Point, ...]:
+        """Points of the simulated world that no schedule passed."""
+        return tuple(point for point in PLAYED if not self.passed[point])
 
 
 def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked: bool = True) -> Fuzzed:
@@ -56,7 +69,7 @@ def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked:
     """
     began = time.process_time()
     passed: Counter[Point] = Counter()
-    acted: Counter[Action] = Counter()
+    struck: Counter[tuple[Point, Action]] = Counter()
     steps = done = 0
     failed: Played | None = None
     for seed in range(first, first + count):
@@ -65,12 +78,12 @@ def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked:
         steps += len(played.steps)
         for (_, point), times in played.passed.items():
             passed[point] += times
-        acted.update(fault.action for fault in played.acted)
+        struck.update((fault.point, fault.action) for fault in played.acted)
         if broken(played, checked=checked):
             failed = played
             break
     shrunk = _shrunk(failed, off, checked=checked) if failed else None
-    return Fuzzed(done, steps, time.process_time() - began, passed, acted, failed, shrunk)
+    return Fuzzed(done, steps, time.process_time() - began, passed, struck, failed, shrunk)
 
 
 def broken(played: Played, *, checked: bool = True) -> Anomaly | None:

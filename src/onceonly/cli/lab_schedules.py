@@ -1,0 +1,83 @@
+"""``onceonly lab replay`` and ``shrink``: one schedule from a file, played again or made smaller."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onceonly.cli.options import OutputOption
+from onceonly.cli.output import Output, emit_json, say, talk
+from onceonly.lab.checker import Anomaly
+from onceonly.lab.fuzzer.fuzz import broken
+from onceonly.lab.fuzzer.play import play
+from onceonly.lab.fuzzer.report import of_one, told, unstruck
+from onceonly.lab.fuzzer.shrink import MOST_REPLAYS, Shrunk
+from onceonly.lab.fuzzer.shrink import shrink as smallest
+from onceonly.lab.schedule import Schedule, UnreadableSchedule
+
+ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
+SmallerOption = Annotated[
+    Path | None, typer.Option("-o", metavar="FILE", help="Where the smaller schedule goes. Default: stdout.")
+]
+LongOutputOption = Annotated[Output, typer.Option("--output", help="A table for people, JSON for programs.")]
+
+
+def replay(file: ScheduleArgument, output: OutputOption = Output.TABLE) -> None:
+    """Play a schedule and tell it step by step.
+
+    Exit code: 0 nothing breaks, 1 something does, 2 a fault of the schedule never came to act, 3 it cannot be read.
+    """
+    played = play(_read(file))
+    name, missed = broken(played), unstruck(played)
+    if output is Output.JSON:
+        emit_json(of_one(played, name, missed))
+    else:
+        for line in told(played, name):
+            say(line)
+        for fault in missed:
+            say(f"inconclusive: never came to act: {fault}")
+    raise typer.Exit(1 if name else 2 if missed else 0)
+
+
+def shrink(file: ScheduleArgument, to: SmallerOption = None, output: LongOutputOption = Output.TABLE) -> None:
+    """Make a schedule that breaks something smaller, as long as it breaks the same.
+
+    Exit code: 0 it breaks nothing, 1 it breaks something and was made smaller, 3 it cannot be read.
+    """
+    schedule = _read(file)
+    name = _broken(schedule)
+    smaller = smallest(schedule, name, _broken) if name else None
+    if smaller and to:
+        to.write_text(smaller.schedule.text, encoding="utf-8")
+    if output is Output.JSON:
+        emit_json(_document(smaller))
+    elif smaller and not to:
+        say(smaller.schedule.text.rstrip())
+    talk(_said(smaller))
+    raise typer.Exit(1 if smaller else 0)
+
+
+def _broken(schedule: Schedule) -> Anomaly | None:
+    return broken(play(schedule))
+
+
+def _said(smaller: Shrunk | None) -> str:
+    if smaller is None:
+        return "It breaks nothing, so there is nothing to make smaller."
+    stopped = ", the most there are" if smaller.replays >= MOST_REPLAYS else ""
+    return f"{smaller.name} after {smaller.replays} replays{stopped}: {smaller.schedule.line}"
+
+
+def _document(smaller: Shrunk | None) -> dict[str, object]:
+    if smaller is None:
+        return {"anomaly": None, "replays": 0, "schedule": None}
+    return {"anomaly": str(smaller.name), "replays": smaller.replays, "schedule": smaller.schedule.to_json()}
+
+
+def _read(path: Path) -> Schedule:
+    try:
+        return Schedule.parse(path.read_text(encoding="utf-8"))
+    except (UnreadableSchedule, UnicodeDecodeError) as wrong:
+        raise UnreadableSchedule(f"{path}: {wrong}") from None

@@ -1,0 +1,74 @@
+"""What schedules showed, in words for a terminal and as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from onceonly.lab.checker import Anomaly
+from onceonly.lab.explorer.search import numbered
+from onceonly.lab.fuzzer.draw import PLAYED
+from onceonly.lab.fuzzer.fuzz import Fuzzed, broken, fingerprint
+from onceonly.lab.fuzzer.play import Played
+
+
+def told(played: Played, name: Anomaly | None) -> Iterator[str]:
+    """A run step by step, and what it broke."""
+    yield played.schedule.line
+    yield from numbered(played.steps)
+    if played.violation is not None:
+        yield f"{played.violation.name}: {played.violation.words}"
+    yield f"history {fingerprint(played.history)[:16]}: {name or 'every invariant holds'}"
+
+
+def lines(seed: int, fuzzed: Fuzzed) -> Iterator[str]:
+    """A report on many, line by line."""
+    yield (
+        f"{fuzzed.schedules:,} schedules from seed {seed}, {fuzzed.steps:,} steps, "
+        f"{fuzzed.seconds:.1f} s of processor, {fuzzed.rate:,} schedules/s"
+    )
+    yield "acted: " + ", ".join(f"{action} {times:,}" for action, times in fuzzed.acted.most_common())
+    yield f"points passed: {len(PLAYED) - len(fuzzed.unreached)} of {len(PLAYED)}"
+    if fuzzed.unreached:
+        yield "never passed: " + ", ".join(fuzzed.unreached)
+    if fuzzed.failed is None or fuzzed.shrunk is None:
+        yield "every invariant holds, and the checker finds nothing"
+        return
+    smaller = fuzzed.shrunk
+    yield f"{smaller.name} with seed {fuzzed.failed.schedule.seed}; made smaller in {smaller.replays} replays:"
+    yield smaller.schedule.text
+    yield from told(fuzzed.failed, broken(fuzzed.failed))
+
+
+def document(seed: int, fuzzed: Fuzzed) -> dict[str, Any]:
+    """The same as values."""
+    smaller = fuzzed.shrunk
+    return {
+        "seed": seed,
+        "schedules": fuzzed.schedules,
+        "steps": fuzzed.steps,
+        "seconds": fuzzed.seconds,
+        "acted": dict(fuzzed.acted),
+        "unreached": list(fuzzed.unreached),
+        "anomaly": smaller and str(smaller.name),
+        "schedule": fuzzed.failed and fuzzed.failed.schedule.to_json(),
+        "shrunk": smaller and smaller.schedule.to_json(),
+    }
+
+
+def of_one(played: Played, name: Anomaly | None, unstruck: tuple[str, ...]) -> dict[str, Any]:
+    """One run as values."""
+    return {
+        "schedule": played.schedule.to_json(),
+        "anomaly": name and str(name),
+        "violation": played.violation and played.violation.words,
+        "unstruck": list(unstruck),
+        "steps": list(played.steps),
+        "history": fingerprint(played.history),
+    }
+
+
+def unstruck(played: Played) -> tuple[str, ...]:
+    """Faults of the schedule that never came to act, in words."""
+    missed = (fault for fault in played.schedule.faults if fault not in played.acted)
+    return tuple(f"{fault.incarnation}:{fault.point}#{fault.hit} {fault.action}" for fault in missed)

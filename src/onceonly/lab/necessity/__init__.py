@@ -1,0 +1,6 @@
+"""The conditions of exactness, each shown to be needed: pipelines in small, crashed after every step they make durable.
+
+One step of a pipeline takes input up to t and O(t) to O(t+1), where O is outputs, operator state and position in the
+source: F(E(t), O(t)) = O(t+1). Recovery loads O(t) and runs F again. Each variant makes O(t+1) durable in another way;
+those that drop a condition must show what that condition prevents, the others must show nothing.
+"""

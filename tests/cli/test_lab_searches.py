@@ -1,0 +1,175 @@
+"""Searches of ``onceonly lab``, replay, shrink, points, necessity: exit codes, and the same as table and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run, document
+
+from onceonly.cli import lab_schedules
+from onceonly.faults import Point
+from onceonly.lab.explorer.bounds import BOUNDS
+from onceonly.lab.fuzzer.draw import PLAYED
+from onceonly.lab.fuzzer.fuzz import fuzz
+from onceonly.lab.fuzzer.play import play
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.world import Bound
+from onceonly.lab.schedule import Action, Fault, Schedule, actions_at
+
+
+def saved(folder: Path, *faults: Fault) -> str:
+    path = folder / "schedule.json"
+    path.write_text(Schedule((Kind.POSTGRES, Kind.KAFKA), records=2, faults=faults).text, encoding="utf-8")
+    return str(path)
+
+
+SPLIT = Fault(1, Point.COMMIT_AFTER, Action.KILL)
+NEVER = Fault(1, Point.PREPARE_SENT, Action.KILL)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that take a moment: one that holds, and one without a rule of the protocol."""
+    monkeypatch.setitem(BOUNDS, "pair", Bound((Kind.POSTGRES,), records=1, unknowns=0))
+    monkeypatch.setitem(BOUNDS, "sinks", Bound((Kind.POSTGRES,), records=1, off=frozenset({Rule.OWNER})))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_bound_in_which_nothing_breaks_is_0(run: Run) -> None:
+    result = run("lab", "run", "--bound", "pair")
+    assert result.exit_code == 0
+    assert "complete: every interleaving" in result.stdout
+
+
+@pytest.mark.usefixtures("small")
+def test_a_violation_is_1_and_told(run: Run) -> None:
+    result = run("lab", "run", "--bound", "pair", "--bound", "sinks", "-o", "json")
+    assert result.exit_code == 1
+    good, bad = document(result)["bounds"]
+    assert (good["complete"], good["anomaly"], bad["anomaly"]) == (True, None, "X-ZOMBIE")
+    assert bad["story"][0] == "driver A starts on the checkpoint"
+
+
+@pytest.mark.usefixtures("small")
+def test_a_search_that_stopped_at_its_limit_is_2(run: Run) -> None:
+    result = run("lab", "run", "--bound", "pair", "--limit", "0")
+    assert result.exit_code == 2
+    assert "incomplete: stopped at its time limit" in result.stdout
+
+
+def test_random_schedules_are_played_from_a_seed(run: Run) -> None:
+    result = run("lab", "run", "--schedules", "3", "--seed", "7", "-o", "json")
+    assert result.exit_code == 0
+    found = document(result)
+    assert (found["schedules"], found["seed"], found["anomaly"]) == (3, 7, None)
+    assert run("lab", "run", "--schedules", "3").stdout.startswith("3 schedules from seed 1, ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--bound", "nowhere"], f"bounds are {', '.join(BOUNDS)}"),
+        (["--bound", "pair", "--seed", "1"], "draws nothing"),
+        (["--limit", "3"], "--limit is for a search"),
+        (["--schedules", "0"], "--schedules"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_what_cannot_be_run_is_3_and_says_why(run: Run, arguments: list[str], words: str) -> None:
+    result = run("lab", "run", *arguments)
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert words in result.stderr
+
+
+def test_a_schedule_is_played_again_and_told(run: Run, tmp_path: Path) -> None:
+    result = run("lab", "replay", saved(tmp_path, SPLIT))
+    assert result.exit_code == 0
+    assert "driver A is killed at commit.after" in result.stdout
+    found = document(run("lab", "replay", saved(tmp_path, SPLIT), "-o", "json"))
+    assert (found["anomaly"], found["unstruck"]) == (None, [])
+    assert "driver A is killed at commit.after" in found["steps"]
+
+
+def test_a_fault_that_never_came_to_act_proves_nothing(run: Run, tmp_path: Path) -> None:
+    result = run("lab", "replay", saved(tmp_path, SPLIT, NEVER))
+    assert result.exit_code == 2
+    assert result.stdout.splitlines()[-1] == "inconclusive: never came to act: 1:prepare.sent#1 kill"
+
+
+@pytest.mark.parametrize("verb", ["replay", "shrink"])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"schedule": 7}', "schedule.json: schedule: wants version 1, got 7"),
+        (b"\xff\xfe", "schedule.json: 'utf-8' codec"),
+        (Schedule((Kind.KAFKA,), 1, faults=(SPLIT,)).text.replace("commit.after", "nowhere").encode(), "commit.sent"),
+    ],
+    ids=["version", "bytes", "point"],
+)
+def test_a_file_that_is_no_schedule_is_3_and_names_what_is_wrong(
+    run: Run, tmp_path: Path, verb: str, content: bytes, words: str
+) -> None:
+    path = tmp_path / "schedule.json"
+    path.write_bytes(content)
+    result = run("lab", verb, str(path))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert words in result.stderr
+
+
+def test_a_schedule_that_breaks_nothing_cannot_be_made_smaller(run: Run, tmp_path: Path) -> None:
+    target = tmp_path / "smaller.json"
+    result = run("lab", "shrink", saved(tmp_path, SPLIT), "-o", str(target))
+    assert (result.exit_code, result.stdout, target.exists()) == (0, "", False)
+    assert "It breaks nothing" in result.stderr
+
+
+def test_points_counts_what_schedules_passed_and_struck(run: Run) -> None:
+    result = run("lab", "points", "--schedules", "1", "-o", "json")
+    found = document(result)
+    assert result.exit_code == (1 if found["unreached"] else 0)
+    assert [one["point"] for one in found["points"]] == list(Point)
+    for one in found["points"]:
+        assert list(one["struck"]) == list(actions_at(Point(one["point"])))
+        assert one["simulated"] is (one["point"] in PLAYED)
+
+
+def test_a_point_that_no_schedule_passed_is_1_and_named(run: Run) -> None:
+    result = run("lab", "points", "--schedules", "1")
+    assert result.exit_code == 1
+    assert "never passed: " in result.stdout
+    assert "only real drivers pass, the simulated ones do not: intend.after" in result.stdout
+
+
+def test_necessity_shows_every_variant_and_is_0(run: Run) -> None:
+    result = run("lab", "necessity")
+    assert result.exit_code == 0
+    assert "every variant shows what it must, and nothing else" in result.stdout
+    found = document(run("lab", "necessity", "-o", "json"))
+    assert found["surprises"] == []
+    assert all(one["as_expected"] for one in (*found["variants"], *found["zombies"]))
+    assert json.dumps(found["variants"][0]["counts"]) == '{"DUP": 66, "TORN": 91}'
+
+
+@pytest.fixture
+def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A schedule that breaks something, played by commands that turn the same rule of the protocol off."""
+    off = frozenset({Rule.ONE_COPY})
+    failed = fuzz(1, 2000, off).failed
+    assert failed is not None
+    monkeypatch.setattr(lab_schedules, "play", lambda schedule: play(schedule, off))
+    path = tmp_path / "breaking.json"
+    path.write_text(failed.schedule.text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_schedule_that_breaks_something_is_1_and_made_smaller(run: Run, breaking: str, tmp_path: Path) -> None:
+    anomaly = document(run("lab", "replay", breaking, "-o", "json"))["anomaly"]
+    target = tmp_path / "smaller.json"
+    result = run("lab", "shrink", breaking, "-o", str(target))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"{anomaly} after ")
+    assert run("lab", "replay", str(target)).exit_code == 1
+    assert run("lab", "shrink", breaking).stdout == target.read_text()
