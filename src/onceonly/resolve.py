@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onceonly import coordinator, recovery
+from onceonly import comparison, coordinator
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Sink
 from onceonly.runner import REFUSED_OFFER, Runner
@@ -205,7 +205,7 @@ def _adoption(state: State, end: SourceOffsets, why: str, sources: tuple[SourceI
     previous, slice_ = last.chain if last else chain.GENESIS, Slice(begin, end)
     number = 1 + max(reading.position.epoch for reading in state.readings)
     # A pipeline whose batches are compared by file stays one, unless it is said where it goes on.
-    offered = last.offered if last and why.startswith(recovery.LEAVE_THE_SOURCE) else None
+    offered = last.offered if last and why.startswith(comparison.LEAVE_THE_SOURCE) else None
     offered = Slice(offered.end, offered.end) if offered else None
     return Epoch(
         number=number,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly import recovery
+from onceonly import comparison, recovery
 from onceonly.commands import (
     Absent,
     Committed,
@@ -166,7 +166,7 @@ def _missing(state: State, outcome: Missing) -> State:
     if state.epoch.offered is not None:
         reason = f"{outcome.reason}; and an epoch that was trimmed is not computed again"
         return _not_healed(state, state.healing, state.epoch, reason)
-    if state.offer is not None and recovery.same_batch(state.epoch, state.offer):
+    if state.offer is not None and comparison.same_batch(state.epoch, state.offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.healing, state.epoch, outcome.reason)
 
@@ -219,7 +219,7 @@ def compare(state: State) -> State:
         state.overlap,
         state.held,
     )
-    match recovery.decide_batch(facts):
+    match comparison.decide_batch(facts):
         case Needed():
             return replace(state, phase=Phase.GATHER)
         case Refusal() as refusal:
@@ -255,7 +255,7 @@ def _executed(state: State, outcome: Executed) -> State:
         return replace(state, phase=Phase.RECORD)
     batch = state.epoch.lineage.batch_id if state.epoch.lineage else 0
     was, now = (f"{digest.rows} rows, {digest.text}" for digest in (state.epoch.digest, outcome.digest))
-    if recovery.keeps_recomputed_state(state.last):
+    if comparison.keeps_recomputed_state(state.last):
         what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
         diverged = Happening(EventKind.DIVERGED, what, state.epoch.number)
         return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))

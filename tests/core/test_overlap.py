@@ -13,11 +13,11 @@ from tests.core.stories import SOURCES, adoption, at, batch, cut, epochs, lineag
 
 from onceonly import coordinator, faults
 from onceonly.batch import ArrowBatch
+from onceonly.comparison import decide_batch
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.faults import Point
 from onceonly.overlap import FileTrim, Held, OffsetTrim, Span, held_files, plain, unfit
-from onceonly.recovery import decide_batch
 from onceonly.runner import Runner
 from onceonly.sources import kafka_identity
 from onceonly.staging import Staging

@@ -20,10 +20,11 @@ from tests.core.stories import (
     reading,
 )
 
+from onceonly.comparison import decide_batch
 from onceonly.errors import refuse
 from onceonly.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.protocol import Disturbance
-from onceonly.recovery import decide_batch, decide_opening
+from onceonly.recovery import decide_opening
 from onceonly.sources import kafka_identity
 from onceonly_checkpoints.epoch import SourceIdentity
 

@@ -1,0 +1,267 @@
+"""The recovery table's second half: what the engine's batch is, once every fence stands (R7, R8s, R8, R11).
+
+Pure decisions over frozen facts; the rules are tested in the order in which they stand here. Numbers alone prove
+nothing: a skip needs the whole identity of the batch and a chain that leads from the recorded epoch to the marker in
+the sink; leaving a part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from onceonly import overlap
+from onceonly.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
+from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, Lineage, Slice, SourceOffsets
+from onceonly_checkpoints.ledger import EventKind
+
+LEAVE_THE_SOURCE = ("drop-sink", "keep-recomputed-state")
+"""Kinds of adoption that say nothing of the source: what comes after is compared as though they were not there."""
+
+
+def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
+    recorded, offer = facts.recorded, facts.offer
+    if recorded is None or recorded.lineage is None or facts.last is None:
+        return None
+    if any((epoch.adoption or "").startswith("accept-duplicates") for epoch in facts.descent[1:]):
+        return None  # an operator moved the position back over this batch: it is to be written again
+    if lacking := _lacking(facts.descent):
+        return _r7_forgotten(facts, recorded, lacking)
+    if not chain.descends(facts.last, facts.descent):
+        return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
+    if same_batch(recorded, offer):
+        return Skip(recorded, offer.stateful)
+    return (facts.overlap == "trim" and _r8_trimmed(facts)) or _r7_another_batch(facts, recorded, recorded.lineage)
+
+
+def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> Refusal:
+    """One batch id, and something else than what it was when it became an epoch."""
+    offer = facts.offer
+    return Refusal.of(
+        "E205",
+        batch=offer.lineage.batch_id,
+        pipeline=facts.pipeline,
+        epoch=recorded.number,
+        recorded=_range(recorded.planned, lineage),
+        offered=_range(offer.slice, offer.lineage),
+        checkpoint=offer.lineage.checkpoint,
+    )
+
+
+def _lacking(descent: tuple[Epoch, ...]) -> int | None:
+    """The first epoch that a ledger lacks which was lost while a pipeline wrote; ``None`` if it lacks none."""
+    return next((one.number + 1 for one, two in pairwise(descent) if two.number > one.number + 1), None)
+
+
+def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
+    """A batch is offered again, and the ledger that would prove what became of it has a hole."""
+    assert facts.last is not None  # without one nothing is looked up
+    cause = (
+        f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
+        f"this batch is epoch {recorded.number}; "
+        f"`onceonly ledger rebuild --query {facts.pipeline}` fills it from the sinks"
+    )
+    offered = facts.offer.slice
+    return Refusal.of(
+        "E203",
+        pipeline=facts.pipeline,
+        sink=facts.sink,
+        epoch=facts.last.number,
+        end=describe(facts.last.slice.end),
+        checkpoint=facts.offer.lineage.checkpoint,
+        range=f"{describe(offered.start)} to {describe(offered.end)}",
+        cause=cause,
+        trim="",  # that needs the ledger, too
+    )
+
+
+def same_batch(recorded: Epoch, offer: Offer) -> bool:
+    """Whether a batch is proven to be the one that became an epoch: the engine's names, slice, clock and sources."""
+    was, now = recorded.lineage, offer.lineage
+    if was is None or (was.query_id, was.batch_id) != (now.query_id, now.batch_id):
+        return False
+    same_clock = (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
+    return same_clock and recorded.planned == offer.slice and same_inputs(recorded.sources, offer.sources)
+
+
+def _range(slice_: Slice, lineage: Lineage) -> str:
+    return f"{describe(slice_.start)} to {describe(slice_.end)}, planned at {lineage.batch_timestamp_ms}"
+
+
+def _new_lineage(facts: BatchFacts) -> bool:
+    return facts.lineage is None or facts.lineage.query_id != facts.offer.lineage.query_id
+
+
+def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
+    if not facts.offer.stateful or facts.last is None or not _new_lineage(facts):
+        return None
+    if facts.last.adoption and facts.last.adoption.startswith("accept-state-loss"):
+        return None
+    recorded = facts.lineage.query_id if facts.lineage else "unknown"
+    return Refusal.of("E206", pipeline=facts.pipeline, offered=facts.offer.lineage.query_id, recorded=recorded)
+
+
+def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
+    if facts.last is not None:
+        return None
+    start = facts.offer.slice.start
+    if facts.adopt is None and not start.unset:
+        return Refusal.of("E217", pipeline=facts.pipeline, sink=facts.sink, start=describe(start))
+    if facts.adopt is None:
+        return NewEpoch(1)
+    if isinstance(facts.adopt, SourceOffsets) and facts.adopt != facts.offer.start:
+        stated = describe(facts.adopt)
+        return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(facts.offer.start))
+    return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
+
+
+def keeps_recomputed_state(last: Epoch | None) -> bool:
+    """Whether an operator took what Spark's state has become, and nothing was written since."""
+    return last is not None and (last.adoption or "").startswith("keep-recomputed-state")
+
+
+def _moved(last: Epoch) -> bool:
+    """Whether an operator said, after the last rows, where the next batch comes from."""
+    return last.adoption is not None and not last.adoption.startswith(LEAVE_THE_SOURCE)
+
+
+def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
+    last = facts.last
+    if last is None or _moved(last) or same_origins(last.sources, facts.offer.sources):
+        return None
+    return Refusal.of(
+        "E212",
+        pipeline=facts.pipeline,
+        epoch=last.number,
+        was=name_origins(last.sources),
+        now=name_origins(facts.offer.sources),
+    )
+
+
+def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if last is None or last.slice.end != offer.start:
+        return None
+    if not _moved(last) and _new_lineage(facts):
+        return _r8_continues_elsewhere(facts, last)
+    if last.offered is not None and overlap.reads_files(offer.sources):
+        return _r8_continues_by_file(facts, last)
+    return NewEpoch(last.number + 1)
+
+
+def _r8_continues_elsewhere(facts: BatchFacts, last: Epoch) -> NewEpoch | None:
+    offer = facts.offer
+    if offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources)):
+        return None
+    reason = f"goes on with query id {offer.lineage.query_id}, exactly where epoch {last.number} ended"
+    happenings = (Happening(EventKind.OPENED, reason, last.number + 1),)
+    return NewEpoch(last.number + 1, happenings, _written(facts, Slice(last.slice.end, offer.slice.end)))
+
+
+def _written(facts: BatchFacts, slice_: Slice) -> Slice | None:
+    return None if slice_ == facts.offer.slice else slice_
+
+
+def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed | Refusal:
+    """A checkpoint that began with files of recorded epochs can offer more of them, wherever its own count stands."""
+    if facts.held is None:
+        return Needed()
+    if facts.held.lacking:
+        return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
+    if not overlap.trim_files(facts.offer, facts.held).held:
+        return NewEpoch(last.number + 1, (), facts.offer.slice)
+    return _r8_trimmed(facts) or _r8_mismatch(facts)
+
+
+def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if facts.overlap == "stop" or last is None:
+        return None
+    if facts.held is None and not offer.stateful and overlap.reads_files(offer.sources):
+        return Needed()
+    match overlap.cut(last, offer, facts.held):
+        case None:
+            return None
+        case str() as reason:
+            return Refusal.of("E220", reason=reason, **_standing(facts, last))
+        case overlap.Cut(slice_, trim):
+            number = last.number + 1
+            what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
+            left_out = f"{what} up to {last.number} and are left out"
+            return NewEpoch(number, (Happening(EventKind.TRIMMED, left_out, number),), slice_, trim)
+
+
+def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
+    return {
+        "pipeline": facts.pipeline,
+        "sink": facts.sink,
+        "epoch": last.number,
+        "end": describe(last.slice.end),
+        "checkpoint": facts.offer.lineage.checkpoint,
+    }
+
+
+def _r8_mismatch(facts: BatchFacts) -> Refusal:
+    last, offer = facts.last, facts.offer
+    assert last is not None  # _r8_first has taken the other case
+    said = {**_standing(facts, last), "trim": _trim_hint(offer)}
+    recorded = facts.lineage.query_id if facts.lineage else "unknown"
+    unprovable = offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources))
+    if _new_lineage(facts) and unprovable:
+        return Refusal.of("E211", offered=offer.lineage.query_id, recorded=recorded, **said)
+    said["range"] = f"{describe(offer.start)} to {describe(offer.slice.end)}"
+    way = order(offer.start, last.slice.end)
+    if _new_lineage(facts):
+        said["cause"] = (
+            f"the checkpoint was deleted or moved (before: query id {recorded}, now {offer.lineage.query_id})"
+        )
+        return Refusal.of("E204" if way == Order.AFTER else "E203", **said)
+    if way == Order.AFTER:
+        said["cause"] = (
+            "a batch was not handed to exactly_once() (`if df.isEmpty(): return` before it does that), "
+            "or Spark jumped ahead because commit entries are missing from the checkpoint"
+        )
+        return Refusal.of("E204", **said)
+    if way == Order.SAME:
+        said["cause"] = 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
+    else:
+        said["cause"] = "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
+    return Refusal.of("E203", **said)
+
+
+def _trim_hint(offer: Offer) -> str:
+    """The option that would go on by itself, for plans to which it may apply."""
+    columns = None if offer.stateful else overlap.columns(offer.sources)
+    if columns is None:
+        return ""
+    return f'\nor leave out what epochs hold: exactly_once(..., overlap="trim"), with {", ".join(columns)} in the rows'
+
+
+def _r11_input_gone(facts: BatchFacts, number: int, trim: overlap.Trim | None = None) -> Refusal | None:
+    accepted = facts.last is not None and (facts.last.adoption or "").startswith("accept-loss")
+    left_out = trim.left_out if trim else frozenset[str]()
+    gone = [path for path in facts.offer.missing if overlap.plain(path) not in left_out]
+    if not gone or accepted:
+        return None
+    shown = ", ".join(gone[:3])
+    missing = f"{shown} and {len(gone) - 3} more" if len(gone) > 3 else shown
+    return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing)
+
+
+def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
+    """What the engine's batch is; the first rule that speaks decides."""
+    decision: NewEpoch | Skip | Needed | Refusal = (
+        _r7_known_batch(facts)
+        or _r8s_state_lost(facts)
+        or _r8_first(facts)
+        or _r8_other_sources(facts)
+        or _r8_continues(facts)
+        or _r8_trimmed(facts)
+        or _r8_mismatch(facts)
+    )
+    if isinstance(decision, NewEpoch):
+        return _r11_input_gone(facts, decision.number, decision.trim) or decision
+    if isinstance(decision, Skip) and decision.execute:
+        return _r11_input_gone(facts, decision.epoch.number) or decision
+    return decision
