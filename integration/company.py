@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from integration.jobs import Job, Task
@@ -15,9 +16,12 @@ from integration.stage import Scene
 
 from onceonly.lab.driver import Driver
 from onceonly.lab.jvmarchive import JvmArchive
+from onceonly.lab.warm import WarmJvm
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""
+
+D = TypeVar("D", bound=Driver)
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -72,9 +76,55 @@ class Company:
             self._working.remove(driver)
 
 
-def _hire(log: Path, environment: Mapping[str, str]) -> tuple[Driver, Path]:
+class Rival(Driver):
+    """A driver in a warm JVM that stops and wakes with it, as though both were one process group."""
+
+    jvm: WarmJvm
+
+    def stop(self) -> None:
+        """SIGSTOP Python, its workers and the JVM."""
+        super().stop()
+        os.kill(self.jvm.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT all of them."""
+        os.kill(self.jvm.pid, signal.SIGCONT)
+        super().resume()
+
+    def close(self) -> None:
+        """Leave nothing of Python running, and the JVM awake."""
+        os.kill(self.jvm.pid, signal.SIGCONT)
+        super().close()
+
+
+class Rivals(Company):
+    """Drivers that live side by side, each in a warm JVM that no other one uses meanwhile.
+
+    Args:
+        folder: for tasks and logs.
+        jvms: as many as drivers may live at once.
+    """
+
+    def __init__(self, folder: Path, jvms: Sequence[WarmJvm]) -> None:
+        super().__init__(folder, {})
+        self._jvms = list(jvms)
+
+    def start(self, *jobs: Job, **said: Any) -> Driver:
+        """Start a driver in a JVM that is free."""
+        self._let_go()
+        taken = {driver.jvm for driver in self._working if isinstance(driver, Rival)}
+        jvm = next(jvm for jvm in self._jvms if jvm not in taken)
+        self._hired += 1
+        driver, task = _hire(self._folder / f"rival-{self._hired:03d}", jvm.environment(), Rival)
+        driver.jvm = jvm
+        Task(jobs, **said).save(task)
+        self._working.append(driver)
+        return driver
+
+
+def _hire(log: Path, environment: Mapping[str, str], kind: type[D] = Driver) -> tuple[D, Path]:
     task = log.with_suffix(".json")
-    return Driver.module("integration.jobs", task, log=log, env=environment, cwd=_REPOSITORY), task
+    return kind.module("integration.jobs", task, log=log, env=environment, cwd=_REPOSITORY), task
 
 
 def make_archive(archive: JvmArchive, folder: Path) -> None:

@@ -6,13 +6,14 @@ import hashlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.company import Company, make_archive
+from integration.company import Company, Rivals, make_archive
 from integration.containers import kafka_container, no_engine, postgres_container
 from integration.servers import (
     VARIABLES,
@@ -33,6 +34,8 @@ from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.warm import WarmJvm
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory import MemorySink
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -115,20 +118,67 @@ def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
 
 
 @pytest.fixture(scope="session")
-def warm_company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
-    """Drivers to kill, one after another, whose JVM lives on: seconds for each."""
-    folder = tmp_path_factory.mktemp("warm-drivers")
+def warm_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], list[WarmJvm]]]:
+    """Starts JVMs that outlive their drivers, as many as are asked for."""
+    folder = tmp_path_factory.mktemp("warm-jvms")
     options = {"spark.master": "local[2]", "spark.app.name": "warm", **fast_options()}
-    with WarmJvm(options, folder / "jvm.log") as jvm:
-        made = Company(folder, jvm.environment())
-        yield made
-        made.close()
+    with ExitStack() as running:
+        made: list[WarmJvm] = []
+
+        def at_least(number: int) -> list[WarmJvm]:
+            while len(made) < number:
+                made.append(running.enter_context(WarmJvm(options, folder / f"jvm-{len(made)}.log")))
+            return made[:number]
+
+        yield at_least
+
+
+@pytest.fixture(scope="session")
+def warm_company(
+    warm_jvms: Callable[[int], list[WarmJvm]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Company]:
+    """Drivers to kill, one after another, whose JVM lives on: seconds for each."""
+    [jvm] = warm_jvms(1)
+    made = Company(tmp_path_factory.mktemp("warm-drivers"), jvm.environment())
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def warm_rivals(
+    warm_jvms: Callable[[int], list[WarmJvm]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Company]:
+    """Drivers that live side by side, each in a JVM that was there before it."""
+    made = Rivals(tmp_path_factory.mktemp("rivals"), warm_jvms(2))
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["warm_rivals", pytest.param("company", marks=pytest.mark.slow)], ids=["warm", "cold"])
+def rivals(request: pytest.FixtureRequest) -> Company:
+    """Drivers to stop and race: in warm JVMs, and, among the slow tests, each with a JVM of its own."""
+    made: Company = request.getfixturevalue(request.param)
+    return made
 
 
 @pytest.fixture
 def stream(spark: SparkSession, tmp_path: Path) -> FileStream:
     """A file source and the query over it."""
     return FileStream(spark, tmp_path)
+
+
+@pytest.fixture
+def sink() -> MemorySink:
+    """The reference sink, empty."""
+    return MemorySink(id="memory:orders")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[SqlLedger]:
+    """A ledger in a file of this test's own."""
+    made = SqlLedger(str(tmp_path / "ledger.db"))
+    yield made
+    made.close()
 
 
 @pytest.fixture

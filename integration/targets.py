@@ -1,4 +1,4 @@
-"""The two real destinations, with the few sentences that tests say to them."""
+"""The two real destinations, what tests say to them, and what the reference sink and a ledger hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import psycopg
 from deltalake import DeltaTable
 
+from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
 
@@ -52,3 +54,13 @@ class DeltaTarget:
         import shutil
 
         shutil.rmtree(self.path)
+
+
+def ids(sink: MemorySink) -> list[int]:
+    """The ids that a reference sink holds, in order, each as often as it holds it."""
+    return sorted(row["id"] for row in sink.rows())
+
+
+def events(ledger: Ledger, kind: EventKind) -> list[str]:
+    """The reasons of one kind of event in the ledger of pipeline ``orders``."""
+    return [event.reason for event in ledger.events("orders") if event.kind is kind]

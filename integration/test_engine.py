@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyspark
 import pytest
+from integration.targets import ids
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
@@ -15,26 +16,12 @@ from onceonly import engine, exactly_once
 from onceonly.frames import class_in
 from onceonly.protocol import Estimate
 from onceonly.sparkbatch import SparkBatch
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
 ALLOWLIST = "spark.sql.streaming.realTimeMode.allowlistCheck"
 OFFSET_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
-
-
-@pytest.fixture
-def sink() -> MemorySink:
-    return MemorySink(id="memory:orders")
-
-
-@pytest.fixture
-def ledger(tmp_path) -> Iterator[SqlLedger]:
-    made = SqlLedger(str(tmp_path / "ledger.db"))
-    yield made
-    made.close()
 
 
 @contextmanager
@@ -44,10 +31,6 @@ def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
         yield
     finally:
         spark.conf.unset(name)
-
-
-def ids(sink: MemorySink) -> list[int]:
-    return sorted(row["id"] for row in sink.rows())
 
 
 # ---- modes

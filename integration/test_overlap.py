@@ -14,6 +14,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from integration.servers import KafkaAddress
 from integration.streams import FileStream
+from integration.targets import events, ids
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -33,18 +34,6 @@ def _disarmed() -> Iterator[None]:
     faults.disarm()
 
 
-@pytest.fixture
-def sink() -> MemorySink:
-    return MemorySink(id="memory:orders")
-
-
-@pytest.fixture
-def ledger(tmp_path) -> Iterator[SqlLedger]:
-    made = SqlLedger(str(tmp_path / "ledger.db"))
-    yield made
-    made.close()
-
-
 def with_file(df: DataFrame) -> DataFrame:
     return df.select("*", "_metadata.file_path")
 
@@ -59,14 +48,6 @@ def run(stream: FileStream, write: Callable[[DataFrame, int], None]) -> None:
 
 def fail(stream: FileStream, write: Callable[[DataFrame, int], None]) -> str:
     return stream.fail(write, shape=with_file)
-
-
-def ids(sink: MemorySink) -> list[int]:
-    return sorted(row["id"] for row in sink.rows())
-
-
-def events(ledger: SqlLedger, kind: EventKind) -> list[str]:
-    return [event.reason for event in ledger.events("orders") if event.kind is kind]
 
 
 # ---- files

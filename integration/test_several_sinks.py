@@ -160,12 +160,12 @@ def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deat
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Several, company: Company) -> None:
+def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Several, rivals: Company) -> None:
     several.inbox.fill(3)
-    sleeper = company.start(several.job(), fault=f"commit.before:stop:{SINKS + 2}")
+    sleeper = rivals.start(several.job(), fault=f"commit.before:stop:{SINKS + 2}")
     await_stopped(sleeper)
     assert several.newest() == [2, 1, 1]
-    company.finish(several.job())
+    rivals.finish(several.job())
     after = [scene.snapshot() for scene in several.scenes]
     sleeper.resume()
     assert refused_with(sleeper, "E401"), sleeper.last_words()

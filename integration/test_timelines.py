@@ -1,6 +1,6 @@
 """Timelines every version must survive, in real processes: zombies, lost answers, lost memories, races, signals.
 
-Drivers that work one after the other share a JVM; those that live side by side each have their own.
+Drivers that work one after the other share a JVM; those that live side by side never do.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def scene(postgres, tmp_path, request) -> Callable[[str], Scene]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, company, kind):
+def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, rivals, kind):
     """In Postgres the sleeper also holds an open transaction with its rows in it."""
     one = scene(kind)
     one.inbox.fill(3)
-    sleeper = company.start(one.job(), fault="commit.before:stop:2")
+    sleeper = rivals.start(one.job(), fault="commit.before:stop:2")
     await_stopped(sleeper)
     one.holds_exactly(1)
-    company.finish(one.job())
+    rivals.finish(one.job())
     after_the_second = one.snapshot()
     sleeper.resume()
     assert refused_with(sleeper, "E401"), sleeper.last_words()
@@ -72,10 +72,10 @@ def test_t1_a_driver_that_wakes_after_another_took_over_changes_nothing(scene, c
     one.holds_everything()
 
 
-def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, company, tmp_path):
+def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(2)
-    sleeper = company.start(one.job(), hold=("commit.before", str(tmp_path / "go")))
+    sleeper = rivals.start(one.job(), hold=("commit.before", str(tmp_path / "go")))
     await_event(sleeper, "hold")
     with psycopg.connect(one.target) as ours, psycopg.connect(one.target, autocommit=True) as watch:
         ours.execute("LOCK TABLE onceonly.epoch IN SHARE MODE")
@@ -84,7 +84,7 @@ def test_t1_a_driver_stopped_inside_its_commit_does_not_block_the_next_one(scene
         sleeper.stop()
         ours.rollback()
         until(lambda: _sessions(watch, "state = 'idle in transaction'") == 1, "the server waits for the sleeper")
-    company.finish(one.job())
+    rivals.finish(one.job())
     after_the_second = one.snapshot()
     sleeper.resume()
     assert refused_with(sleeper, "E401"), sleeper.last_words()
@@ -162,24 +162,24 @@ def _run_printed(one: Scene, said: str) -> None:
 # ---- T5: the checkpoint is copied to a second cluster
 
 
-def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_stops(scene, company, tmp_path):
+def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_stops(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(1)
-    company.finish(one.job())
+    rivals.finish(one.job())
     copy = tmp_path / "copy"
     shutil.copytree(one.checkpoint, copy)
     one.inbox.fill(4)
-    first = company.start(one.job(), fault="commit.before:stop")
+    first = rivals.start(one.job(), fault="commit.before:stop")
     await_stopped(first)
     elsewhere = one.job(checkpoint=copy, ledger=str(tmp_path / "elsewhere.db"))
-    second = company.start(elsewhere, hold=("commit.before", str(tmp_path / "go")))
+    second = rivals.start(elsewhere, hold=("commit.before", str(tmp_path / "go")))
     await_event(second, "hold")
     first.resume()
     (tmp_path / "go").touch()
     assert refused_with(first, "E401"), first.last_words()
     assert second.wait(PATIENCE_S) == 0, second.last_words()
     one.holds_exactly(4)
-    again = company.start(one.job())
+    again = rivals.start(one.job())
     assert refused_with(again, "E203", "E205"), again.last_words()
     one.holds_exactly(4)
 
@@ -187,21 +187,21 @@ def test_t5_of_two_clusters_on_copies_of_a_checkpoint_one_wins_and_the_other_sto
 # ---- T7: the ledger is deleted, or a second machine has its own
 
 
-def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenced(scene, company, tmp_path):
+def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenced(scene, rivals, tmp_path):
     one = scene("delta")
     one.inbox.fill(2)
-    assert was_killed(company.start(one.job(), fault="commit.sent:killgroup:2"))
+    assert was_killed(rivals.start(one.job(), fault="commit.sent:killgroup:2"))
     assert one.recorded() == [1]
     Path(one.ledger_place).unlink()
     one.inbox.fill(4)
-    sleeper = company.start(one.job(), fault="commit.before:stop:2")
+    sleeper = rivals.start(one.job(), fault="commit.before:stop:2")
     await_stopped(sleeper)
     one.holds_exactly(3)
     assert one.recorded() == [1, 2, 3]
     assert [event.epoch for event in one.events(EventKind.REBUILT)] == [2]
     assert [event.epoch for event in one.events(EventKind.SKIPPED)] == [2]
     other = str(tmp_path / "second-machine.db")
-    company.finish(one.job(ledger=other))
+    rivals.finish(one.job(ledger=other))
     assert [event.epoch for event in one.events(EventKind.REBUILT, other)] == [3]
     assert one.recorded(other) == [1, 2, 3, 4]
     sleeper.resume()
@@ -212,37 +212,37 @@ def test_t7_without_its_ledger_or_with_another_nothing_is_lost_doubled_or_unfenc
 # ---- T8: an opening races another; the answer to a fence is lost
 
 
-def test_t8_of_two_drivers_that_open_one_checkpoint_at_once_each_generation_has_one_owner(scene, company, tmp_path):
+def test_t8_of_two_drivers_that_open_one_checkpoint_at_once_each_generation_has_one_owner(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(4)
-    assert was_killed(company.start(one.job(), fault="discover.after:killgroup:2"))
-    _race(company, tmp_path / "go", one.job(), one.job())
+    assert was_killed(rivals.start(one.job(), fault="discover.after:killgroup:2"))
+    _race(rivals, tmp_path / "go", one.job(), one.job())
     one.holds_exactly(one.newest())
     one.inbox.fill(5)  # the race may have ended the input, and a query without input never opens
-    company.finish(one.job(), fault="install.sent:raise")
+    rivals.finish(one.job(), fault="install.sent:raise")
     one.holds_everything()
     _has_one_owner_per_generation(one)
 
 
-def test_t8_of_two_first_drivers_of_a_table_that_is_not_there_yet_one_makes_it(scene, company, tmp_path):
+def test_t8_of_two_first_drivers_of_a_table_that_is_not_there_yet_one_makes_it(scene, rivals, tmp_path):
     """Each has a checkpoint of its own: two deployments of one job, which nothing but the table can keep apart."""
     one = scene("delta")
     one.inbox.fill(3)
     twins = [tmp_path / "checkpoint-a", tmp_path / "checkpoint-b"]
-    _race(company, tmp_path / "go", *(one.job(checkpoint=twin) for twin in twins))
+    _race(rivals, tmp_path / "go", *(one.job(checkpoint=twin) for twin in twins))
     one.holds_exactly(one.newest())
     one.inbox.fill(4)
-    company.finish(one.job(checkpoint=_owner(one) or twins[0]), fault="install.sent:raise")
+    rivals.finish(one.job(checkpoint=_owner(one) or twins[0]), fault="install.sent:raise")
     one.holds_everything()
     _has_one_owner_per_generation(one)
 
 
-def _race(company: Company, gate: Path, *jobs: Job) -> None:
-    rivals = [company.start(job, hold=("install.before", str(gate))) for job in jobs]
-    for rival in rivals:
-        await_event(rival, "hold")
+def _race(rivals: Company, gate: Path, *jobs: Job) -> None:
+    drivers = [rivals.start(job, hold=("install.before", str(gate))) for job in jobs]
+    for driver in drivers:
+        await_event(driver, "hold")
     gate.touch()
-    codes = [rival.wait(PATIENCE_S) for rival in rivals]
+    codes = [driver.wait(PATIENCE_S) for driver in drivers]
     assert codes != [0, 0], "both believe that they finished"
 
 
@@ -261,25 +261,25 @@ def _has_one_owner_per_generation(one: Scene) -> None:
 # ---- SIGTERM
 
 
-def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene, company, tmp_path):
+def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene, rivals, tmp_path):
     one = scene("postgres")
     one.inbox.fill(2)
-    driver = company.start(one.job(), hold=("commit.before", str(tmp_path / "never")))
+    driver = rivals.start(one.job(), hold=("commit.before", str(tmp_path / "never")))
     await_event(driver, "hold")
     os.killpg(driver.pid, signal.SIGTERM)
     assert driver.wait(PATIENCE_S) == -signal.SIGTERM
     await_end_of_session(driver)
     one.holds_exactly(0)
     assert one.batches("commits") == []
-    company.finish(one.job())
+    rivals.finish(one.job())
     one.holds_everything()
 
 
-def test_a_driver_that_stops_its_query_on_sigterm_finishes_or_abandons_the_epoch(scene, company, tmp_path):
+def test_a_driver_that_stops_its_query_on_sigterm_finishes_or_abandons_the_epoch(scene, rivals, tmp_path):
     one = scene("delta")
     one.inbox.fill(3)
     gate = tmp_path / "go"
-    driver = company.start(one.job(), hold=("commit.before", str(gate)), graceful=True)
+    driver = rivals.start(one.job(), hold=("commit.before", str(gate)), graceful=True)
     await_event(driver, "hold")
     os.kill(driver.pid, signal.SIGTERM)
     await_event(driver, "sigterm")
@@ -289,5 +289,5 @@ def test_a_driver_that_stops_its_query_on_sigterm_finishes_or_abandons_the_epoch
     held = one.newest()
     assert held < one.inbox.files, "the query was to stop, not to go on"
     one.holds_exactly(held)
-    company.finish(one.job())
+    rivals.finish(one.job())
     one.holds_everything()

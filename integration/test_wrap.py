@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from integration.streams import FileStream
+from integration.targets import events, ids
 from pyspark.sql import functions as f
 
 from onceonly import engine, exactly_once
@@ -20,26 +21,6 @@ from onceonly_checkpoints.storage import open_storage
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def sink():
-    return MemorySink(id="memory:orders")
-
-
-@pytest.fixture
-def ledger(tmp_path):
-    made = SqlLedger(str(tmp_path / "ledger.db"))
-    yield made
-    made.close()
-
-
-def ids(sink: MemorySink) -> list[int]:
-    return sorted(row["id"] for row in sink.rows())
-
-
-def events(ledger: SqlLedger, kind: EventKind) -> list[str]:
-    return [event.reason for event in ledger.events("orders") if event.kind is kind]
 
 
 def test_each_batch_is_an_epoch_with_a_receipt(stream, sink, ledger):

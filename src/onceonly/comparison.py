@@ -65,11 +65,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
     offered = facts.offer.slice
     return Refusal.of(
         "E203",
-        pipeline=facts.pipeline,
-        sink=facts.sink,
-        epoch=facts.last.number,
-        end=describe(facts.last.slice.end),
-        checkpoint=facts.offer.lineage.checkpoint,
+        **_standing(facts, facts.last),
         range=f"{describe(offered.start)} to {describe(offered.end)}",
         cause=cause,
         trim="",  # that needs the ledger, too

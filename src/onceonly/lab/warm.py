@@ -56,6 +56,11 @@ class WarmJvm:
             process.kill()
             process.wait()
 
+    @property
+    def pid(self) -> int:
+        """Process id of the JVM."""
+        return int(self._gateway.proc.pid)
+
     def environment(self) -> dict[str, str]:
         """For a driver that calls :func:`attach`."""
         parameters = self._gateway.gateway_parameters
