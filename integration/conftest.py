@@ -62,6 +62,18 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(autouse=True)
+def _the_session_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A setting that a test leaves behind in the shared session would slow down or bend every later one."""
+    if "spark" not in request.fixturenames:
+        yield
+        return
+    session: SparkSession = request.getfixturevalue("spark")
+    before = session.conf.getAll
+    yield
+    assert before.items() <= session.conf.getAll.items()  # more of them there may be: Delta adds some by itself
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     """The server for tests that stop it, look at its port or at its files; the same for all, each in its database."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,23 @@ from pyspark.sql.streaming import StreamingQuery
 
 SCHEMA = "id bigint, word string"
 """Columns of the input."""
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Generator[None]:
+    """Set options of the shared session for a while. What they were comes back: unsetting would give Spark's defaults
+    to every later test, 200 shuffle partitions among them."""
+    before: Mapping[str, str] = spark.conf.getAll
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in wanted:
+            if name in before:
+                spark.conf.set(name, before[name])
+            else:
+                spark.conf.unset(name)
 
 
 class FileStream:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import pyspark
 import pytest
+from integration.streams import settings
 from integration.targets import ids
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import engine, exactly_once
@@ -22,15 +19,6 @@ pytestmark = pytest.mark.spark
 ALLOWLIST = "spark.sql.streaming.realTimeMode.allowlistCheck"
 OFFSET_FORMAT = "spark.sql.streaming.offsetLog.formatVersion"
 PARTITIONS = "spark.sql.shuffle.partitions"
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.unset(name)
 
 
 # ---- modes
@@ -49,7 +37,7 @@ def test_spark_itself_refuses_the_modes_that_cut_a_repeated_batch_anew(spark, an
         writer("continuous").trigger(continuous="1 second").start()
     with pytest.raises(PySparkException, match="does not support async progress tracking"):
         writer("async").option("asyncProgressTrackingEnabled", "true").trigger(processingTime="1 second").start()
-    with setting(spark, ALLOWLIST, "false"):
+    with settings(spark, {ALLOWLIST: "false"}):
         query = writer("real-time", "update").trigger(realTime="5 seconds").start()
         with pytest.raises(PySparkException, match="SINK_NOT_SUPPORTED"):
             query.awaitTermination(60)
@@ -85,7 +73,7 @@ def test_another_minor_version_of_pyspark_is_refused(stream, sink, ledger, monke
 def test_a_query_whose_offset_log_is_to_go_from_version_1_to_2_stays_exactly_once(spark, stream, sink, ledger):
     stream.receive(range(5), range(5, 10)).run(exactly_once(sink, ledger=ledger))
     stream.remove("commits", 1)
-    with setting(spark, OFFSET_FORMAT, "2"):
+    with settings(spark, {OFFSET_FORMAT: "2"}):
         stream.receive(range(10, 15)).run(exactly_once(sink, ledger=ledger))
     stream.receive(range(15, 20)).run(exactly_once(sink, ledger=ledger))
     assert ids(sink) == list(range(20))
@@ -110,7 +98,7 @@ def test_the_digest_does_not_see_how_many_partitions_a_shuffle_has(spark):
     grouped = rows.groupBy("key", "word").agg(f.sum("id").alias("total"), f.max("id").alias("newest"))
     digests = set()
     for partitions in ("1", "3", "8"):
-        with setting(spark, PARTITIONS, partitions):
+        with settings(spark, {PARTITIONS: partitions}):
             digests.add(SparkBatch(grouped.repartition("key"), Estimate(None, None)).execute())
     assert len(digests) == 1
     assert digests.pop().rows == rows.select("key", "word").distinct().count()
@@ -122,10 +110,10 @@ def test_a_stateful_replay_under_another_number_of_shuffle_partitions_is_still_a
     def counted(df):
         return df.groupBy((f.col("id") % 7).alias("id")).count()
 
-    with setting(spark, PARTITIONS, "2"):
+    with settings(spark, {PARTITIONS: "2"}):
         stream.receive(range(20)).run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
     stream.remove("commits", 0)
-    with setting(spark, PARTITIONS, "5"):
+    with settings(spark, {PARTITIONS: "5"}):
         stream.run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
     [record] = ledger.epochs("orders")
     assert record.epoch.digest.rows == 7

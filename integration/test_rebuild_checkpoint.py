@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.streams import settings
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -75,8 +76,6 @@ class Pipeline:
     def run(self, *, recording: bool = True, dying: bool = False) -> list[tuple[int, list[int]]]:
         """Start the query, let it do what there is to do, and return ``(batch id, values)`` of this start."""
         before = len(self.seen)
-        for key, value in self.conf.items():
-            self.spark.conf.set(key, value)
 
         def write(batch: DataFrame, batch_id: int) -> None:
             if dying:
@@ -85,13 +84,10 @@ class Pipeline:
             if recording:
                 self._record(batch_id)
 
-        writer = self.frame().writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
-        try:
+        with settings(self.spark, self.conf):
+            writer = self.frame().writeStream.foreachBatch(write).option("checkpointLocation", str(self.checkpoint))
             query = writer.trigger(availableNow=True).start()
             query.awaitTermination(120)
-        finally:
-            for key in self.conf:
-                self.spark.conf.unset(key)
         return self.seen[before:]
 
     def _record(self, batch_id: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from integration.streams import FileStream
+from integration.streams import FileStream, settings
 from integration.targets import events, ids
 from pyspark.sql import functions as f
 
@@ -350,18 +350,17 @@ def test_a_callback_that_outlives_stop_keeps_others_out_until_it_has_ended(spark
         wake.wait(60)
         return df
 
-    spark.conf.set("spark.sql.streaming.stopTimeout", "500ms")
-    try:
-        old = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger, before=sleepy))
-        assert asleep.wait(30)
-        with pytest.raises(Exception, match="failed to stop"):
-            old.stop()
-        twin = FileStream(spark, stream.root / "twin", name="twin").receive(range(5))
-        same = MemorySink(id="memory:orders", store=sink.store)
-        assert "[ONCE-E103]" in twin.fail(exactly_once(same, name="orders", ledger=ledger))
-    finally:
-        wake.set()
-        spark.conf.unset("spark.sql.streaming.stopTimeout")
+    with settings(spark, {"spark.sql.streaming.stopTimeout": "500ms"}):
+        try:
+            old = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger, before=sleepy))
+            assert asleep.wait(30)
+            with pytest.raises(Exception, match="failed to stop"):
+                old.stop()
+            twin = FileStream(spark, stream.root / "twin", name="twin").receive(range(5))
+            same = MemorySink(id="memory:orders", store=sink.store)
+            assert "[ONCE-E103]" in twin.fail(exactly_once(same, name="orders", ledger=ledger))
+        finally:
+            wake.set()
     old.stop()
     stream.receive(range(5, 10)).run(exactly_once(sink, ledger=ledger))
     assert ids(sink) == list(range(10))
