@@ -134,6 +134,7 @@ def test_a_table_that_only_spark_writes_is_written_by_spark(spark: SparkSession,
         assert set(operations(harness.path)) == {"Apache-Spark"}
 
 
+@pytest.mark.slow
 def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", key="id", sequence="step", driver_limit=0)
     model: dict[int, tuple[int, str]] = {}
@@ -179,7 +180,7 @@ BY_HAND = (
 MERGES: list[Any] = [{"key": "id", "sequence": "step", "delete": "gone"}, {"merge": BY_HAND}]
 
 
-@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
+@pytest.mark.parametrize("options", [MERGES[0], pytest.param(MERGES[1], marks=pytest.mark.slow)], ids=["key", "merge"])
 def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
     epochs = (
         [(1, 5, False), (2, 5, False), (3, 5, False), (4, 5, True)],
@@ -199,7 +200,11 @@ def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: P
             assert driver.position().epoch == 3
 
 
-@pytest.mark.parametrize("options", [{}, *MERGES], ids=["append", "key", "merge"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, marks=pytest.mark.slow), pytest.param(MERGES[0], marks=pytest.mark.slow), MERGES[1]],
+    ids=["append", "key", "merge"],
+)
 def test_spark_adds_columns_in_the_version_that_brings_them(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -222,6 +227,7 @@ def test_spark_adds_columns_in_the_version_that_brings_them(
         writes(driver, harness, narrow.set_column(1, "step", pa.array([9])).append_column("x.1", pa.array([0.5])))
 
 
+@pytest.mark.slow
 def test_what_spark_refuses_of_a_merge_is_told_and_the_next_epoch_goes(spark: SparkSession, tmp_path: Path) -> None:
     total = {"step": "t.step + s.step"}
     for on, rows in (("t.id = s.id", 2), ("t.id = s.nothing", 1), ("t.id = = s.id", 1)):
@@ -329,6 +335,7 @@ def test_spark_maintenance_between_epochs_disturbs_nothing(harness: SparkHarness
         story.has_rows_of(*written, later.writes())
 
 
+@pytest.mark.slow
 def test_a_restore_by_spark_is_found_although_it_keeps_the_application_version(
     harness: SparkHarness, spark: SparkSession
 ) -> None:

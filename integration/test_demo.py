@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.kill, pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kill, pytest.mark.kafka, pytest.mark.postgres, pytest.mark.slow]
 
 ROWS = 4_000
 ALONE, TOGETHER = "postgres", ("postgres", "kafka", "delta")
