@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceonly.overlap import Trim
 from onceonly.protocol import Attempt, Estimate, Task
+from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.facts import Happening, Reading, Refusal
-from onceonly.overlap import Held, Trim
+from onceonly.trim import Held, Trim
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from onceonly import overlap
 from onceonly.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
+from onceonly.trim import Cut, Trim, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind
@@ -181,7 +182,7 @@ def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
             return None
         case str() as reason:
             return Refusal.of("E220", reason=reason, **_standing(facts, last))
-        case overlap.Cut(slice_, trim):
+        case Cut(slice_, trim):
             number = last.number + 1
             what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
             left_out = f"{what} up to {last.number} and are left out"
@@ -234,10 +235,10 @@ def _trim_hint(offer: Offer) -> str:
     return f'\nor leave out what epochs hold: exactly_once(..., overlap="trim"), with {", ".join(columns)} in the rows'
 
 
-def _r11_input_gone(facts: BatchFacts, number: int, trim: overlap.Trim | None = None) -> Refusal | None:
+def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) -> Refusal | None:
     accepted = facts.last is not None and (facts.last.adoption or "").startswith("accept-loss")
     left_out = trim.left_out if trim else frozenset[str]()
-    gone = [path for path in facts.offer.missing if overlap.plain(path) not in left_out]
+    gone = [path for path in facts.offer.missing if plain(path) not in left_out]
     if not gone or accepted:
         return None
     shown = ", ".join(gone[:3])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from onceonly.overlap import Held, Trim
 from onceonly.protocol import Position
+from onceonly.trim import Held, Trim
 from onceonly_checkpoints.epoch import (
     Epoch,
     InputFile,

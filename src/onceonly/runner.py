@@ -20,10 +20,11 @@ from onceonly import coordinator, faults, staging
 from onceonly.errors import refuse
 from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
-from onceonly.overlap import Trim, Trimmable, held_files
+from onceonly.overlap import held_files
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.staging import Staging
 from onceonly.state import State
+from onceonly.trim import Trim, Trimmable
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceonly import digest, frames
-from onceonly.overlap import Trim
 from onceonly.protocol import Attempt, Estimate, Task
+from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onceonly.facts import Adopt, Happening, Offer, Overlap, Reading, Refusal
-from onceonly.overlap import Held, Trim
+from onceonly.trim import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Slice
 
 MAX_OPENINGS = 5

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from onceonly.overlap import FileTrim, OffsetTrim, Trim
+from onceonly.trim import FileTrim, OffsetTrim, Trim
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -20,7 +20,7 @@ def trimmed(df: DataFrame, trim: Trim) -> DataFrame:
     """The rows of a batch that are written.
 
     Args:
-        df: the batch, with the columns of ``overlap.KAFKA_COLUMNS`` or ``overlap.FILE_COLUMNS``.
+        df: the batch, with the columns of ``trim.KAFKA_COLUMNS`` or ``trim.FILE_COLUMNS``.
         trim: what is left out.
     """
     match trim:

@@ -17,11 +17,12 @@ from onceonly.comparison import decide_batch
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.faults import Point
-from onceonly.overlap import FileTrim, Held, OffsetTrim, Span, held_files, plain, unfit
+from onceonly.overlap import held_files, unfit
 from onceonly.runner import Runner
 from onceonly.sources import kafka_identity
 from onceonly.staging import Staging
 from onceonly.state import State
+from onceonly.trim import FileTrim, Held, OffsetTrim, Span, plain
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.ledger import EventKind

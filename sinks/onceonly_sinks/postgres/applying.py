@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from psycopg import ClientCursor, sql
+from psycopg import ClientCursor, Cursor, sql
 from psycopg import Connection as Driver
 from psycopg.errors import InFailedSqlTransaction
 from psycopg.pq import TransactionStatus
 
 from onceonly.errors import mask, refuse
 from onceonly_sinks.postgres import classify, staging
-from onceonly_sinks.postgres.options import Apply
 from onceonly_sinks.postgres.server import quote
 from onceonly_sinks.postgres.statements import DURABLE
 from onceonly_sinks.postgres.transactions import raw
@@ -34,6 +34,10 @@ class StagedTable(sql.Identifier):
 
     def __str__(self) -> str:
         return ".".join(quote(part) for part in self._obj)
+
+
+Apply = Callable[[Cursor[Any], StagedTable, int], object]
+"""``apply(cursor, staged, epoch)``: brings the rows of ``staged`` where they belong; its answer is not looked at."""
 
 
 def run(connection: Connection, sink: str, apply: Apply, waiting: Waiting, epoch: int) -> None:

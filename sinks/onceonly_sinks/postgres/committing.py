@@ -10,12 +10,13 @@ from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
 from onceonly_sinks.postgres import head, survey, upsert
 from onceonly_sinks.postgres.loading import LOCK_SECONDS, Target
-from onceonly_sinks.postgres.options import Apply
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.transactions import Transactions
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from onceonly_sinks.postgres.applying import Apply
 
 
 def fill(

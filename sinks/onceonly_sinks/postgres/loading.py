@@ -14,7 +14,6 @@ from onceonly_sinks.postgres import classify, ddl, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Writer
-from onceonly_sinks.postgres.options import Apply
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, TableName
@@ -24,6 +23,8 @@ from onceonly_sinks.postgres.upsert import Merge
 if TYPE_CHECKING:
     import pyarrow as pa
     from sqlalchemy import Connection
+
+    from onceonly_sinks.postgres.applying import Apply
 
 log = logging.getLogger(__name__)
 

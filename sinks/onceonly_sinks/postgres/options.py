@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -11,9 +11,7 @@ from onceonly.protocol import Estimate
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
-    import psycopg
-
-    from onceonly_sinks.postgres.applying import StagedTable
+    from onceonly_sinks.postgres.applying import Apply
 
 PATIENCE = 120.0
 """Seconds that the answer to a COMMIT may take before it counts as lost and is looked up."""
@@ -21,8 +19,6 @@ PATIENCE = 120.0
 Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
-Apply = Callable[["psycopg.Cursor[Any]", "StagedTable", int], object]
-"""``apply(cursor, staged, epoch)``: brings the rows of ``staged`` where they belong; its answer is not looked at."""
 
 DRIVER_LIMIT = 64 * 1024 * 1024
 """Bytes of a batch in Arrow form that go through the driver; more go through executors."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from onceonly import faults
 from onceonly.errors import DestinationError, refuse
@@ -19,7 +19,6 @@ from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
 from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
     PATIENCE,
-    Apply,
     Mode,
     Options,
     SchemaChange,
@@ -29,6 +28,9 @@ from onceonly_sinks.postgres.options import (
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions
+
+if TYPE_CHECKING:
+    from onceonly_sinks.postgres.applying import Apply
 
 _PAGE = 500
 _READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one transaction"
