@@ -69,9 +69,14 @@ def _the_session_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[Non
         yield
         return
     session: SparkSession = request.getfixturevalue("spark")
-    before = session.conf.getAll
+    before = _sql_settings(session)
     yield
-    assert before.items() <= session.conf.getAll.items()  # more of them there may be: Delta adds some by itself
+    # More of them there may be: Delta adds some by itself.
+    assert before.items() <= _sql_settings(session).items()
+
+
+def _sql_settings(session: SparkSession) -> dict[str, str]:
+    return {name: value for name, value in session.conf.getAll.items() if name.startswith("spark.sql.")}
 
 
 @pytest.fixture(scope="session")
