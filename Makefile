@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test slow sample containers check bench fmt java mutants-of-checker
+.PHONY: demo test slow sample containers check docs bench fmt java mutants-of-checker
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -46,6 +46,11 @@ check: $(STAMP)
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q && echo "compose: the file is valid"; \
 	elif command -v docker-compose >/dev/null; then docker-compose config -q && echo "compose: the file is valid"; \
 	else echo "compose: docker-compose.yml was not checked (neither docker compose nor docker-compose is here)"; fi
+
+# The site, in site/; any warning is an error, and nothing in it is fetched from elsewhere when it is read.
+docs: $(STAMP)
+	@$(BIN)/pip install --quiet --group docs >&2
+	NO_MKDOCS_2_WARNING=1 DISABLE_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --site-dir site $(ARGS)
 
 bench: $(STAMP) java
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -10,18 +10,27 @@ import pytest
 from integration.streams import FileStream
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
-from tests.test_docs import PAGES, blocks, name, run
+from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, blocks, name, run
 
 pytestmark = pytest.mark.spark
+
+README = ROOT / "README.md"
 
 
 def spark_blocks(page: Path) -> list[Any]:
     return [block for block in blocks(page.read_text()) if block.info == "python spark"]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if spark_blocks(page)], ids=name)
-def test_the_spark_blocks_of_a_page_write_what_they_say(
-    page: Path, stream: FileStream, pg: PostgresTarget, tmp_path: Path
+@pytest.mark.parametrize("page", [page for page in PAGES if spark_blocks(page) and page != README], ids=name)
+def test_a_page_with_spark_can_be_followed_to_its_end(
+    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(page, [block for block in blocks(page.read_text()) if block.info in {*KNOWN, CONSOLE}])
+
+
+def test_the_spark_blocks_of_the_readme_write_what_they_say(
+    stream: FileStream, pg: PostgresTarget, tmp_path: Path
 ) -> None:
     stream.receive(range(10), range(10, 20))
     given = {
@@ -32,7 +41,7 @@ def test_the_spark_blocks_of_a_page_write_what_they_say(
         "path": str(tmp_path / "delta"),
         "history": str(tmp_path / "history"),
     }
-    made = run(page, spark_blocks(page), given)
+    made = run(README, spark_blocks(README), given)
     with psycopg.connect(pg.dsn) as connection:
         assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(i,) for i in range(20)]
     stream.checkpoint = tmp_path / "second"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("checkpoints/onceonly_checkpoints", "src/onceonly", "sinks/onceonly_sinks")
-NEEDED = (".py", ".sql", "py.typed")
+NEEDED = (".py", ".sql", ".md", "py.typed")
 
 
 def expected() -> set[str]:

@@ -1,7 +1,10 @@
 """Every Python block of the documentation runs (those that need Spark: elsewhere), and every test it names exists."""
 
 import ast
+import doctest
+import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,12 +14,19 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from onceonly.cli.app import app
+from onceonly_sinks.postgres import statements
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>.*)$")
 KNOWN = {"python", "python spark"}
 """Info strings of Python blocks: run here, and run where there is a Spark session."""
+
+CONSOLE = "console"
+"""Info string of blocks with commands behind ``$`` and what they print; ``...`` stands for anything."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +66,24 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def runnable(page: Path) -> list[Block]:
-    return [block for block in blocks(page.read_text()) if block.info == "python"]
+    """Blocks that run without Spark; what a console shows on a page with Spark comes of what Spark wrote."""
+    found = list(blocks(page.read_text()))
+    kinds = {"python"} if any(block.info == "python spark" for block in found) else {"python", CONSOLE}
+    return [block for block in found if block.info in kinds]
+
+
+def converse(block: Block) -> None:
+    """Run the commands of a console block, and compare what they print with what the page shows."""
+    for part in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        line, _, expected = part.partition("\n")
+        program, *arguments = shlex.split(line)
+        assert program == "onceonly", line
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code in (0, 1), f"line {block.line}: {line}\n{result.output}"
+        alike = doctest.OutputChecker().check_output(
+            expected.strip() + "\n", result.output.strip() + "\n", doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        )
+        assert alike, f"line {block.line}: {line}\n{result.output}"
 
 
 def run(page: Path, found: list[Block], given: Mapping[str, object] | None = None) -> dict[str, Any]:
@@ -66,7 +93,10 @@ def run(page: Path, found: list[Block], given: Mapping[str, object] | None = Non
     sys.modules[module.__name__] = module
     try:
         for block in found:
-            exec(compile(block.padded, str(page), "exec"), module.__dict__)
+            if block.info == CONSOLE:
+                converse(block)
+            else:
+                exec(compile(block.padded, str(page), "exec"), module.__dict__)
     finally:
         del sys.modules[module.__name__]
     return module.__dict__
@@ -106,6 +136,33 @@ def test_a_block_that_fails_is_noticed_at_its_line(tmp_path: Path) -> None:
 def test_a_block_that_is_never_closed_is_noticed() -> None:
     with pytest.raises(AssertionError, match="line 1 is never closed"):
         list(blocks("```python\nfine = 1\n"))
+
+
+def test_a_command_that_prints_something_else_is_noticed() -> None:
+    converse(Block(CONSOLE, 1, "$ onceonly explain E101\ncode...E101\n..."))
+    with pytest.raises(AssertionError, match="line 1"):
+        converse(Block(CONSOLE, 1, "$ onceonly explain E101\ncode...E102\n..."))
+
+
+# ---- the protocol as it is written
+
+PROTOCOL = ROOT / "docs" / "concepts" / "protocol.md"
+
+
+def test_the_sql_of_the_protocol_page_is_what_is_sent() -> None:
+    said = [block.code for block in blocks(PROTOCOL.read_text()) if block.info == "sql"]
+    sent = [statements.DDL[0], statements.INSTALL, statements.ADVANCE]
+    assert [" ".join(sql.split()) for sql in said] == [" ".join(sql.split()) for sql in sent]
+
+
+def test_the_note_that_the_protocol_page_shows_is_the_one_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written = run(PROTOCOL, runnable(PROTOCOL))["note"]
+    [shown] = [json.loads(block.code) for block in blocks(PROTOCOL.read_text()) if block.info == "json"]
+    by_chance = {"token", "identity"}
+    assert {**shown, **{name: written[name] for name in by_chance}} == written
 
 
 # ---- pitfalls and the tests that show them

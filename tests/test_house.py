@@ -37,7 +37,7 @@ def test_no_package_holds_a_symlink() -> None:
 
 
 def test_examples_do_not_write_into_the_package_folder() -> None:
-    texts = [*(ROOT / "examples").rglob("*.py"), ROOT / "README.md"]
+    texts = [*(ROOT / "docs" / "examples").rglob("*.py"), ROOT / "README.md"]
     assert [path for path in texts if '"checkpoints' in path.read_text() or "'checkpoints" in path.read_text()] == []
 
 

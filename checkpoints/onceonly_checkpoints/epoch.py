@@ -265,7 +265,8 @@ class Epoch:
         digest: what was written.
         schema: fingerprint of the written columns.
         sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
-        lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced.
+        lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced. One that takes an
+            older job over names that job's last batch.
         sources: identity of each source.
         manifest: location and hash of the staged bytes; ``None`` where the epoch went to one sink directly.
         adoption: why an operator moved the pipeline's position without rows; ``None`` for an ordinary epoch.

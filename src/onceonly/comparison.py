@@ -23,7 +23,7 @@ LEAVE_THE_SOURCE = ("drop-sink", "keep-recomputed-state")
 
 def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
     recorded, offer = facts.recorded, facts.offer
-    if recorded is None or recorded.lineage is None or facts.last is None:
+    if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
         return None
     if any((epoch.adoption or "").startswith("accept-duplicates") for epoch in facts.descent[1:]):
         return None  # an operator moved the position back over this batch: it is to be written again
@@ -123,6 +123,11 @@ def _moved(last: Epoch) -> bool:
     return last.adoption is not None and not last.adoption.startswith(LEAVE_THE_SOURCE)
 
 
+def _bound(last: Epoch) -> bool:
+    """Whether a position was read from a checkpoint: only that one is known to go on from it."""
+    return last.adoption is not None and last.lineage is not None
+
+
 def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     last = facts.last
     if last is None or _moved(last) or same_origins(last.sources, facts.offer.sources):
@@ -138,7 +143,7 @@ def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
 
 def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
     last, offer = facts.last, facts.offer
-    if last is None or last.slice.end != offer.start:
+    if last is None or last.slice.end != offer.start or (_bound(last) and _new_lineage(facts)):
         return None
     if not _moved(last) and _new_lineage(facts):
         return _r8_continues_elsewhere(facts, last)
@@ -204,7 +209,8 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
     assert last is not None  # _r8_first has taken the other case
     said = {**_standing(facts, last), "trim": _trim_hint(offer)}
     recorded = facts.lineage.query_id if facts.lineage else "unknown"
-    unprovable = offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources))
+    comparable = not _bound(last) and all(portable(source) for source in (*last.sources, *offer.sources))
+    unprovable = offer.start.unset or not comparable
     if _new_lineage(facts) and unprovable:
         return Refusal.of("E211", offered=offer.lineage.query_id, recorded=recorded, **said)
     said["range"] = f"{describe(offer.start)} to {describe(offer.slice.end)}"

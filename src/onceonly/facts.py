@@ -28,7 +28,7 @@ Overlap = Literal["stop", "trim"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The pipeline must stop. ``code`` and ``details`` make the error; see ``codes.py``."""
+    """The pipeline must stop. ``code`` and ``details`` make the error; see ``onceonly.codes``."""
 
     code: str
     details: tuple[tuple[str, object], ...]

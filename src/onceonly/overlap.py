@@ -72,7 +72,7 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
 def _lacking(record: EpochRecord) -> str:
     epoch = record.epoch
     if epoch.adoption is not None:
-        skips = epoch.adoption.startswith(("accept-loss", "start")) and not epoch.slice.empty
+        skips = epoch.adoption.startswith(("accept-loss", "start", "from-checkpoint")) and not epoch.slice.empty
         return f"epoch {epoch.number} ({epoch.adoption}) moved on past files that are not listed" if skips else ""
     for source in epoch.sources:
         own = [file for file in record.files if file.source == source.source]

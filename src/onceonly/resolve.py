@@ -1,4 +1,4 @@
-"""Heals and moves a pipeline without Spark: what ``txn resolve``, ``queries adopt`` and ``queries drop-sink`` do.
+"""Heals, begins and moves a pipeline without Spark: what ``txn resolve``, ``queries adopt`` and ``drop-sink`` do.
 
 An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
 reason, committed into the sink like any other. So it is fenced, chained, audited and never half-done, and nothing
@@ -18,7 +18,7 @@ from onceonly.runner import REFUSED_OFFER, Runner
 from onceonly.sources import Order, order
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Marker, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 
 KINDS = (
@@ -31,6 +31,9 @@ KINDS = (
     "start",
 )
 """What an operator can say about a pipeline without changing its sinks."""
+
+FROM_CHECKPOINT = "from-checkpoint"
+"""What an operator says of a pipeline that has no epoch yet."""
 
 _NEVER_BACK = ("accept-loss", "accept-change")
 """Kinds that take a hole or a change as it is; what stands is not written again for that."""
@@ -49,6 +52,19 @@ class Resolution:
     epoch: int
     generation: int
     said: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The last batch of a job that is taken over.
+
+    Attributes:
+        written: its slice.
+        lineage: the engine's names for it.
+    """
+
+    written: Slice
+    lineage: Lineage
 
 
 def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
@@ -105,6 +121,34 @@ def adopt(
     if end is None:
         raise nothing_to_adopt(pipeline)
     return _adopt(state, sinks, ledger, end, f"{kind}: {reason}" if reason else kind)
+
+
+def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, reason: str = "") -> Epoch:
+    """Begin a pipeline where an older job's checkpoint stands: epoch 1, without rows, is that job's last batch.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        batch: the last one that the older job has written; only its checkpoint may go on from here.
+        reason: for the record.
+
+    Returns:
+        The adoption.
+
+    Raises:
+        OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
+    """
+    state = _open(sinks, ledger, pipeline, accepted=FROM_CHECKPOINT)
+    if any(reading.position.epoch for reading in state.readings):
+        raise refuse(
+            "E110",
+            problem=f'Pipeline "{pipeline}" has epochs already; it stands where they end.',
+            cause="the name is that of a running pipeline, or it was taken over before",
+            next=f"onceonly epochs list --query {pipeline}; to move its position: --continue or --start OFFSETS",
+        )
+    why = f"{FROM_CHECKPOINT}: {reason}" if reason else FROM_CHECKPOINT
+    return _commit(state, sinks, ledger, _adoption(state, batch.written, why, (), batch.lineage))
 
 
 def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, sink: str, *, reason: str = "") -> Epoch:
@@ -188,21 +232,28 @@ def _forgotten(state: State) -> bool:
 
 
 def _adopt(state: State, sinks: Sequence[Sink], ledger: Ledger, end: SourceOffsets, why: str) -> Epoch:
-    assert state.fence is not None
     head = ledger.head(state.pipeline)
     sources = head.epoch.sources if head else ()
-    epoch = _adoption(state, end, why, state.last.sources if state.last else sources)
+    begin = state.last.slice.end if state.last else SourceOffsets(tuple((source, None) for source in end.sources))
+    moved = _adoption(state, Slice(begin, end), why, state.last.sources if state.last else sources)
+    return _commit(state, sinks, ledger, moved)
+
+
+def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Epoch:
+    assert state.fence is not None
     ledger.discard(state.pipeline, epoch.number)
     receipts = tuple(sink.commit(None, Marker(state.pipeline, sink.id, state.fence, epoch)) for sink in sinks)
     ledger.record(EpochRecord(state.pipeline, state.fence, epoch, receipts))
+    why = epoch.adoption or ""
     ledger.note(Event(state.pipeline, EventKind.ADOPTED, why, epoch.number, state.fence.generation))
     return epoch
 
 
-def _adoption(state: State, end: SourceOffsets, why: str, sources: tuple[SourceIdentity, ...]) -> Epoch:
+def _adoption(
+    state: State, slice_: Slice, why: str, sources: tuple[SourceIdentity, ...], lineage: Lineage | None = None
+) -> Epoch:
     last, nothing = state.last, Digest(0)
-    begin = last.slice.end if last else SourceOffsets(tuple((source, None) for source in end.sources))
-    previous, slice_ = last.chain if last else chain.GENESIS, Slice(begin, end)
+    previous = last.chain if last else chain.GENESIS
     number = 1 + max(reading.position.epoch for reading in state.readings)
     # A pipeline whose batches are compared by file stays one, unless it is said where it goes on.
     offered = last.offered if last and why.startswith(comparison.LEAVE_THE_SOURCE) else None
@@ -215,7 +266,7 @@ def _adoption(state: State, end: SourceOffsets, why: str, sources: tuple[SourceI
         digest=nothing,
         schema="",
         sinks=tuple(_listed(state, number)),
-        lineage=None,
+        lineage=lineage,
         sources=sources,
         adoption=why,
         offered=offered,

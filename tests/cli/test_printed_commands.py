@@ -22,9 +22,8 @@ TREE: Any = typer.main.get_command(app)
 NOUNS = "|".join(sorted(TREE.commands))
 COMMAND = re.compile(rf"\bonceonly ((?:{NOUNS})\b(?!:)[^\n;`]*)")
 DETAIL = re.compile(r"\{[^{}]*\}")
-CATALOGUES = {"codes.py", "catalogue.py"}
 SOURCES = sorted(
-    page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name not in CATALOGUES
+    page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name != "catalogue.py"
 )
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -70,7 +69,7 @@ def literals(page: Path) -> Iterator[str]:
 
 def printed() -> Iterator[tuple[str, str]]:
     """Where a text stands, and the text."""
-    yield from ((code, entry.remedy) for code, entry in CATALOGUE.items())
+    yield from ((code, text) for code, entry in CATALOGUE.items() for text in (entry.remedy, entry.more))
     yield from ((code, rule.remedy) for code, rule in RULES.items())
     for page in SOURCES:
         yield from ((str(page.relative_to(ROOT)), text) for text in literals(page))

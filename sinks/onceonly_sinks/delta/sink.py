@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Self
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
+from onceonly.foreign import Transaction
 from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
+from onceonly_sinks.delta import failures, foreign, reading, sparkcommitter, staging
 from onceonly_sinks.delta.address import Said, read_address
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
@@ -242,6 +243,10 @@ class DeltaSink:
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; appends and compactions are nobody's business."""
         return reading.disturbances(self._open.table, since)
+
+    def transaction(self, app: str) -> Transaction:
+        """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
+        return foreign.transaction(self._open.table, app)
 
     def close(self) -> None:
         """Let go of handle and fence."""

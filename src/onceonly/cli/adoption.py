@@ -62,7 +62,7 @@ def only_kind(chosen: Mapping[str, bool]) -> str:
         + (f", not {len(kinds)}: {', '.join(kinds)}." if kinds else "."),
         cause="each adoption is one decision, by name",
         next="give one of --accept-loss, --overlap accept-duplicates, --accept-state-loss, --continue, "
-        "--accept-change, --keep-recomputed-state, --start OFFSETS",
+        "--accept-change, --keep-recomputed-state, --start OFFSETS, --from-checkpoint PATH",
     )
 
 

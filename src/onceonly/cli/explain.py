@@ -10,7 +10,7 @@ import typer
 from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
-from onceonly.codes import CATALOGUE
+from onceonly.codes import CATALOGUE, Entry
 from onceonly.errors import refuse
 from onceonly.lab.anomalies import PAGES
 from onceonly.lab.checker import MUST_HOLD, Anomaly
@@ -56,11 +56,15 @@ def page_of(code: str) -> dict[str, str]:
 def _texts(name: str) -> dict[str, str] | None:
     """Title to text, in reading order; ``None`` if there is no such code."""
     if name in CATALOGUE:
-        entry = CATALOGUE[name]
-        return {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
+        return _of_error(CATALOGUE[name])
     if name in RULES:
         return _of_rule(RULES[name])
     return _of_anomaly(Anomaly(name)) if name in list(Anomaly) else None
+
+
+def _of_error(entry: Entry) -> dict[str, str]:
+    page = {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
+    return {**page, "more": entry.more} if entry.more else page
 
 
 def _of_rule(rule: Rule) -> dict[str, str]:
@@ -83,8 +87,13 @@ def _of_anomaly(anomaly: Anomaly) -> dict[str, str]:
     }
 
 
+def all_codes() -> tuple[str, ...]:
+    """Every code that has a page: errors and warnings, findings of the audit, anomalies of the lab."""
+    return (*CATALOGUE, *RULES, *Anomaly)
+
+
 def _list(output: Output) -> None:
-    pages = [page_of(code) for code in (*CATALOGUE, *RULES, *Anomaly)]
+    pages = [page_of(code) for code in all_codes()]
     if output is Output.JSON:
         emit_json({"codes": pages})
         return

@@ -7,12 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import adoption, dropping
+from onceonly.cli import adoption, dropping, takingover
 from onceonly.cli.confirm import confirmed
 from onceonly.cli.epochs import clock
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, SinkOption, YesOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
 from onceonly.cli.places import no_ledger, open_ledger, place
+from onceonly.errors import mask
 from onceonly_checkpoints.ledger import Event, Pipeline
 
 app = typer.Typer(no_args_is_help=True, help="The pipelines.")
@@ -92,12 +93,28 @@ def adopt(
         str | None,
         typer.Option("--start", metavar="JSON", help="The next batch starts here; as checkpoint offsets prints it."),
     ] = None,
+    from_checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--from-checkpoint",
+            metavar="PATH",
+            help="Begin the pipeline where an older job's checkpoint stands. Name its --sink.",
+        ),
+    ] = None,
+    from_delta_txn: Annotated[
+        str | None,
+        typer.Option(
+            "--from-delta-txn",
+            metavar="APP_ID",
+            help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
+        ),
+    ] = None,
     reason: ReasonOption = "",
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Move a pipeline's position by name: an epoch without rows, written into every sink.
+    """Move a pipeline's position by name, or begin it where an older job stands: an epoch without rows in every sink.
 
     Stops every driver that is running. Take exactly one of the options that say what is accepted.
     """
@@ -109,13 +126,29 @@ def adopt(
         "accept-change": accept_change,
         "keep-recomputed-state": keep_recomputed_state,
         "start": start is not None,
+        "from-checkpoint": from_checkpoint is not None or from_delta_txn is not None,
     }
     kind = adoption.only_kind(chosen)
+    if kind == "from-checkpoint":
+        old = takingover.Given(from_checkpoint, from_delta_txn, reason)
+        _take_over(name, old, sink, ledger, yes=yes)
+        return
     with place(ledger, name, sink) as here:
         plan = adoption.plan(here, kind, start, reason)
         emit_pairs(plan.pairs)
         if confirmed(yes):
             adoption.carry_out(here, plan)
+
+
+def _take_over(name: str, old: takingover.Given, sink: list[str] | None, ledger: str | None, *, yes: bool) -> None:
+    path = takingover.demand(name, old, sink)
+    with place(ledger, name, sink) as here:
+        plan = takingover.plan(here, path, old)
+    where = takingover.ledger_place(path, ledger, sink or ())
+    emit_pairs([*plan.pairs, ("ledger", mask(where))])
+    if confirmed(yes):
+        with place(where, name, sink, create=True) as here:
+            takingover.carry_out(here, plan)
 
 
 @app.command("drop-sink")

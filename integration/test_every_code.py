@@ -1,0 +1,59 @@
+"""Every error is raised inside a real ``foreachBatch``; its code, cause and commands must reach the user unharmed."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from integration.streams import FileStream
+from pyspark.sql import DataFrame
+
+from onceonly import exactly_once
+from onceonly.codes import CATALOGUE, Entry
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.memory import MemorySink
+
+pytestmark = pytest.mark.spark
+
+ERRORS = [code for code in CATALOGUE if code.startswith("E")]
+AWKWARD = '{"a":{"0":5}} in "C:\\new", 100 % of $1 and it\'s ünïcode'
+"""What Java, Python or a template could take for something of their own."""
+
+
+class Raises:
+    """A callback's ``before=`` that raises whatever it is told."""
+
+    error: OnceOnlyError
+
+    def __call__(self, batch: DataFrame) -> DataFrame:
+        raise self.error
+
+
+@pytest.fixture(scope="module")
+def raises() -> Raises:
+    return Raises()
+
+
+@pytest.fixture(scope="module")
+def query(spark, raises: Raises, tmp_path_factory: pytest.TempPathFactory) -> FileStream:
+    """One input and one checkpoint for all codes: nothing is ever written, so batch 0 is offered every time."""
+    return FileStream(spark, tmp_path_factory.mktemp("codes")).receive(range(1))
+
+
+def details(entry: Entry) -> Iterator[tuple[str, object]]:
+    """An awkward value for every detail that a text wants."""
+    for text in (entry.what, entry.matter, entry.cause, entry.remedy):
+        for _, name, form, _ in string.Formatter().parse(text):
+            if name:
+                yield name, 7 if form else AWKWARD
+
+
+@pytest.mark.parametrize("code", ERRORS)
+def test_code_cause_and_commands_reach_the_user(code: str, query: FileStream, raises: Raises, tmp_path: Path) -> None:
+    raises.error = refuse(code, **dict(details(CATALOGUE[code])))
+    seen = query.fail(exactly_once(MemorySink(), ledger=tmp_path / "ledger.db", before=raises))
+    assert f"[ONCE-{code}]" in seen
+    assert str(raises.error) in seen
+    assert raises.error.remedy.splitlines()[-1] in seen
