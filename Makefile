@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test slow sample containers check docs bench fmt java mutants-of-checker
+.PHONY: demo test slow sample lab containers check docs bench fmt java mutants-of-checker
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -25,6 +25,14 @@ slow: $(STAMP) java
 # A few of them, drawn by a seed that is printed.
 sample: $(STAMP) java
 	$(BIN)/pytest -m slow --sample 3 $(ARGS)
+
+# The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
+# fault point struck by every action; each condition of exactness dropped. No server, no Java.
+lab: $(STAMP)
+	$(BIN)/onceonly lab run --bound sinks --bound checkpoint
+	$(BIN)/onceonly lab run
+	$(BIN)/onceonly lab points
+	$(BIN)/onceonly lab necessity
 
 # Sinks on servers in containers. Where no engine can be had, it says so and passes.
 containers: $(STAMP)

@@ -22,7 +22,7 @@ from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
 from onceonly.overlap import held_files
 from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
-from onceonly.staging import Staging
+from onceonly.staging import Stages, Still
 from onceonly.state import State
 from onceonly.trim import Trim, Trimmable
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage
@@ -54,15 +54,26 @@ class Runner:
         ledger: its index.
         carried: whether the sink's own transaction records the epoch in the ledger.
         staging: where epochs of several sinks are staged; ``None`` where no batch is written.
+        fetch: reads staged bytes back by the reference in a marker.
+        sleep: waits for so many seconds.
     """
 
     def __init__(
-        self, sinks: Sequence[Sink], ledger: Ledger, *, carried: bool = False, staging: Staging | None = None
+        self,
+        sinks: Sequence[Sink],
+        ledger: Ledger,
+        *,
+        carried: bool = False,
+        staging: Stages | None = None,
+        fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
         self._ledger = ledger
         self._carried = carried
         self._staging = staging
+        self._fetch_staged = fetch
+        self._sleep = sleep
         self._batch: Batch | None = None
         self._staged: Batch | None = None
         self._borrowed: str | None = None
@@ -225,7 +236,7 @@ class Runner:
     def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
         with self._timed("fetch"):
             try:
-                found = staging.fetch(command.manifest, self._batch)
+                found = self._fetch_staged(command.manifest, self._batch)
             except UnreadableManifest as gone:
                 return c.Missing(str(gone))
         self._staged = found
@@ -326,7 +337,7 @@ class Runner:
         return c.Done()
 
     def _wait(self, _: State, command: c.Wait) -> c.Outcome:
-        time.sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
+        self._sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
         return c.Done()
 
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:

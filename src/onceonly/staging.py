@@ -49,6 +49,15 @@ class Stageable(Protocol):
         ...
 
 
+class Still(Batch, Protocol):
+    """A batch that lies still: it may be read any number of times."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Staged:
     """A batch as it lies still.
@@ -59,7 +68,23 @@ class Staged:
     """
 
     reference: Reference
-    batch: StagedBatch
+    batch: Still
+
+
+class Stages(Protocol):
+    """Where a runner stages epochs: :class:`Staging`, or the fault lab's memory."""
+
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+        """Run the batch's action into bytes that last."""
+        ...
+
+    def drop(self, reference: str) -> None:
+        """Remove an epoch's bytes that nobody needs any more."""
+        ...
+
+    def sweep(self, generation: int, keep: str | None) -> None:
+        """Remove what lower generations left, except ``keep``."""
+        ...
 
 
 class Staging:

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run, document
 
-from onceonly.cli import lab_schedules
+from onceonly.cli import lab_points, lab_schedules
 from onceonly.faults import Point
 from onceonly.lab.explorer.bounds import BOUNDS
-from onceonly.lab.fuzzer.draw import PLAYED
 from onceonly.lab.fuzzer.fuzz import fuzz
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Bound
-from onceonly.lab.schedule import Action, Fault, Schedule, actions_at
+from onceonly.lab.schedule import NOT_SENT, Action, Fault, Schedule, actions_at
 
 
 def saved(folder: Path, *faults: Fault) -> str:
@@ -27,7 +26,7 @@ def saved(folder: Path, *faults: Fault) -> str:
 
 
 SPLIT = Fault(1, Point.COMMIT_AFTER, Action.KILL)
-NEVER = Fault(1, Point.PREPARE_SENT, Action.KILL)
+NEVER = Fault(1, Point.EXECUTE_AFTER, Action.KILL)
 
 
 @pytest.fixture
@@ -96,7 +95,7 @@ def test_a_schedule_is_played_again_and_told(run: Run, tmp_path: Path) -> None:
 def test_a_fault_that_never_came_to_act_proves_nothing(run: Run, tmp_path: Path) -> None:
     result = run("lab", "replay", saved(tmp_path, SPLIT, NEVER))
     assert result.exit_code == 2
-    assert result.stdout.splitlines()[-1] == "inconclusive: never came to act: 1:prepare.sent#1 kill"
+    assert result.stdout.splitlines()[-1] == "inconclusive: never came to act: 1:execute.after#1 kill"
 
 
 @pytest.mark.parametrize("verb", ["replay", "shrink"])
@@ -126,21 +125,24 @@ def test_a_schedule_that_breaks_nothing_cannot_be_made_smaller(run: Run, tmp_pat
     assert "It breaks nothing" in result.stderr
 
 
-def test_points_counts_what_schedules_passed_and_struck(run: Run) -> None:
-    result = run("lab", "points", "--schedules", "1", "-o", "json")
+def test_points_strikes_every_point_with_every_action_that_applies(run: Run) -> None:
+    result = run("lab", "points", "--schedules", "0", "-o", "json")
     found = document(result)
-    assert result.exit_code == (1 if found["unreached"] else 0)
+    assert result.exit_code == 0
+    assert (found["unreached"], found["unstruck"], found["anomaly"]) == ([], [], None)
     assert [one["point"] for one in found["points"]] == list(Point)
     for one in found["points"]:
         assert list(one["struck"]) == list(actions_at(Point(one["point"])))
-        assert one["simulated"] is (one["point"] in PLAYED)
+        assert min(one["struck"].values()) > 0
+        assert {*one["struck"], *one["not_applicable"]} == set(Action)
 
 
-def test_a_point_that_no_schedule_passed_is_1_and_named(run: Run) -> None:
+def test_points_and_actions_that_nothing_is_aimed_at_are_1_and_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lab_points, "aimed", lambda: iter(()))
     result = run("lab", "points", "--schedules", "1")
     assert result.exit_code == 1
-    assert "never passed: " in result.stdout
-    assert "only real drivers pass, the simulated ones do not: intend.after" in result.stdout
+    assert "never struck: " in result.stdout
+    assert f"-: {NOT_SENT}" in " ".join(result.stdout.split())
 
 
 def test_necessity_shows_every_variant_and_is_0(run: Run) -> None:

@@ -13,6 +13,7 @@ from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
 from onceonly.lab.model.parts import Kind, Target
 from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.spark import Damage
 from onceonly.lab.model.world import Bound
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
@@ -28,6 +29,13 @@ def test_two_drivers_a_lost_answer_and_a_lost_ledger_break_nothing(kinds):
 @pytest.mark.parametrize("damage", RESTARTED)
 def test_a_damaged_checkpoint_breaks_nothing(damage):
     found = search(Bound((P,), records=3, drivers=2, unknowns=0, ledgers=1, damages=(damage,)))
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+@pytest.mark.parametrize("damage", [Damage.DELETED, Damage.ROLLED_BACK, Damage.COPIED])
+def test_a_damaged_checkpoint_of_a_source_whose_offsets_count_batches_breaks_nothing(damage):
+    found = search(Bound((P,), records=2, drivers=2, unknowns=0, ledgers=1, damages=(damage,), files=True))
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
 
@@ -88,6 +96,7 @@ BROKEN = [
     (Rule.NAMED, (P, D), {**ONE, "drivers": 3}, Anomaly.CROSS),
     (Rule.KEPT, (P, D), ONE, Anomaly.STUCK),
     (Rule.SWEPT_LAST, (P, D), ONE, Anomaly.STUCK),
+    (Rule.LINEAGE, (P,), {"unknowns": 0, "damages": (Damage.DELETED,), "files": True}, Anomaly.LOSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]
 """Each rule that is off by itself, where, and what that breaks first."""

@@ -9,7 +9,8 @@ import pytest
 
 from onceonly.faults import Point
 from onceonly.lab.checker import Verdict, judge
-from onceonly.lab.fuzzer.draw import PLAYED, draw
+from onceonly.lab.fuzzer.aim import aimed
+from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.shrink import MOST_REPLAYS
@@ -30,8 +31,16 @@ def test_the_same_seed_gives_the_same_history():
 def test_random_schedules_break_nothing_and_pass_every_point():
     fuzzed = fuzz(1, QUICK)
     assert fuzzed.failed is None, fuzzed.failed.schedule.text if fuzzed.failed else ""
-    assert {point for point in PLAYED if not fuzzed.passed[point]} == set()
+    assert fuzzed.unreached == ()
     assert set(fuzzed.acted) == set(Action)
+
+
+@pytest.mark.parametrize("point", Point)
+def test_every_action_that_applies_strikes_at_every_point_and_breaks_nothing(point):
+    for _, action, schedule in (one for one in aimed() if one[0] is point):
+        played = play(schedule)
+        assert played.acted == set(schedule.faults), action
+        assert broken(played) is None, action
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ def test_a_schedule_is_read_back_as_it_was_written(schedule):
         ("[]", "wants an object"),
         (json.dumps(changed(schedule=2)), "wants version 1, got 2"),
         (json.dumps(changed(rows="3")), "schedule.rows: wants an integer, got '3'"),
+        (json.dumps(changed(files=1)), "schedule.files: wants true or false, got 1"),
         (json.dumps(changed(records=0)), "records: wants at least 1"),
         (json.dumps(changed(sinks=["oracle"])), r"schedule.sinks\[0\]: wants one of postgres, delta, kafka"),
         (json.dumps(changed(sinks=[])), "sinks: wants at least one"),

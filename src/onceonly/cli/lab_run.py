@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import multiprocessing
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,9 +15,11 @@ from onceonly.cli.output import Output, emit_json, say
 from onceonly.errors import refuse
 from onceonly.lab.explorer import report as explored
 from onceonly.lab.explorer.bounds import BOUNDS
-from onceonly.lab.explorer.search import Found, search
 from onceonly.lab.fuzzer import report as played
 from onceonly.lab.fuzzer.fuzz import fuzz
+
+if TYPE_CHECKING:
+    from onceonly.lab.explorer.found import Found
 
 SCHEDULES = 5000
 """Random schedules of one run."""
@@ -39,7 +45,9 @@ def command(
     seed: SeedOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Break the coordinator in a simulated world: random schedules, or with --bound every interleaving.
+    """Break the product in a simulated world: random schedules, or with --bound every interleaving.
+
+    Several bounds are searched side by side, each in a process of its own.
 
     Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit, 3 the lab could not do it.
     """
@@ -77,8 +85,8 @@ def _search(names: list[str], limit: float | None, output: Output) -> int:
         if name not in BOUNDS:
             raise _refused(f"There is no bound {name!r}.", f"bounds are {', '.join(BOUNDS)}", "--bound sinks")
     searched: dict[str, Found] = {}
-    for name in names:
-        found = searched[name] = search(BOUNDS[name], limit)
+    for name, found in _found(names, limit):
+        searched[name] = found
         if output is Output.TABLE:
             say(f"{name}:")
             for line in explored.lines(found):
@@ -88,6 +96,22 @@ def _search(names: list[str], limit: float | None, output: Output) -> int:
     if output is Output.JSON:
         emit_json({"bounds": [explored.document(name, found) for name, found in searched.items()]})
     return _worst(list(searched.values()))
+
+
+def _found(names: list[str], limit: float | None) -> Iterator[tuple[str, Found]]:
+    """Search each bound; each answer as soon as those before it are there."""
+    try:
+        from onceonly.lab.explorer.search import search
+    except ModuleNotFoundError as missing:
+        if missing.name != "numpy":
+            raise
+        raise refuse("E108", what="A search of a bound", package="numpy", extra="lab") from missing
+    if len(names) == 1:
+        yield names[0], search(BOUNDS[names[0]], limit)
+        return
+    several = min(len(names), os.cpu_count() or 1)
+    with ProcessPoolExecutor(several, multiprocessing.get_context("spawn")) as pool:
+        yield from zip(names, pool.map(search, [BOUNDS[name] for name in names], [limit] * len(names)), strict=True)
 
 
 def _worst(searched: list[Found]) -> int:

@@ -39,8 +39,12 @@ SENT = frozenset({Point.INSTALL_SENT, Point.COMMIT_SENT})
 """Points at which a request to a sink has been sent."""
 
 
+NOT_SENT = "no request that changes a sink has been sent, so none can be lost, delayed or hidden, nor its answer"
+"""Why an action of :data:`SENDING` does not apply at a point that is not in :data:`SENT`."""
+
+
 def actions_at(point: Point) -> tuple[Action, ...]:
-    """What can go wrong at a point."""
+    """What can go wrong at a point; :data:`NOT_SENT` says why anything else cannot."""
     return tuple(action for action in Action if action not in SENDING or point in SENT)
 
 
@@ -92,6 +96,8 @@ class Schedule:
         incarnations: how many drivers are started with faults; a last one without any follows.
         faults: what goes wrong in drivers.
         losses: what is lost between them.
+        files: whether the source is a directory, whose offsets count the batches of one checkpoint.
+        stateful: whether the plan keeps state, so that a batch that is skipped is executed.
         seed: what it was drawn from; ``None`` where it was written by hand.
     """
 
@@ -102,6 +108,8 @@ class Schedule:
     incarnations: int = 1
     faults: tuple[Fault, ...] = ()
     losses: tuple[Loss, ...] = ()
+    files: bool = False
+    stateful: bool = False
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -201,6 +209,12 @@ def _integer(where: str, value: object) -> int:
     return value
 
 
+def _flag(where: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise UnreadableSchedule(f"{where}: wants true or false, got {value!r}")
+    return value
+
+
 def _seed(where: str, value: object) -> int | None:
     return None if value is None else _integer(where, value)
 
@@ -251,6 +265,8 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "incarnations": _integer,
         "faults": _many(_record(Fault)),
         "losses": _many(_record(Loss)),
+        "files": _flag,
+        "stateful": _flag,
         "seed": _seed,
     },
 }

@@ -45,12 +45,13 @@ Look = Callable[[Codes], Codes]
 class _Event:
     """A kind of event: the places that it looks at, what it tells of them, and what it has told so far.
 
-    ``left`` is the place that says how often it may still happen.
+    ``left`` is the place that says how often it may still happen; ``fatal``, whether no driver survives it.
     """
 
     places: tuple[int, ...]
     tell: Callable[[World], Iterator[Change]]
     left: int
+    fatal: bool = False
     known: dict[Codes, Moves] = field(default_factory=dict[Codes, Moves])
 
 
@@ -64,7 +65,7 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
         _Event((*checkpoints, bound.damages_left), events.damages, bound.damages_left),
     ]
     if Rule.WHOLE in bound.off:
-        others.append(_Event((bound.staging, *slots), events.power_failures, bound.staging))
+        others.append(_Event((bound.staging, *slots), events.power_failures, bound.staging, fatal=True))
     return landings, others
 
 
@@ -119,9 +120,9 @@ class MoveTable:
         if not self._carrier.sees_fences_alone(driver):
             return itemgetter(slot, *places)
         staging, ledger = self.bound.staging, self.bound.ledger
-        return lambda codes: (code, *[self._fence(one) for one in codes[:staging]], codes[ledger])
+        return lambda codes: (code, *[self.fence(one) for one in codes[:staging]], codes[ledger])
 
-    def _fence(self, code: int) -> int:
+    def fence(self, code: int) -> int:
         """A number that is the same for targets with the same fence."""
         known = self._fences.get(code)
         if known is None:
@@ -150,17 +151,27 @@ class MoveTable:
             moves.append(Move(change.words, tuple(updates), self.nothing in codes, ended, change.fate))
         return tuple(moves)
 
+    def places(self, code: int) -> tuple[int, ...]:
+        """The places that the next step of a driver looks at, besides its own."""
+        return self._carrier.places(cast(Driver, self.parts.values[code]))
+
+    def sees_fences_alone(self, code: int) -> bool:
+        """Whether of the targets the next step of a driver reads the fences, and changes none of them."""
+        return self._carrier.sees_fences_alone(cast(Driver, self.parts.values[code]))
+
     def of_events(self, codes: Codes) -> list[Move]:
         """Everything else that can happen."""
-        found: list[Move] = []
+        return [move for _, move in self.happenings(codes)]
+
+    def happenings(self, codes: Codes) -> Iterator[tuple[bool, Move]]:
+        """Everything else that can happen, each with whether no driver survives it."""
         unknowns = self.bound.unknowns_left
-        if codes[unknowns] != self.start[unknowns] or self.bound.drivers == 0:
+        if codes[unknowns] != self.start[unknowns]:
             for landing in self._landings:
-                found += self._happenings(codes, landing)
+                yield from ((False, move) for move in self._happenings(codes, landing))
         for event in self._events:
             if codes[event.left] != self.none_left:
-                found += self._happenings(codes, event)
-        return found
+                yield from ((event.fatal, move) for move in self._happenings(codes, event))
 
     def _happenings(self, codes: Codes, event: _Event) -> Moves:
         key = tuple([codes[place] for place in event.places])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from onceonly.lab.explorer.search import Found, numbered
+from onceonly.lab.explorer.found import Found, numbered
 from onceonly.lab.model.world import Bound
 
 

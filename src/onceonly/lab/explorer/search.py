@@ -4,49 +4,24 @@ from __future__ import annotations
 
 import gc
 import time
-from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import pairwise
+from operator import itemgetter
 
+import numpy as np
+
+from onceonly.lab.explorer.expand import Expander
+from onceonly.lab.explorer.fold import Fold
+from onceonly.lab.explorer.found import Found
 from onceonly.lab.explorer.lone import Lone
 from onceonly.lab.explorer.moves import MoveTable
 from onceonly.lab.explorer.table import Codes
 from onceonly.lab.model import invariants
-from onceonly.lab.model.invariants import Violation
+from onceonly.lab.model.invariants import Check, Violation
 from onceonly.lab.model.world import Bound, Part
 
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search found.
-
-    Attributes:
-        bound: what was explored.
-        states: worlds, each counted once.
-        transitions: moves between them.
-        depth: steps of the longest of the shortest ways to a world.
-        seconds: how long it took.
-        shared: how many worlds differ in what outlives drivers.
-        complete: whether every world within the bound was visited.
-        violation: the first invariant that does not hold; ``None`` if all do.
-        story: the steps that lead there, in words.
-    """
-
-    bound: Bound
-    states: int
-    transitions: int
-    depth: int
-    seconds: float
-    shared: int
-    complete: bool
-    violation: Violation | None = None
-    story: tuple[str, ...] = ()
-
-    @property
-    def rate(self) -> int:
-        """States a second."""
-        return int(self.states / max(self.seconds, 1e-9))
+_AT_ONCE = 1 << 17
+"""Worlds that are expanded together: enough to make good use of arrays, few enough to fit beside each other."""
 
 
 class Search:
@@ -54,7 +29,7 @@ class Search:
 
     Args:
         bound: what is explored.
-        limit: seconds after which it stops, incomplete; ``None``: never.
+        limit: seconds of processor after which it stops, incomplete; ``None``: never.
     """
 
     def __init__(self, bound: Bound, limit: float | None = None) -> None:
@@ -62,78 +37,114 @@ class Search:
         self._limit = limit
         self._moves = MoveTable(bound)
         self._lone = Lone(self._moves)
+        self._expander = Expander(self._moves)
+        self._worlds = Fold(3)
+        self._worlds.of(self._expander.start)
+        self._parents = [np.array([-1], np.int32)]
+        self._checks = [self._asked_once(check) for check in invariants.checks(bound)]
         self._judged: dict[Codes, Violation | None] = {}
-        self._seen: dict[Codes, None] = {self._moves.start: None}
-        self._parents = array("q", [-1])
+        self._verdicts: list[Violation | None] = [None]
         self._transitions = 0
+        self._began = 0.0
 
     def run(self) -> Found:
         """Search to the end of the bound, or to the first violation."""
-        began = time.process_time()
-        frozen = gc.isenabled()
-        # Millions of tuples of integers hold no cycles; looking for some takes a third of the time.
+        self._began = time.process_time()
+        collecting = gc.isenabled()
+        # Hundreds of thousands of frozen values hold no cycles; looking for some takes longer than the search itself.
         gc.disable()
         try:
-            return self._search(began)
+            return self._search()
         finally:
-            if frozen:
+            if collecting:
                 gc.enable()
+
+    def _search(self) -> Found:
+        first, depth = 0, 0
+        while first < (last := self._worlds.count):
+            at = self._level(first, last)
+            depth += self._worlds.count > last
+            if at is not None:
+                return self._found(depth, at)
+            if self._late():
+                return self._found(depth, complete=self._worlds.count == last)
+            first = last
+        return self._found(depth)
 
     def targets(self) -> set[tuple[Part, ...]]:
         """Everything that was found to lie in the sinks."""
         prefixes = {shared[: self._bound.staging] for shared in self._judged}
         return {self._moves.parts.decode(prefix) for prefix in prefixes}
 
-    def _search(self, began: float) -> Found:
-        level, depth = [self._moves.start], 0
-        while level:
-            level, violation, at = self._expand(level)
-            depth += bool(level) or violation is not None
-            if violation is not None:
-                return self._found(began, depth, violation, self._story(at, violation))
-            if self._limit is not None and time.process_time() - began > self._limit:
-                return self._found(began, depth, complete=not level)
-        return self._found(began, depth)
+    def ends(self) -> set[tuple[Part, ...]]:
+        """Worlds out of which no move leads, of a search that is complete."""
+        worlds = np.arange(self._worlds.count)
+        left = [
+            begin + self._expander.successors(self._worlds.span(begin, min(begin + _AT_ONCE, len(worlds))))[0]
+            for begin in range(0, len(worlds), _AT_ONCE)
+        ]
+        ends = np.setdiff1d(worlds, np.concatenate(left))
+        return {self._moves.parts.decode(self._codes(int(end))) for end in ends}
 
-    def _expand(self, level: list[Codes]) -> tuple[list[Codes], Violation | None, Codes]:
-        """The next level; or the first violation in it, with its world.
+    def _late(self) -> bool:
+        return self._limit is not None and time.process_time() - self._began > self._limit
 
-        One function, without calls where they can be spared: it runs for every move between any two worlds.
-        """
-        seen, parents, moves, nothing = self._seen, self._parents, self._moves, self._moves.nothing
-        older, newer = self._bound.slots
-        judged, known = self._judged, len(seen) - len(level)
-        found: list[Codes] = []
-        for mine, codes in enumerate(level, start=known):
-            for move in moves.all(codes):
-                self._transitions += 1
-                after = list(codes)
-                for place, code in move.updates:
-                    after[place] = code
-                if move.frees and after[older] == nothing != after[newer]:
-                    after[older], after[newer] = after[newer], nothing
-                reached = tuple(after)
-                if reached in seen:
-                    continue
-                seen[reached] = None
-                parents.append(mine)
-                found.append(reached)
-                shared = reached[:older]
-                if (shared not in judged and self._judge(reached, shared)) or judged[shared]:
-                    return found, judged[shared], reached
-        return found, None, ()
+    def _level(self, first: int, last: int) -> int | None:
+        """Reach every world that is one move from some; the number of the first that breaks an invariant."""
+        for begin in range(first, last, _AT_ONCE):
+            known = self._worlds.count
+            left, reached = self._expander.successors(self._worlds.span(begin, min(begin + _AT_ONCE, last)))
+            _, fresh = self._worlds.of(reached)
+            self._transitions += len(left)
+            self._parents.append((begin + left[fresh]).astype(np.int32))
+            at = self._first_broken(known)
+            if at is not None or self._late():
+                return at
+        return None
 
-    def _judge(self, codes: Codes, shared: Codes) -> Violation | None:
-        parts = self._moves.parts.decode(shared)
-        self._judged[shared] = invariants.of_world(self._bound, parts) or self._lone.judge(codes)
+    def _first_broken(self, first: int) -> int | None:
+        broken = self._judge_new()
+        if not broken:
+            return None
+        shared = self._worlds.span(first, self._worlds.count)[:, 0]
+        return first + int(np.flatnonzero(np.isin(shared, broken))[0])
+
+    def _judge_new(self) -> list[int]:
+        """Judge what drivers share wherever it is new; those that break an invariant."""
+        known = len(self._verdicts)
+        nothing = self._moves.nothing
+        for one in range(known, self._expander.shared.count):
+            self._verdicts.append(self._judge(self._expander.codes(one, nothing, nothing)))
+        return [one for one in range(known, len(self._verdicts)) if self._verdicts[one] is not None]
+
+    def _judge(self, codes: Codes) -> Violation | None:
+        shared = codes[: self._bound.slots[0]]
+        if shared not in self._judged:
+            broken = (check(codes) for check in self._checks)
+            self._judged[shared] = next(filter(None, broken), None) or self._lone.judge(codes)
         return self._judged[shared]
 
-    def _story(self, last: Codes, violation: Violation) -> tuple[str, ...]:
-        worlds = list(self._seen)
-        at = len(worlds) - 1
-        way = [last]
-        while (at := self._parents[at]) >= 0:
-            way.append(worlds[at])
+    def _asked_once(self, check: Check) -> Callable[[Codes], Violation | None]:
+        """A check that judges what it looks at only when that is new."""
+        look, known, values = itemgetter(*check.places), dict[object, Violation | None](), self._moves.parts.values
+
+        def ask(codes: Codes) -> Violation | None:
+            seen = look(codes)
+            if seen not in known:
+                known[seen] = check.judge(tuple(values[codes[place]] for place in check.places))
+            return known[seen]
+
+        return ask
+
+    def _codes(self, world: int) -> Codes:
+        shared, older, newer = self._worlds.row(world)
+        return self._expander.codes(shared, older, newer)
+
+    def _story(self, world: int, violation: Violation) -> tuple[str, ...]:
+        parents = np.concatenate(self._parents)
+        last, way = self._codes(world), [self._codes(world)]
+        while (world := int(parents[world])) >= 0:
+            way.append(self._codes(world))
         way.reverse()
         steps = [self._words(one, two) for one, two in pairwise(way)]
         return (*steps, *self._lone.story(last, violation), f"{violation.name}: {violation.words}")
@@ -141,21 +152,15 @@ class Search:
     def _words(self, one: Codes, two: Codes) -> str:
         return next(move.words for move in self._moves.all(one) if self._moves.after(one, move) == two)
 
-    def _found(
-        self,
-        began: float,
-        depth: int,
-        violation: Violation | None = None,
-        story: tuple[str, ...] = (),
-        *,
-        complete: bool = True,
-    ) -> Found:
+    def _found(self, depth: int, broken: int | None = None, *, complete: bool = True) -> Found:
+        violation = None if broken is None else self._verdicts[self._worlds.row(broken)[0]]
+        story = () if broken is None or violation is None else self._story(broken, violation)
         return Found(
             self._bound,
-            len(self._seen),
+            self._worlds.count,
             self._transitions,
             depth,
-            time.process_time() - began,
+            time.process_time() - self._began,
             len(self._judged),
             complete and violation is None,
             violation,
@@ -166,10 +171,3 @@ class Search:
 def search(bound: Bound, limit: float | None = None) -> Found:
     """Explore a bound."""
     return Search(bound, limit).run()
-
-
-def numbered(story: tuple[str, ...]) -> Iterator[str]:
-    """A story's lines with their numbers."""
-    width = len(str(len(story)))
-    for number, words in enumerate(story, start=1):
-        yield f"{number:>{width}}. {words}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value", bound=Hashable)
@@ -33,16 +33,3 @@ class Table(Generic[Value]):
     def decode(self, codes: Iterable[int]) -> tuple[Value, ...]:
         """Inverse of :meth:`encode`."""
         return tuple(self.values[code] for code in codes)
-
-
-def remembered(compute: Callable[[Codes], Value]) -> Callable[[Codes], Value]:
-    """A function of codes that computes each answer once."""
-    known: dict[Codes, Value] = {}
-
-    def answer(codes: Codes) -> Value:
-        found = known.get(codes)
-        if found is None:
-            found = known[codes] = compute(codes)
-        return found
-
-    return answer

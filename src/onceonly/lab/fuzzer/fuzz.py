@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly, Verdict, judge
-from onceonly.lab.fuzzer.draw import PLAYED, draw
+from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.play import Played, play
 from onceonly.lab.fuzzer.shrink import Shrunk, shrink
 from onceonly.lab.history import History
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.schedule import Action, Schedule
+from onceonly.lab.schedule import Action, Schedule, actions_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +55,33 @@ class Fuzzed:
 
     @property
     def unreached(self) -> tuple[Point, ...]:
-        """Points of the simulated world that no schedule passed."""
-        return tuple(point for point in PLAYED if not self.passed[point])
+        """Points that no schedule passed."""
+        return tuple(point for point in Point if not self.passed[point])
+
+    @property
+    def unstruck(self) -> tuple[tuple[Point, Action], ...]:
+        """Actions that came to act nowhere at a point where they apply."""
+        pairs = ((point, action) for point in Point for action in actions_at(point))
+        return tuple(pair for pair in pairs if not self.struck[pair])
 
 
 def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked: bool = True) -> Fuzzed:
-    """Play the schedules of seeds from ``first`` on, and shrink the first that fails.
+    """Play the schedules of seeds from ``first`` on; see :func:`fuzz_all`.
 
     Args:
         first: seed.
         count: how many.
+        off: rules that are not kept.
+        checked: whether the checker judges each history, too.
+    """
+    return fuzz_all(map(draw, range(first, first + count)), off, checked=checked)
+
+
+def fuzz_all(schedules: Iterable[Schedule], off: frozenset[Rule] = frozenset(), *, checked: bool = True) -> Fuzzed:
+    """Play schedules, and shrink the first that fails.
+
+    Args:
+        schedules: one after the other, until one fails.
         off: rules that are not kept.
         checked: whether the checker judges each history, too.
     """
@@ -72,8 +90,8 @@ def fuzz(first: int, count: int, off: frozenset[Rule] = frozenset(), *, checked:
     struck: Counter[tuple[Point, Action]] = Counter()
     steps = done = 0
     failed: Played | None = None
-    for seed in range(first, first + count):
-        played = play(draw(seed), off)
+    for schedule in schedules:
+        played = play(schedule, off)
         done += 1
         steps += len(played.steps)
         for (_, point), times in played.passed.items():

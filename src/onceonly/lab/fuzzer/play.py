@@ -1,52 +1,24 @@
-"""Plays a schedule in the simulated world: one thread, one clock that counts steps, no chance of its own."""
+"""Plays a schedule: the production runner in a simulated scene, one driver at a time, a clock that counts steps."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import cast
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 
-from onceonly import commands as c
-from onceonly import coordinator
+from onceonly import faults
 from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.lone import ALLOWED
-from onceonly.lab.explorer.moves import Move, MoveTable
-from onceonly.lab.explorer.table import Codes
-from onceonly.lab.fuzzer.scribe import Scribe
+from onceonly.lab.fuzzer.driver import drive
+from onceonly.lab.fuzzer.scene import Broken, Killed, Process, Scene
+from onceonly.lab.fuzzer.turns import Turn
 from onceonly.lab.history import History
-from onceonly.lab.model import invariants
-from onceonly.lab.model.invariants import Violation
-from onceonly.lab.model.parts import Kind, SimulatedLedger, Target
+from onceonly.lab.model.invariants import ALLOWED, Violation
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.sinks import Fate
-from onceonly.lab.model.spark import Checkpoint, Damage, damaged
-from onceonly.lab.model.world import Bound, Driver
-from onceonly.lab.schedule import LEDGER, Action, Fault, Schedule
-
-_POINTS: dict[type, tuple[Point | None, Point | None]] = {
-    c.Probe: (None, Point.PROBE_AFTER),
-    c.Recall: (None, Point.RECALL_AFTER),
-    c.Install: (Point.INSTALL_BEFORE, Point.INSTALL_AFTER),
-    c.Read: (None, Point.READ_AFTER),
-    c.Index: (None, Point.REINDEX_AFTER),
-    c.Stage: (Point.STAGE_BEFORE, Point.STAGE_AFTER),
-    c.Fetch: (None, Point.FETCH_AFTER),
-    c.Commit: (Point.COMMIT_BEFORE, Point.COMMIT_AFTER),
-    c.LookUp: (None, Point.LOOK_UP_AFTER),
-    c.Record: (Point.RECORD_BEFORE, Point.RECORD_AFTER),
-    c.Recollect: (None, None),
-    c.Return: (Point.RETURN_BEFORE, None),
-}
-_SENT: dict[type, Point] = {c.Install: Point.INSTALL_SENT, c.Commit: Point.COMMIT_SENT}
-_FATES = {
-    Action.LOSE_ANSWER: Fate.ANSWER_LOST,
-    Action.LOSE_REQUEST: Fate.REQUEST_LOST,
-    Action.DELAY: Fate.IN_FLIGHT,
-    Action.HIDE: Fate.HIDDEN,
-}
-_LONGEST = 5000
+from onceonly.lab.model.spark import Damage
+from onceonly.lab.schedule import LEDGER, SENT, Action, Fault, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +42,6 @@ class Played:
     history: History
 
 
-@lru_cache(maxsize=64)
-def _table(kinds: tuple[Kind, ...], records: int, longest: int, off: frozenset[Rule]) -> MoveTable:
-    """Moves are the same for all schedules of one size, so what was computed for one serves the others."""
-    bound = Bound(kinds, records, longest, drivers=0, off=off, fine=True)
-    return MoveTable(bound)
-
-
 def play(schedule: Schedule, off: frozenset[Rule] = frozenset()) -> Played:
     """Run a schedule to its end or to the first violation.
 
@@ -84,256 +49,166 @@ def play(schedule: Schedule, off: frozenset[Rule] = frozenset()) -> Played:
         schedule: what is run.
         off: rules that are not kept.
     """
-    table = _table(schedule.sinks, schedule.records, max(schedule.cuts), off)
-    return _Play(schedule, table).run()
+    return _Play(schedule, off).run()
 
 
-class _Broken(Exception):
-    """An invariant does not hold."""
+@dataclass
+class _Paused:
+    """A driver that others believe dead, and the step at which it goes on."""
 
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(violation.words)
-        self.violation = violation
+    process: Process
+    until: int
 
 
 class _Play:
-    def __init__(self, schedule: Schedule, table: MoveTable) -> None:
+    def __init__(self, schedule: Schedule, off: frozenset[Rule]) -> None:
         self._schedule = schedule
-        self._table = table
-        self._bound = table.bound
-        self._codes = table.start
-        self._steps: list[str] = []
-        self._passed: Counter[tuple[int, Point]] = Counter()
-        self._acted: set[Fault] = set()
-        self._paused: tuple[int, int] | None = None
-        self._landings: list[int] = []
-        self._cuts = 0
-        self._at = 0
-        self._last: Driver | None = None
-        damage = any(loss.what != LEDGER for loss in schedule.losses)
-        self._allowed = ALLOWED if damage else frozenset[str]()
-        self._scribe = Scribe(schedule, self._bound, self._allowed)
+        self._allowed = _allowed(schedule)
+        self._scene = Scene(schedule, off, self._allowed)
+        self._scene.before_step = self._wake_if_due
+        self._scene.suffer = self._suffer
+        self._turns: dict[int, Turn] = {}
+        self._paused: _Paused | None = None
+        self._current: Process | None = None
 
     def run(self) -> Played:
-        violation = None
-        try:
-            for incarnation in range(1, self._schedule.incarnations + 1):
-                self._incarnate(incarnation)
-            self._settle()
-        except _Broken as broken:
-            violation = broken.violation
-        self._scribe.final(self._table.parts.decode(self._codes))
+        scene, violation = self._scene, None
+        with self._watching():
+            try:
+                for incarnation in range(1, self._schedule.incarnations + 1):
+                    self._lose(incarnation)
+                    self._incarnate(incarnation)
+                self._settle()
+            except Broken as broken:
+                violation = broken.violation
+            self._end_paused()
+        scene.scribe.final(scene.targets.values(), scene.ledger)
         return Played(
             self._schedule,
             violation,
-            tuple(self._steps),
-            self._passed,
-            frozenset(self._acted),
-            self._scribe.history,
+            tuple(scene.steps),
+            scene.passed,
+            frozenset(scene.acted),
+            scene.scribe.history,
         )
 
     def _settle(self) -> None:
         """Drivers without faults, until one has run alone: one that wakes up may make the engine stop the other."""
-        number = self._schedule.incarnations
-        while True:
-            number += 1
+        number = self._schedule.incarnations + 1
+        while self._paused is not None:
             self._lose(number)
-            alone = self._paused is None
-            if alone:
-                self._scribe.settle()
-            self._start(number)
-            self._drive(number)
-            if alone:
-                break
-            if self._paused is not None:
-                self._wake()
-        self._land(everything=True)
-        self._judge_end()
-
-    def _judge_end(self) -> None:
-        ended = self._last
-        assert ended is not None
-        self._scribe.settled(ended)
-        if not ended.finished and ended.refusal not in self._allowed:
-            raise _Broken(Violation(Anomaly.STUCK, f"the last driver is refused: {ended.refusal}"))
+            self._incarnate(number)
+            number += 1
+            self._wake()
+        self._lose(number)
+        self._scene.scribe.settle()
+        last = self._incarnate(number)
+        self._scene.land(everything=True)
+        self._scene.scribe.settled(last.refusal)
+        if not last.finished and last.refusal not in self._allowed:
+            raise Broken(Violation(Anomaly.STUCK, f"the last driver is refused: {last.refusal}"))
 
     # ---- drivers
 
-    def _incarnate(self, number: int) -> None:
-        self._lose(number)
-        self._start(number)
-        self._drive(number)
+    def _lose(self, number: int) -> None:
+        for loss in self._schedule.losses:
+            if loss.before == number and loss.what == LEDGER:
+                self._scene.lose_ledger()
+            elif loss.before == number:
+                self._scene.damage(Damage(loss.what))
 
-    def _start(self, number: int) -> None:
-        older, newer = self._bound.slots
-        codes = list(self._codes)
-        # A driver that is started may find one that is paused; a third one does not live.
-        free = newer if codes[older] != self._table.nothing else older
-        codes[free] = self._table.parts.number(Driver(number, self._at))
-        self._codes = tuple(codes)
-        self._scribe.start(number)
-        self._steps.append(f"{Driver(number, 0).name} starts")
+    def _incarnate(self, number: int) -> Process:
+        process = Process(number, len(self._scene.checkpoints) - 1)
+        self._turns[number] = Turn(partial(drive, self._scene, process))
+        self._scene.scribe.start(number)
+        self._scene.steps.append(f"{process.name} starts")
+        self._resume(process)
+        return process
 
-    def _slot(self, number: int) -> int | None:
-        for slot in self._bound.slots:
-            driver = cast(Driver | None, self._table.parts.values[self._codes[slot]])
-            if driver is not None and driver.number == number:
-                return slot
-        return None
+    def _resume(self, process: Process) -> None:
+        """Give a driver its turn, until it ends or pauses."""
+        before, self._current = self._current, process
+        try:
+            self._turns[process.number].resume()
+        finally:
+            self._current = before
 
-    def _drive(self, number: int) -> None:
-        while (slot := self._slot(number)) is not None:
-            if self._paused is not None and self._paused[1] <= len(self._steps):
-                self._wake()
-                continue
-            if len(self._steps) > _LONGEST:
-                raise _Broken(Violation(Anomaly.STUCK, f"no end after {_LONGEST} steps"))
-            if not self._step(number, slot):
-                return
+    def _wake_if_due(self, process: Process) -> None:
+        if self._paused and self._paused.until <= len(self._scene.steps) and self._paused.process is not process:
+            self._wake()
 
     def _wake(self) -> None:
-        assert self._paused is not None
-        number, self._paused = self._paused[0], None
-        self._steps.append(f"{Driver(number, 0).name} goes on")
-        self._drive(number)
+        """Let the driver that is paused go on, if there is still one."""
+        if self._paused is None:
+            return
+        process, self._paused = self._paused.process, None
+        self._scene.steps.append(f"{process.name} goes on")
+        self._resume(process)
 
-    def _kill(self, number: int, why: str) -> None:
-        slot = self._slot(number)
-        if slot is not None:
-            self._codes = self._table.after(self._codes, Move("", ((slot, self._table.nothing),), frees=True))
-            self._steps.append(f"{Driver(number, 0).name} is killed at {why}")
-            self._scribe.kill(number, why)
-
-    # ---- one step
-
-    def _step(self, number: int, slot: int) -> bool:
-        """Take one step; whether the driver goes on."""
-        driver = cast(Driver, self._table.parts.values[self._codes[slot]])
-        before, sent, after = _points(driver)
-        if driver.memory is None and before and not self._pass(number, before):
-            return False
-        moves = self._table.of_driver(self._codes, slot)
-        sends = sent is not None and any(move.fate is not Fate.ANSWERED for move in moves)
-        fault = self._faults(number, sent) if sends and sent else ()
-        move = self._chosen(moves, fault)
-        self._scribe.before(driver)
-        self._take(move)
-        now = move.ended or self._now(number)
-        assert now is not None
-        self._last = now
-        self._scribe.after(driver, now, move.fate)
-        self._look()
-        alive = all(self._suffers(number, one) for one in fault if one.action not in _FATES)
-        if not alive or move.ended is not None:
-            return False
-        return now.memory is not None or after is None or self._pass(number, after)
-
-    def _now(self, number: int) -> Driver | None:
-        slot = self._slot(number)
-        return None if slot is None else cast(Driver, self._table.parts.values[self._codes[slot]])
-
-    def _chosen(self, moves: tuple[Move, ...], faults: tuple[Fault, ...]) -> Move:
-        for fault in faults:
-            fate = _FATES.get(fault.action)
-            found = next((move for move in moves if move.fate is fate), None)
-            if found is not None:
-                self._acted.add(fault)
-                self._scribe.fault(f"{fault.point}:{fault.action}")
-                if fault.action in (Action.DELAY, Action.HIDE):
-                    self._landings.append(len(self._steps) + fault.steps)
-                return found
-        answered = [move for move in moves if move.fate is Fate.ANSWERED]
-        if len(answered) > 1:
-            self._cuts += 1
-            cut = self._schedule.cuts[(self._cuts - 1) % len(self._schedule.cuts)]
-            return answered[min(cut, len(answered)) - 1]
-        return answered[0]
-
-    def _take(self, move: Move) -> None:
-        codes = list(self._table.after(self._codes, move))
-        place = self._bound.unknowns_left
-        codes[place] = self._table.start[place]  # how much may go wrong, the schedule says
-        self._changed(tuple(codes))
-        self._steps.append(move.words)
-        self._land()
-
-    def _changed(self, codes: Codes) -> None:
-        was, self._codes = self._codes, codes
-        for place in range(self._bound.staging):
-            if was[place] != codes[place]:
-                earlier, later = (cast(Target, self._table.parts.values[one[place]]) for one in (was, codes))
-                if earlier.held != later.held:
-                    self._scribe.read(later)
-
-    def _land(self, *, everything: bool = False) -> None:
-        """What was delayed lands once its time has come, if it still can."""
-        due = [when for when in self._landings if everything or when <= len(self._steps)]
-        for when in due:
-            self._landings.remove(when)
-            move = next((move for move in self._table.of_events(self._codes) if move.words.startswith("late")), None)
-            if move is not None:
-                self._changed(self._table.after(self._codes, move))
-                self._steps.append(move.words)
-                self._look()
-
-    def _look(self) -> None:
-        violation = invariants.of_world(self._bound, self._table.parts.decode(self._codes[: self._bound.slots[0]]))
-        if violation is not None:
-            raise _Broken(violation)
+    def _end_paused(self) -> None:
+        """Let a driver that is still paused unwind, without any effect."""
+        if self._paused is not None:
+            process, self._paused = self._paused.process, None
+            process.dead = True
+            self._resume(process)
 
     # ---- what goes wrong
 
-    def _faults(self, number: int, point: Point) -> tuple[Fault, ...]:
-        self._passed[number, point] += 1
-        hit = self._passed[number, point]
-        found = (one for one in self._schedule.faults if (one.incarnation, one.point, one.hit) == (number, point, hit))
-        return tuple(found)
+    @contextmanager
+    def _watching(self) -> Generator[None]:
+        """Notice every passing of every fault point of the production code."""
+        for point in Point:
+            self._watch(point)
+        try:
+            yield
+        finally:
+            faults.disarm()
 
-    def _pass(self, number: int, point: Point) -> bool:
-        """Pass a point; whether the driver goes on."""
-        return all(self._suffers(number, fault) for fault in self._faults(number, point))
+    def _watch(self, point: Point) -> None:
+        faults.arm(point, partial(self._pass, point))
 
-    def _suffers(self, number: int, fault: Fault) -> bool:
-        self._acted.add(fault)
-        if fault.action is Action.KILL:
-            self._kill(number, fault.point)
-            return False
-        if fault.action is Action.LOSE_LEDGER:
-            self._lost(LEDGER)
-            return True
-        if self._paused is not None:
-            self._kill(self._paused[0], "pause")
-        self._paused = (number, len(self._steps) + fault.steps)
-        self._steps.append(f"{Driver(number, 0).name} is paused at {fault.point}")
-        self._scribe.fault(f"{fault.point}:pause")
-        return False
-
-    def _lose(self, number: int) -> None:
-        for loss in self._schedule.losses:
-            if loss.before == number:
-                self._lost(loss.what)
-
-    def _lost(self, what: str) -> None:
-        codes, parts = list(self._codes), self._table.parts
-        first, second = self._bound.checkpoints
-        if what == LEDGER:
-            codes[self._bound.ledger] = parts.number(SimulatedLedger())
-            self._scribe.ledger_lost()
+    def _pass(self, point: Point) -> None:
+        self._watch(point)
+        process = self._current
+        assert process is not None
+        self._scene.alive(process)
+        due = self._scene.faults(process.number, point)
+        if point in SENT:
+            process.due = due  # decided where the request is sent, see sink.py
         else:
-            old = cast(Checkpoint, parts.values[codes[first]])
-            after = damaged(old, Damage(what))
-            if after is None or self._at:
-                return
-            codes[first], codes[second] = parts.number(replace(old, gone=what != Damage.COPIED)), parts.number(after)
-            self._at = 1
-            self._scribe.fault(f"checkpoint: {what}")
-        self._codes = tuple(codes)
-        self._steps.append(f"lost: {what}")
+            self._suffer(process, due)
+
+    def _suffer(self, process: Process, due: tuple[Fault, ...]) -> None:
+        for fault in due:
+            self._scene.acted.add(fault)
+            match fault.action:
+                case Action.KILL:
+                    self._kill(process, fault.point)
+                    raise Killed
+                case Action.LOSE_LEDGER:
+                    self._scene.lose_ledger()
+                case _:
+                    self._pause(process, fault)
+
+    def _kill(self, process: Process, why: str) -> None:
+        process.dead = True
+        self._scene.steps.append(f"{process.name} is killed at {why}")
+        self._scene.scribe.kill(process.number, why)
+
+    def _pause(self, process: Process, fault: Fault) -> None:
+        if self._paused is not None:  # a third driver does not live
+            other = self._paused.process
+            self._kill(other, "pause")
+            self._end_paused()
+        self._paused = _Paused(process, len(self._scene.steps) + fault.steps)
+        self._scene.steps.append(f"{process.name} is paused at {fault.point}")
+        self._scene.scribe.fault(f"{fault.point}:pause")
+        self._turns[process.number].leave()
+        self._scene.alive(process)
 
 
-def _points(driver: Driver) -> tuple[Point | None, Point | None, Point | None]:
-    if not driver.running or driver.state is None:
-        return None, None, Point.DISCOVER_AFTER
-    command = coordinator.next(driver.state)
-    before, after = _POINTS[type(command)]
-    return before, _SENT.get(type(command)), after
+def _allowed(schedule: Schedule) -> frozenset[str]:
+    """Refusals that are right: a checkpoint that is lost takes the state of the query along."""
+    if all(loss.what == LEDGER for loss in schedule.losses):
+        return frozenset()
+    return ALLOWED | {"E206"} if schedule.stateful else ALLOWED

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.search import numbered
-from onceonly.lab.fuzzer.draw import PLAYED
+from onceonly.lab.explorer.found import numbered
 from onceonly.lab.fuzzer.fuzz import Fuzzed, broken, fingerprint
 from onceonly.lab.fuzzer.play import Played
 
@@ -28,7 +28,7 @@ def lines(seed: int, fuzzed: Fuzzed) -> Iterator[str]:
         f"{fuzzed.seconds:.1f} s of processor, {fuzzed.rate:,} schedules/s"
     )
     yield "acted: " + ", ".join(f"{action} {times:,}" for action, times in fuzzed.acted.most_common())
-    yield f"points passed: {len(PLAYED) - len(fuzzed.unreached)} of {len(PLAYED)}"
+    yield f"points passed: {len(Point) - len(fuzzed.unreached)} of {len(Point)}"
     if fuzzed.unreached:
         yield "never passed: " + ", ".join(fuzzed.unreached)
     if fuzzed.failed is None or fuzzed.shrunk is None:

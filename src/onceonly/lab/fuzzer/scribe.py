@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
-from onceonly import commands as c
-from onceonly import coordinator
 from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
-from onceonly.lab.model.parts import Held, SimulatedLedger, Target, record_at
-from onceonly.lab.model.sinks import Fate
-from onceonly.lab.model.world import Bound, Driver, World
+from onceonly.lab.model.parts import Held, SimulatedLedger, StagedEpoch, Target, records
 from onceonly.lab.schedule import Schedule
-from onceonly.state import Phase, State
-from onceonly_checkpoints.epoch import Epoch, Slice
+from onceonly_checkpoints.epoch import Epoch
 
 
 class Scribe:
@@ -21,13 +16,13 @@ class Scribe:
 
     Args:
         schedule: what is run.
-        bound: the layout of its worlds.
+        sinks: ids.
         refusals: codes that are a right answer to what goes wrong in it.
     """
 
-    def __init__(self, schedule: Schedule, bound: Bound, refusals: frozenset[str]) -> None:
+    def __init__(self, schedule: Schedule, sinks: tuple[str, ...], refusals: frozenset[str]) -> None:
         self._schedule = schedule
-        self._bound = bound
+        self._sinks = sinks
         self._refusals = tuple(sorted(refusals))
         self._entries: list[Entry] = []
         for record in range(schedule.records):
@@ -37,7 +32,7 @@ class Scribe:
     @property
     def history(self) -> History:
         """Everything so far."""
-        promises = tuple(Promise(sink) for sink in self._bound.sinks)
+        promises = tuple(Promise(sink) for sink in self._sinks)
         header = Header(promises, self._schedule.line, self._schedule.seed, False, refusals=self._refusals)
         return History(header, tuple(self._entries))
 
@@ -62,66 +57,55 @@ class Scribe:
         """From here on nothing goes wrong any more."""
         self._entries.append(Entry("judge", Kind.INVOKE, Op.SETTLE))
 
-    def settled(self, ended: Driver) -> None:
-        """What became of the last driver."""
-        kind = Kind.OK if ended.finished else Kind.FAIL
-        self._entries.append(Entry("judge", kind, Op.SETTLE, code=ended.refusal or None))
+    def settled(self, refusal: str) -> None:
+        """What became of the last driver: why it stopped, empty where it came to the end."""
+        kind = Kind.FAIL if refusal else Kind.OK
+        self._entries.append(Entry("judge", kind, Op.SETTLE, code=refusal or None))
 
     # ---- steps of drivers
 
-    def before(self, driver: Driver) -> None:
-        """A driver is about to take a step."""
-        if driver.memory is None and driver.running and driver.state is not None:
-            announced = self._announced(driver, driver.state)
-            self._entries += [announced] if announced else []
+    def offers(self, number: int) -> None:
+        """The engine hands a driver a batch."""
+        self._entries.append(Entry("engine", Kind.INVOKE, Op.OFFER, incarnation=number))
 
-    def after(self, was: Driver, now: Driver, fate: Fate) -> None:
-        """A driver has taken a step."""
-        if now.memory is not None and not now.over:
-            return
-        engine = Entry("engine", Kind.OK, Op.OFFER, incarnation=was.number)
-        if not was.running or was.state is None:
-            if now.running:
-                self._entries.append(Entry("engine", Kind.INVOKE, Op.OFFER, incarnation=was.number))
-        elif isinstance(command := coordinator.next(was.state), c.Return):
-            self._entries.append(engine)
-        elif announced := self._announced(was, was.state):
-            kind = _answer(command, was.state, now, fate)
-            answer = Entry("driver", kind, announced.op, was.number, sink=announced.sink, epoch=announced.epoch)
-            self._entries.append(_with_bytes(answer, now) if announced.op is Op.STAGE else answer)
-        if now.refusal:
-            failed = Entry("engine", Kind.FAIL, Op.OFFER, incarnation=was.number, code=now.refusal)
-            self._entries.append(failed)
+    def returned(self, number: int) -> None:
+        """A driver has returned it, and the engine has logged that."""
+        self._entries.append(Entry("engine", Kind.OK, Op.OFFER, incarnation=number))
 
-    def _announced(self, driver: Driver, state: State) -> Entry | None:
-        match coordinator.next(state):
-            case c.Commit(marker):
-                return self._epoch(driver, Op.COMMIT, marker.epoch, marker.fence.generation, marker.sink)
-            case c.LookUp(marker):
-                return self._epoch(driver, Op.LOOK_UP, marker.epoch, marker.fence.generation, marker.sink)
-            case c.Record(epoch, _) if not state.skipped and state.fence:
-                return self._epoch(driver, Op.RECORD, epoch, state.fence.generation, LEDGER)
-            case c.Stage(number):
-                return Entry("driver", Kind.INVOKE, Op.STAGE, driver.number, epoch=number)
-            case c.Install(sink, fence):
-                return Entry("driver", Kind.INVOKE, Op.INSTALL, driver.number, sink=sink, generation=fence.generation)
-            case _:
-                return None
+    def refused(self, number: int, code: str) -> None:
+        """A driver's query has ended with an error."""
+        self._entries.append(Entry("engine", Kind.FAIL, Op.OFFER, incarnation=number, code=code))
 
-    def _epoch(self, driver: Driver, op: Op, epoch: Epoch, generation: int, sink: str) -> Entry:
-        return Entry(
-            "driver",
-            Kind.INVOKE,
-            op,
-            driver.number,
-            sink=sink,
-            epoch=epoch.number,
-            slice=(Range("0", *_ends(epoch.slice)),),
-            rows=tuple(Row(one) for one in self._identities(*_ends(epoch.slice))),
-            digest=epoch.digest.text,
-            generation=generation,
-            manifest=epoch.manifest,
-        )
+    def asks(
+        self,
+        number: int,
+        op: Op,
+        sink: str | None = None,
+        epoch: Epoch | int | None = None,
+        generation: int | None = None,
+    ) -> None:
+        """A driver is about to call; an epoch is told with what it holds."""
+        asked = Entry("driver", Kind.INVOKE, op, number, sink=sink, generation=generation)
+        if isinstance(epoch, Epoch):
+            start, end = records(epoch.slice, epoch.sources)
+            asked = replace(
+                asked,
+                epoch=epoch.number,
+                slice=(Range("0", start, end),),
+                rows=tuple(Row(one) for one in self._identities(start, end)),
+                digest=epoch.digest.text,
+                manifest=epoch.manifest,
+            )
+        self._entries.append(replace(asked, epoch=epoch) if isinstance(epoch, int) else asked)
+
+    def answers(self, number: int, op: Op, kind: Kind, sink: str | None = None, epoch: int | None = None) -> None:
+        """A driver was answered."""
+        self._entries.append(Entry("driver", kind, op, number, sink=sink, epoch=epoch))
+
+    def staged(self, number: int, staged: StagedEpoch) -> None:
+        """A driver was told what is staged where."""
+        answer = Entry("driver", Kind.OK, Op.STAGE, number, epoch=staged.number)
+        self._entries.append(replace(answer, digest=staged.content.text, manifest=staged.reference))
 
     def _identities(self, start: int, end: int) -> tuple[str, ...]:
         rows = self._schedule.rows
@@ -143,39 +127,15 @@ class Scribe:
     def _rows(self, held: Held) -> tuple[Row, ...]:
         if held.content is None:
             return ()
-        identities = self._identities(*_ends(held.epoch.slice))
+        identities = self._identities(*records(held.epoch.slice, held.epoch.sources))
         seen = identities if held.whole else identities[: len(identities) // 2]
         return tuple(Row(one, held.epoch.number, value=held.content.text) for one in seen)
 
-    def final(self, world: World) -> None:
+    def final(self, targets: Iterable[Target], ledger: SimulatedLedger) -> None:
         """Every target at the end, and the ledger, unless it was lost: nobody promises that it is whole again then."""
-        for target in world[: self._bound.staging]:
-            self.read(cast(Target, target), final=True)
+        for target in targets:
+            self.read(target, final=True)
         if any(entry.fault == RESTORE for entry in self._entries):
             return
-        ledger = cast(SimulatedLedger, world[self._bound.ledger])
         marks = tuple(Mark(one.epoch.number, digest=one.epoch.digest.text) for one in ledger.records)
         self._entries.append(Entry("reader", Kind.READ, sink=LEDGER, markers=marks, final=True))
-
-
-def _with_bytes(answer: Entry, driver: Driver) -> Entry:
-    """The answer of a stage, which says what was staged where."""
-    epoch = driver.state.epoch if driver.state else None
-    return replace(answer, digest=epoch.digest.text, manifest=epoch.manifest) if epoch else answer
-
-
-def _ends(slice_: Slice) -> tuple[int, int]:
-    return record_at(slice_.start), record_at(slice_.end)
-
-
-def _answer(command: c.Command, was: State, now: Driver, fate: Fate) -> Kind:
-    """What a driver was told: yes, no, or nothing that can be relied on."""
-    looked = isinstance(command, c.LookUp)
-    if fate is not Fate.ANSWERED:
-        return Kind.INFO
-    if now.refusal or now.state is None:
-        return Kind.INFO if looked else Kind.FAIL
-    if now.state.phase is Phase.PROBE:
-        return Kind.FAIL
-    asked_again = now.state.phase is Phase.LOOK_UP or (now.state.phase, now.state.index) == (was.phase, was.index)
-    return Kind.INFO if asked_again and not isinstance(command, c.Record) else Kind.OK

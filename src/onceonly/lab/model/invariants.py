@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import cast
 
 from onceonly.lab.checker.anomaly import Anomaly
-from onceonly.lab.model.parts import Held, SimulatedLedger, StagingArea, Target, record_at
+from onceonly.lab.model.parts import Held, SimulatedLedger, StagingArea, Target, records
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.world import Bound, World
+
+ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
+"""Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ def _complaints(target: Target) -> Iterator[tuple[Anomaly, str]]:
 
 def _follows(earlier: Held, later: Held) -> Iterator[tuple[Anomaly, str]]:
     one, two = earlier.epoch, later.epoch
-    before, after = record_at(one.slice.end), record_at(two.slice.start)
+    (_, before), (after, _) = records(one.slice, one.sources), records(two.slice, two.sources)
     if after < before:
         yield Anomaly.DUP, f"records {after + 1} to {before} are in epoch {one.number} and again in epoch {two.number}"
     if after > before:
@@ -63,6 +66,26 @@ def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
         yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One invariant: the places of a world that it looks at, and what it says of the parts that stand there."""
+
+    places: tuple[int, ...]
+    judge: Callable[[World], Violation | None]
+
+
+def checks(bound: Bound) -> tuple[Check, ...]:
+    """The invariants of a bound. Each looks at few parts, so that one who sees many worlds asks each thing once."""
+    targets = range(bound.staging)
+    return (
+        *(Check((one,), lambda parts: of_target(cast(Target, parts[0]))) for one in targets),
+        *(Check(pair, _cross) for pair in combinations(targets, 2)),
+        Check((*targets, bound.staging), _behind),
+        *(Check((one, bound.ledger), _audit) for one in targets),
+        *(Check((one, place), _returned) for place in bound.checkpoints for one in targets),
+    )
+
+
 def of_world(bound: Bound, shared: World) -> Violation | None:
     """What the parts say of each other; the first that is found.
 
@@ -70,38 +93,30 @@ def of_world(bound: Bound, shared: World) -> Violation | None:
         bound: the layout.
         shared: a world, or its parts up to the checkpoints.
     """
-    targets = cast(tuple[Target, ...], shared[: bound.staging])
-    staging, ledger = cast(tuple[StagingArea, SimulatedLedger], shared[bound.staging : bound.ledger + 1])
-    checkpoints = [cast(Checkpoint, shared[place]) for place in bound.checkpoints if shared[place] is not None]
-    return (
-        next((found for target in targets if (found := of_target(target))), None)
-        or _cross(targets)
-        or _behind(targets, staging)
-        or _audit(targets, ledger)
-        or _returned(targets, checkpoints)
-    )
+    found = (check.judge(tuple(shared[place] for place in check.places)) for check in checks(bound))
+    return next((violation for violation in found if violation is not None), None)
 
 
-def _cross(targets: tuple[Target, ...]) -> Violation | None:
-    known: dict[int, Held] = {}
-    for target in targets:
-        for held in target.held:
-            other = known.setdefault(held.epoch.number, held)
-            if (other.epoch.chain, other.content) != (held.epoch.chain, held.content) and None not in (
-                other.content,
-                held.content,
-            ):
-                return Violation(Anomaly.CROSS, f"sink '{target.name}' holds other rows for epoch {held.epoch.number}")
+def _cross(parts: World) -> Violation | None:
+    one, other = cast(tuple[Target, Target], parts)
+    known = {held.epoch.number: held for held in reversed(one.held)}
+    for held in other.held:
+        first = known.get(held.epoch.number, held)
+        differ = (first.epoch.chain, first.content) != (held.epoch.chain, held.content)
+        if differ and None not in (first.content, held.content):
+            return Violation(Anomaly.CROSS, f"sink '{other.name}' holds other rows for epoch {held.epoch.number}")
     return None
 
 
-def _behind(targets: tuple[Target, ...], staging: StagingArea) -> Violation | None:
+def _behind(parts: World) -> Violation | None:
     """A sink may be behind by one epoch, and only while the bytes for it are there."""
-    numbers = [len(target.held) for target in targets]
+    *found, area = parts
+    targets, staging = cast(list[Target], found), cast(StagingArea, area)
+    lowest = min(len(target.held) for target in targets)
     highest = max(targets, key=lambda target: len(target.held))
-    if min(numbers) < len(highest.held) - 1:
+    if lowest < len(highest.held) - 1:
         return Violation(Anomaly.GAP, f"a sink is two epochs behind '{highest.name}'")
-    if min(numbers) == len(highest.held) or not highest.newest:
+    if lowest == len(highest.held) or not highest.newest:
         return None
     reference = highest.newest.epoch.manifest
     if reference and staging.holds(reference) is None:
@@ -110,25 +125,22 @@ def _behind(targets: tuple[Target, ...], staging: StagingArea) -> Violation | No
     return None
 
 
-def _audit(targets: tuple[Target, ...], ledger: SimulatedLedger) -> Violation | None:
+def _audit(parts: World) -> Violation | None:
+    target, ledger = cast(tuple[Target, SimulatedLedger], parts)
     head = ledger.head
-    for target in targets if head else ():
-        chains = {held.epoch.chain for held in target.held}
-        if head and head.epoch.chain not in chains:
-            return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
+    if head and head.epoch.chain not in {held.epoch.chain for held in target.held}:
+        return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
     return None
 
 
-def _returned(targets: tuple[Target, ...], checkpoints: list[Checkpoint]) -> Violation | None:
-    for checkpoint in checkpoints:
-        for batch in checkpoint.returned:
-            for target in targets:
-                if not any(_covers(held, batch.start, batch.end) for held in target.held):
-                    words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"
-                    return Violation(Anomaly.LOSS, words)
+def _returned(parts: World) -> Violation | None:
+    target, checkpoint = cast(tuple[Target, Checkpoint | None], parts)
+    for batch in checkpoint.returned if checkpoint else ():
+        if not any(_covers(held, batch.start, batch.end) for held in target.held):
+            words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"
+            return Violation(Anomaly.LOSS, words)
     return None
 
 
 def _covers(held: Held, start: int, end: int) -> bool:
-    slice_ = held.epoch.slice
-    return held.content is not None and (record_at(slice_.start), record_at(slice_.end)) == (start, end)
+    return held.content is not None and records(held.epoch.slice, held.epoch.sources) == (start, end)

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt, SourceIdentity, SourceOffsets
+from onceonly.facts import Offer
+from onceonly.sources import FILES
+from onceonly_checkpoints.epoch import (
+    Digest,
+    Epoch,
+    EpochRecord,
+    Fence,
+    Marker,
+    Receipt,
+    Slice,
+    SourceIdentity,
+    SourceOffsets,
+)
 
 PIPELINE = "orders"
 SOURCE = SourceIdentity("0", "kafka:events")
@@ -23,6 +36,7 @@ class Kind(StrEnum):
     KAFKA = "kafka"
 
 
+@cache
 def offsets(record: int) -> SourceOffsets:
     """Where a source stands that has given ``record`` records; unset before the first."""
     return SourceOffsets.of({"0": str(record) if record else None})
@@ -31,6 +45,23 @@ def offsets(record: int) -> SourceOffsets:
 def record_at(said: SourceOffsets) -> int:
     """Inverse of :func:`offsets`."""
     return int(said.entries[0][1] or 0)
+
+
+def directory(start: int, end: int) -> SourceIdentity:
+    """A directory of files, one for each record, with the list of those that a batch reads; a real list is hashed."""
+    return SourceIdentity(SOURCE.source, f"{FILES}events", f"{start}-{end}")
+
+
+def records(slice_: Slice, sources: tuple[SourceIdentity, ...]) -> tuple[int, int]:
+    """Which records of the source a batch or an epoch holds: how many come before it, and before its end.
+
+    Offsets of a directory count batches of one checkpoint, and say nothing of that.
+    """
+    listed = sources[0].inputs if sources else None
+    if listed is None:
+        return record_at(slice_.start), record_at(slice_.end)
+    start, _, end = listed.partition("-")
+    return int(start), int(end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +253,14 @@ class SimulatedLedger:
         if not found:
             return ()
         return tuple(record.epoch for record in self.records if found[-1] <= record.epoch.number <= last)
+
+    def alike(self, offered: Offer, last: int) -> tuple[Epoch, ...]:
+        """What a ledger answers that goes by the text of a slice: the epoch, in the names of the offered batch."""
+        found = [record.epoch for record in self.records if record.epoch.slice == offered.slice]
+        if not found:
+            return ()
+        taken = replace(found[-1], lineage=offered.lineage, sources=offered.sources)
+        return (taken, *(one.epoch for one in self.records if found[-1].number < one.epoch.number <= last))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class Rule(Enum):
     NAMED = "an epoch is healed from any manifest of its number"
     KEPT = "staged bytes end with the driver that staged them"
     SWEPT_LAST = "staging is swept before the fences stand"
+    LINEAGE = "a batch is taken for a recorded epoch whose slice reads the same"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

@@ -21,7 +21,7 @@ from onceonly.lab.model.rules import Rule
 from onceonly.protocol import Position
 from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
 
-_LOST = Unknown("no answer")
+_LOST, _INSTALLED, _ABSENT = Unknown("no answer"), Installed(), Absent()
 
 
 class Fate(StrEnum):
@@ -92,13 +92,13 @@ class Wire:
         target = self._settled(target, memory)
         found = self.fence(target)
         if found is not None and self._same(found, fence) and not self._claimless(target):
-            yield Reply(f"finds generation {fence.generation} its own in sink '{target.name}'", target, Installed())
+            yield Reply(f"finds generation {fence.generation} its own in sink '{target.name}'", target, _INSTALLED)
         elif found is not None and not self._lower(found, fence, target):
             yield Reply(f"finds generation {found.generation} in sink '{target.name}'", target, Overtaken(found))
         elif self._conflicts(target, memory):
             yield Reply(f"is too late for {words}", target, _LOST)
         else:
-            yield from self._fates(target, Flight(fence, None), Installed(), words)
+            yield from self._fates(target, Flight(fence, None), _INSTALLED, words)
 
     def position(self, target: Target, fence: Fence, since: Receipt | None, after: int) -> Replies:
         """Where the target stands, under our fence."""
@@ -175,7 +175,7 @@ class Wire:
         elif seen.newest is not None and self._is(seen.newest, marker):
             yield Reply(f"{words}: it is there", seen, Committed(receipt(marker)))
         else:
-            yield Reply(f"{words}: it is not there", seen, Absent())
+            yield Reply(f"{words}: it is not there", seen, _ABSENT)
 
     # ---- what happens by itself
 
@@ -223,6 +223,8 @@ class Wire:
     def _looks_first(self, target: Target, *, writes_epoch: bool) -> bool:
         if self._by_path(target) or (writes_epoch and Rule.FENCED_COMMIT in self._off):
             return True
+        if writes_epoch and self._parts(target):
+            return False  # a call that is not over has written its first part, then
         return self._fine and target.kind is not Kind.POSTGRES
 
     def _look(self, target: Target, words: str) -> Replies:

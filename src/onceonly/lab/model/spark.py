@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from onceonly.facts import Offer
-from onceonly.lab.model.parts import SOURCE, offsets
+from onceonly.lab.model.parts import SOURCE, directory, offsets
 from onceonly_checkpoints.epoch import Lineage, Slice
 
 _SCHEMA = "columns"
@@ -117,11 +117,21 @@ class Checkpoint:
         return tuple(self._planned(batch) for batch in range(count))
 
 
-def offer(checkpoint: Checkpoint, planned: Planned) -> Offer:
-    """What the callback sees of a batch."""
-    start = offsets(0) if planned.first else offsets(planned.start)
+def offer(checkpoint: Checkpoint, planned: Planned, *, files: bool = False, stateful: bool = False) -> Offer:
+    """What the callback sees of a batch.
+
+    Args:
+        checkpoint: where it was planned.
+        planned: the batch.
+        files: whether the source is a directory, whose offsets count batches.
+        stateful: whether the plan keeps state.
+    """
     lineage = Lineage(checkpoint.query, "run", checkpoint.name, planned.batch_id, planned.clock, 0)
-    return Offer(Slice(start, offsets(planned.end)), lineage, (SOURCE,), _SCHEMA)
+    if files:
+        slice_ = Slice(offsets(planned.batch_id), offsets(planned.batch_id + 1))
+        return Offer(slice_, lineage, (directory(planned.start, planned.end),), _SCHEMA, stateful)
+    start = offsets(0) if planned.first else offsets(planned.start)
+    return Offer(Slice(start, offsets(planned.end)), lineage, (SOURCE,), _SCHEMA, stateful)
 
 
 class Damage(StrEnum):

@@ -100,6 +100,7 @@ class Bound:
         fine: whether Delta and Kafka check and write in two steps.
         apart: whether steps that nobody can tell apart are taken one by one all the same.
         deterministic: whether a batch that is computed again gives the same rows.
+        files: whether the source is a directory, whose offsets count the batches of one checkpoint.
     """
 
     kinds: tuple[Kind, ...]
@@ -113,6 +114,7 @@ class Bound:
     fine: bool = False
     apart: bool = False
     deterministic: bool = False
+    files: bool = False
 
     @cached_property
     def whole_steps(self) -> bool:
@@ -190,7 +192,7 @@ class Change:
     fate: Fate = Fate.ANSWERED
 
 
-def opening(driver: Driver, sinks: Sequence[str], offered: Offer) -> State:
+def opening_of(driver: Driver, sinks: Sequence[str], offered: Offer) -> State:
     """The machine of a driver before it opens."""
     state = coordinator.start(PIPELINE, tuple(sinks), f"owner-{driver.number}", offered)
     return replace(state, floor=driver.floor)

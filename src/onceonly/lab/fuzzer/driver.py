@@ -1,0 +1,99 @@
+"""One driver of a simulated run: the engine's loop over its checkpoint, around the production runner."""
+
+from __future__ import annotations
+
+from onceonly import coordinator, faults
+from onceonly.errors import OnceOnlyError
+from onceonly.facts import Offer
+from onceonly.faults import Point
+from onceonly.lab.fuzzer.scene import Killed, Process, Scene
+from onceonly.lab.fuzzer.sink import SceneSink, SinkRefused
+from onceonly.lab.fuzzer.stores import SceneLedger, SceneStaging, batch_of
+from onceonly.lab.model.parts import PIPELINE
+from onceonly.lab.model.spark import Planned, Refused, offer
+from onceonly.runner import Runner
+from onceonly.state import State
+
+
+def drive(scene: Scene, process: Process) -> None:
+    """Run a query until it has read the source to its end, or stops, or is killed."""
+    try:
+        _Query(scene, process).run()
+    except Killed:
+        return
+    except Refused as refused:
+        process.refusal = str(refused)
+        scene.steps.append(f"{process.name}: the engine stops: {refused}")
+    except (OnceOnlyError, SinkRefused) as error:
+        process.refusal = error.code
+        scene.steps.append(f"{process.name} stops: {error.code}")
+    if process.refusal:
+        scene.scribe.refused(process.number, process.refusal)
+
+
+class _Query:
+    def __init__(self, scene: Scene, process: Process) -> None:
+        self._scene = scene
+        self._process = process
+        self._ledger = SceneLedger(scene, process)
+        sinks = [SceneSink(scene, process, name) for name in scene.bound.sinks]
+        staging = SceneStaging(scene, process)
+        self._runner = Runner(
+            sinks,
+            self._ledger,
+            staging=staging if len(sinks) > 1 else None,
+            fetch=staging.fetch,
+            sleep=lambda seconds: scene.step(process),
+        )
+        self._state: State | None = None
+
+    def run(self) -> None:
+        holding: int | None = None
+        while (planned := self._plan(holding)) is not None:
+            self._write(planned)
+            holding = planned.batch_id
+            if self._return(planned):
+                break
+        self._process.finished = True
+
+    def _plan(self, holding: int | None) -> Planned | None:
+        scene, process = self._scene, self._process
+        scene.step(process)
+        checkpoint = scene.checkpoints[process.at]
+        ways = list(checkpoint.next(scene.bound.records, scene.bound.longest, holding))
+        if not ways:
+            scene.told(f"{process.name} finds nothing more to read")
+            return None
+        after, planned = ways[scene.cut(len(ways))] if len(ways) > 1 else ways[0]
+        scene.checkpoints[process.at] = after
+        scene.scribe.offers(process.number)
+        what = f"batch {planned.batch_id}, records {planned.start + 1} to {planned.end}"
+        scene.told(f"{process.name} is handed {what}, by {after.name}")
+        faults.fire(Point.DISCOVER_AFTER)
+        return planned
+
+    def _write(self, planned: Planned) -> None:
+        schedule = self._scene.schedule
+        checkpoint = self._scene.checkpoints[self._process.at]
+        offered = offer(checkpoint, planned, files=schedule.files, stateful=schedule.stateful)
+        self._ledger.offered(offered)
+        state, self._state = self._begun(offered), None
+        self._state = self._runner.run(state, batch_of(offered, self._process))
+        if self._state.skipped and self._state.epoch:
+            self._scene.told(f"{self._process.name} skips, proven: epoch {self._state.epoch.number}")
+
+    def _begun(self, offered: Offer) -> State:
+        if self._state is not None:
+            return coordinator.resume(self._state, offered)
+        return coordinator.start(PIPELINE, self._scene.bound.sinks, self._process.owner, offered)
+
+    def _return(self, planned: Planned) -> bool:
+        """Let the engine log the batch as done; whether it was the last."""
+        scene, process = self._scene, self._process
+        faults.fire(Point.RETURN_BEFORE)
+        scene.step(process)
+        after = scene.checkpoints[process.at].commit(planned.batch_id)
+        scene.checkpoints[process.at] = after
+        scene.scribe.returned(process.number)
+        scene.told(f"{process.name} returns; the engine logs batch {planned.batch_id} as done")
+        return after.entries[-1].end >= scene.bound.records
