@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test slow sample lab containers check docs bench fmt java mutants-of-checker
+.PHONY: demo test slow sample lab stores mutants mutants-of-checker containers check docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -37,6 +37,14 @@ lab: $(STAMP)
 # Sinks on servers in containers. Where no engine can be had, it says so and passes.
 containers: $(STAMP)
 	@scripts/containers.sh $(ARGS)
+
+# 300 random schedules on a real Postgres, a real Delta log and a real broker, without Spark; make stores ARGS="--seed 7".
+stores: $(STAMP) java
+	$(BIN)/onceonly lab run --level L2 $(ARGS)
+
+# Sinks, runners and readers broken on purpose: the checker must call each by its name.
+mutants: $(STAMP) java
+	$(BIN)/onceonly lab mutants $(ARGS)
 
 # Nightly: the checker with one line changed, again and again; its tests must notice nine in ten.
 mutants-of-checker: $(STAMP)

@@ -16,6 +16,8 @@ RECOVERY = "SIGKILL between two of three commits, to the next epoch in all three
 RESOLVE = "of which: bringing the interrupted epoch to every sink"
 TWICE = "two DeltaSinks from one stage"
 LEDGER = "ledger (SQLite)"
+POINTS_POSTGRES = "fault points, PostgresSink"
+POINTS_DELTA = "fault points, DeltaSink"
 
 _JDBC = (JDBC, JDBC_REWRITE)
 
@@ -53,3 +55,9 @@ LONG = (
     Bar("long-delta", "epoch 10,000 against epoch 100", DELTA, (DELTA,), Rule.GROWTH, 2.0),
 )
 """Measured without Spark; only when asked for."""
+
+POINTS = (
+    Bar("points-postgres", "fault points that are not armed", POINTS_POSTGRES, (), Rule.SHARE, 0.1),
+    Bar("points-delta", "fault points that are not armed", POINTS_DELTA, (), Rule.SHARE, 0.1),
+)
+"""Measured without Spark; takes seconds."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars, long, machine, memory, recovery, report, streams
+from benchmarks import bars, long, machine, memory, points, recovery, report, streams
 from benchmarks.data import Shape, generate
 from benchmarks.destinations import Ground
 from benchmarks.model import Bar, Result, Run, compare
@@ -22,6 +22,9 @@ from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.lab.postgres import EmbeddedPostgres
 
 RESULTS = Path(__file__).parent / "results"
+
+ALONE = ("long", "points")
+"""Groups of bars that have a result of their own when they are asked for by name."""
 
 _WARM_EPOCHS, _WARM_EPOCHS_SMALL = 3, 8
 _FEW = 100
@@ -75,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = report.as_markdown(found)
     print(text)
     if folder := _folder(asked, plan):
-        name = "long" if plan.of(bars.LONG) else "bench"
+        name = asked.only if asked.only in ALONE else "bench"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
         (folder / f"{name}.md").write_text(text)
@@ -96,7 +99,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _plan(asked: argparse.Namespace) -> Plan:
-    usual = (*bars.STREAMS, *bars.MEMORY, *bars.RECOVERIES)
+    usual = (*bars.STREAMS, *bars.MEMORY, *bars.RECOVERIES, *bars.POINTS)
     chosen = tuple(bar for bar in (*usual, *bars.LONG) if asked.only in bar.name) if asked.only else usual
     if not chosen:
         names = ", ".join(bar.name for bar in (*usual, *bars.LONG))
@@ -119,7 +122,7 @@ def _shapes(epochs: int, rows: int, small_epochs: int, tasks: int) -> tuple[Shap
 
 def _folder(asked: argparse.Namespace, plan: Plan) -> Path | None:
     """Where results go: only a full run replaces the committed ones."""
-    whole = not asked.quick and asked.rows == 1_000_000 and asked.only in (None, "long")
+    whole = not asked.quick and asked.rows == 1_000_000 and asked.only in (None, *ALONE)
     folder: Path | None = asked.out or (RESULTS if whole else None)
     return folder
 
@@ -139,6 +142,10 @@ def _measure(plan: Plan) -> dict[str, Any]:
         about = machine.describe(server.dsn, java)
         if wanted := plan.of(bars.LONG):
             found, said = long.measure(wanted, server.dsn, root, plan.age)
+            results += found
+            settings |= said
+        if wanted := plan.of(bars.POINTS):
+            found, said = points.measure(wanted, server.dsn, root, plan.rounds)
             results += found
             settings |= said
         return report.as_json(about, settings, results, runs)

@@ -63,12 +63,13 @@ class Lived:
         ledger: its index.
         name: of the pipeline.
         carried: whether the sink's transaction writes the ledger.
+        rows: of an epoch, at most :data:`ROWS`.
     """
 
-    def __init__(self, sink: Sink, ledger: SqlLedger, name: str, *, carried: bool) -> None:
+    def __init__(self, sink: Sink, ledger: SqlLedger, name: str, *, carried: bool, rows: int = ROWS) -> None:
         self._sink, self._ledger, self._name = sink, ledger, name
         self._runner = Runner([sink], ledger, carried=carried)
-        self._batch = _Rows(table(ROWS))
+        self._batch = _Rows(table(ROWS).slice(0, rows))
         self._state: State | None = None
         self.epochs = 0
 

@@ -48,6 +48,7 @@ class Rule(Enum):
     ADDED_MB = "MB more"
     GROWTH = "x time of an early epoch"
     SECONDS = "s"
+    SHARE = "% of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,8 @@ class Result:
         """The compared value of each round."""
         if self.bar.rule is Rule.SECONDS:
             return [pair.ours for pair in self.pairs]
+        if self.bar.rule is Rule.SHARE:
+            return [100 * pair.ours / pair.peer for pair in self.pairs]
         added = self.bar.rule in (Rule.ADDED_MS, Rule.ADDED_MB)
         return [pair.ours - pair.peer if added else pair.ours / pair.peer for pair in self.pairs]
 

@@ -17,6 +17,7 @@ _UNITS = {
     Rule.ADDED_MB: "MB",
     Rule.GROWTH: "ms",
     Rule.SECONDS: "s",
+    Rule.SHARE: "us",
 }
 
 _NOTES = """\
@@ -44,6 +45,11 @@ _LONG_NOTES = """\
 - Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take
   turns, epoch by epoch; {window} epochs around epoch {age} against as many around epoch {young}.
 - Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits.
+"""
+
+_POINTS_NOTES = """\
+- Fault points, none armed: {ns:g} ns each, call included; passed in an empty epoch: {passed}. Without Spark, so the
+  epoch that they are compared with is the shortest there is.
 """
 
 
@@ -124,6 +130,9 @@ def _notes(settings: dict[str, Any]) -> str:
     if "long_age" in settings:
         values = {name.removeprefix("long_"): value for name, value in settings.items() if name.startswith("long_")}
         parts.append(_LONG_NOTES.format(**values))
+    if "points_ns" in settings:
+        passed = ", ".join(f"{times} ({name})" for name, times in settings["points_passed"].items())
+        parts.append(_POINTS_NOTES.format(ns=settings["points_ns"], passed=passed))
     if "recovery_detect" in settings:
         each = {name.removeprefix("recovery_"): value for name, value in settings.items() if "recovery_" in name}
         medians = {name: median(values) for name, values in each.items()}
@@ -164,4 +173,4 @@ def _amount(value: float, unit: str) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+    return f"{value:.3f}" if 0 < abs(value) < 0.1 else f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

@@ -56,3 +56,13 @@ def _load(point: EntryPoint) -> type[Sink]:
             raise
         extra = _EXTRAS.get(package, point.name)
         raise refuse("E108", what=f"A {point.name} sink", package=package, extra=extra) from missing
+
+
+def sink_class(kind: str) -> type[Sink]:
+    """The class of a kind of sink.
+
+    Raises:
+        ConfigurationError: E108, it or its driver is not installed.
+    """
+    (point,) = entry_points(group=GROUP, name=kind)
+    return _load(point)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.bars import LONG, MEMORY, STREAMS
+from benchmarks.bars import LONG, MEMORY, POINTS, STREAMS
 from benchmarks.command import main
 from benchmarks.data import SCHEMAS, Shape, table
 from benchmarks.model import Bar, Pair, Result, Rule, Run, compare
@@ -48,6 +48,8 @@ def test_a_side_that_was_not_measured_is_said_and_not_left_out() -> None:
         (Rule.ADDED_MS, 120.0, 100.0, 20.0, True),
         (Rule.ADDED_MB, 260.0, 100.0, 150.0, False),
         (Rule.GROWTH, 22.0, 20.0, 1.1, True),
+        (Rule.SHARE, 1.0, 1000.0, 0.1, True),
+        (Rule.SHARE, 1.1, 1000.0, 0.1, False),
     ],
 )
 def test_a_bar_is_met_on_its_own_side_of_the_limit(
@@ -63,7 +65,7 @@ def test_the_table_shows_the_spread_and_a_missed_bar() -> None:
 
 
 def test_every_bar_has_a_name_of_its_own() -> None:
-    names = [each.name for each in (*STREAMS, *MEMORY, *LONG)]
+    names = [each.name for each in (*STREAMS, *MEMORY, *LONG, *POINTS)]
     assert len(set(names)) == len(names)
 
 

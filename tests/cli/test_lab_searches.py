@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run, document
 
-from onceonly.cli import lab_points, lab_schedules
+from onceonly.cli import lab_mutants, lab_points, lab_schedules
 from onceonly.faults import Point
+from onceonly.lab import mutation
+from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.fuzzer.fuzz import fuzz
 from onceonly.lab.fuzzer.play import play
@@ -175,3 +178,62 @@ def test_a_schedule_that_breaks_something_is_1_and_made_smaller(run: Run, breaki
     assert result.stderr.startswith(f"{anomaly} after ")
     assert run("lab", "replay", str(target)).exit_code == 1
     assert run("lab", "shrink", breaking).stdout == target.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--bound", "pair", "--level", "L2"], "draws nothing"),
+        (["run", "--level", "L9"], "--level"),
+        (["mutants", "--only", "M23"], "There is no mutant 'M23'"),
+    ],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+)
+def test_what_cannot_be_played_is_3(run: Run, arguments: list[str], words: str) -> None:
+    result = run("lab", *arguments)
+    assert result.exit_code == 3
+    assert words in result.stderr
+
+
+def test_a_mutant_that_is_called_by_its_name_is_0_and_keeps_its_histories(run: Run, tmp_path: Path) -> None:
+    result = run("lab", "mutants", "--only", "m16", "--keep", str(tmp_path), "-o", "json")
+    assert result.exit_code == 0, result.stderr
+    found = document(result)
+    (mutant,) = found["mutants"]
+    assert (mutant["id"], mutant["killed"], mutant["twin"]) == ("M16", True, "CLEAN")
+    assert mutant["verdict"] == mutant["expected"] == ["X-DUP", "X-ZOMBIE"]
+    assert found["killed"] == 1
+    assert run("lab", "recheck", str(tmp_path / "M16.jsonl")).exit_code == 1
+    assert run("lab", "recheck", str(tmp_path / "M16-twin.jsonl")).exit_code == 0
+
+
+def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = mutation.chosen(["M16"])
+    monkeypatch.setattr(lab_mutants, "chosen", lambda _: (replace(one, expected=(Anomaly.DUP,)),))
+    result = run("lab", "mutants")
+    assert result.exit_code == 1
+    assert "0/1 are called exactly what they are" in result.stdout
+
+
+def test_a_mutant_whose_faults_never_act_is_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = mutation.chosen(["M16"])
+    late = tuple(replace(fault, hit=9) for fault in one.schedule.faults)
+    monkeypatch.setattr(lab_mutants, "chosen", lambda _: (replace(one, schedule=replace(one.schedule, faults=late)),))
+    result = run("lab", "mutants")
+    assert result.exit_code == 2
+    assert "M16 is inconclusive: never came to act: 1:return.before#9 kill" in result.stdout
+
+
+def test_a_schedule_is_replayed_on_real_stores(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "schedule.json"
+    schedule = Schedule((Kind.DELTA,), records=2, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),))
+    path.write_text(schedule.text, encoding="utf-8")
+    result = run("lab", "replay", str(path), "--level", "L2")
+    assert result.exit_code == 0, result.stderr
+    assert '"fault":"commit.after:kill"' in result.stdout
+    path.write_text(
+        replace(schedule, faults=(NEVER, Fault(1, Point.COMMIT_AFTER, Action.KILL, 9))).text, encoding="utf-8"
+    )
+    result = run("lab", "replay", str(path), "--level", "L2", "-o", "json")
+    assert result.exit_code == 2
+    assert document(result)["unstruck"] == ["1:commit.after#9 kill"]

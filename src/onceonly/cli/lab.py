@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onceonly.cli import lab_necessity, lab_points, lab_run, lab_schedules
+from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_run, lab_schedules
 from onceonly.cli.calm import DEBUG, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
@@ -58,6 +59,7 @@ app.command("replay")(lab_schedules.replay)
 app.command("shrink")(lab_schedules.shrink)
 app.command("points")(lab_points.command)
 app.command("necessity")(lab_necessity.command)
+app.command("mutants")(lab_mutants.command)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]
 GoldenOption = Annotated[
@@ -72,6 +74,9 @@ JunitOption = Annotated[
 @app.callback()
 def root() -> None:
     """The fault lab: break a pipeline on purpose and judge it."""
+    # What the product logs of the faults that it is given here is no news; without a handler, Python prints it.
+    for room in ("onceonly", "onceonly_sinks"):
+        logging.getLogger(room).addHandler(logging.NullHandler())
 
 
 @app.command()

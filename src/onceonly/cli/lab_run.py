@@ -6,22 +6,28 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onceonly.cli.lab_levels import Level, LevelOption
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say
 from onceonly.errors import refuse
+from onceonly.lab.checker import Verdict
 from onceonly.lab.explorer import report as explored
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.fuzzer import report as played
 from onceonly.lab.fuzzer.fuzz import fuzz
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.stores import run as stores
+from onceonly.lab.stores.ground import temporary_ground
 
 if TYPE_CHECKING:
     from onceonly.lab.explorer.found import Found
 
-SCHEDULES = 5000
+SCHEDULES = {Level.SIMULATED: 5000, Level.STORES: 300}
 """Random schedules of one run."""
 
 BoundOption = Annotated[
@@ -32,8 +38,12 @@ LimitOption = Annotated[
     float | None,
     typer.Option("--limit", metavar="SECONDS", help="Of processor, after which a search of a bound stops, incomplete."),
 ]
+_DEFAULTS = ", ".join(f"{count} at {level}" for level, count in SCHEDULES.items())
 SchedulesOption = Annotated[
-    int | None, typer.Option("--schedules", min=1, metavar="N", help=f"Random schedules; default {SCHEDULES}.")
+    int | None, typer.Option("--schedules", min=1, metavar="N", help=f"Random schedules; default {_DEFAULTS}.")
+]
+KeepOption = Annotated[
+    Path | None, typer.Option("--keep", metavar="FILE", help="Write the history that is not clean there (L2).")
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", metavar="S", help="Seed of the first schedule; default 1.")]
 
@@ -41,15 +51,20 @@ SeedOption = Annotated[int | None, typer.Option("--seed", metavar="S", help="See
 def command(
     bound: BoundOption = None,
     limit: LimitOption = None,
+    *,
+    level: LevelOption = None,
     schedules: SchedulesOption = None,
     seed: SeedOption = None,
+    keep: KeepOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Break the product in a simulated world: random schedules, or with --bound every interleaving.
 
     Several bounds are searched side by side, each in a process of its own.
 
-    Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit, 3 the lab could not do it.
+    At level L2 the same random schedules run on a real Postgres, a real Delta log and a real broker, which are started
+    for it. Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit or the schedules never led
+    to what must be survived, 3 the lab could not do it.
     """
     if bound is None:
         if limit is not None:
@@ -58,10 +73,14 @@ def command(
                 "random schedules end by themselves",
                 "onceonly lab run --bound pair --limit 60",
             )
-        raise typer.Exit(_fuzz(schedules or SCHEDULES, 1 if seed is None else seed, output))
-    if schedules is not None or seed is not None:
+        where, first = level or Level.SIMULATED, 1 if seed is None else seed
+        count = schedules or SCHEDULES[where]
+        raise typer.Exit(_fuzz(count, first, output) if where is Level.SIMULATED else _real(count, first, keep, output))
+    if any(given is not None for given in (schedules, seed, level)):
         raise _refused(
-            "A search of a bound draws nothing.", "--bound with --schedules or --seed", "onceonly lab run --bound pair"
+            "A search of a bound draws nothing.",
+            "--bound with --schedules, --seed or --level",
+            "onceonly lab run --bound pair",
         )
     raise typer.Exit(_search(bound, limit, output))
 
@@ -78,6 +97,24 @@ def _fuzz(count: int, seed: int, output: Output) -> int:
         for line in played.lines(seed, fuzzed):
             say(line)
     return 1 if fuzzed.failed else 0
+
+
+def _real(count: int, seed: int, keep: Path | None, output: Output) -> int:
+    with temporary_ground(frozenset(Kind)) as ground:
+        ran = stores.run(seed, count, ground)
+    if output is Output.JSON:
+        emit_json(stores.document(ran))
+    else:
+        for line in stores.lines(ran):
+            say(line)
+        for situation in ran.missing:
+            say(f"inconclusive: never reached: {situation}")
+    if ran.failed is None:
+        return 2 if ran.missing else 0
+    played, judgement = ran.failed
+    if keep is not None:
+        keep.write_text(played.history.text, encoding="utf-8")
+    return 1 if judgement.verdict is Verdict.ANOMALY else 2
 
 
 def _search(names: list[str], limit: float | None, output: Output) -> int:

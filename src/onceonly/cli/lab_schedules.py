@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from onceonly.cli.lab_levels import Level, LevelOption, on_stores
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.lab.checker import Anomaly
@@ -24,12 +25,15 @@ SmallerOption = Annotated[
 LongOutputOption = Annotated[Output, typer.Option("--output", help="A table for people, JSON for programs.")]
 
 
-def replay(file: ScheduleArgument, output: OutputOption = Output.TABLE) -> None:
-    """Play a schedule and tell it step by step.
+def replay(file: ScheduleArgument, level: LevelOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Play a schedule and tell it step by step; on real stores, as the lines of its history.
 
     Exit code: 0 nothing breaks, 1 something does, 2 a fault of the schedule never came to act, 3 it cannot be read.
     """
-    played = play(_read(file))
+    schedule = _read(file)
+    if level is Level.STORES:
+        raise typer.Exit(on_stores(schedule, output))
+    played = play(schedule)
     name, missed = broken(played), unstruck(played)
     if output is Output.JSON:
         emit_json(of_one(played, name, missed))

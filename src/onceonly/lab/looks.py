@@ -158,7 +158,8 @@ class DeltaLook:
             if not DeltaTable.is_deltatable(self.uri):
                 return self._nothing()
             table = DeltaTable(self.uri)
-            rows = table.to_pyarrow_table(columns=self.columns.names).to_pylist()
+            # A table that was only fenced so far has no columns of the batch yet.
+            rows = table.to_pyarrow_table(columns=self.columns.names).to_pylist() if table.file_uris() else []
             marks = tuple(self._marks(table))
         except (DeltaError, OSError) as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
@@ -190,6 +191,7 @@ class KafkaLook:
         topic: the topic.
         columns: which fields of the value to look at.
         patience: seconds to wait for any one answer.
+        isolation: as a consumer's ``isolation.level``; any other than the default shows what may never be committed.
     """
 
     sink: str
@@ -197,6 +199,7 @@ class KafkaLook:
     topic: str
     columns: Columns
     patience: float = _PATIENCE_S
+    isolation: str = "read_committed"
 
     def __call__(self) -> Seen:
         """Look once. A transaction that is open now shows as a leak.
@@ -209,7 +212,7 @@ class KafkaLook:
         settings = {
             "bootstrap.servers": self.servers,
             "group.id": "onceonly-lab",
-            "isolation.level": "read_committed",
+            "isolation.level": self.isolation,
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "log_level": 0,

@@ -1,0 +1,101 @@
+"""The checker calls each mutant exactly what it is, and its unbroken twin under the same schedule is clean."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onceonly.lab.checker import Anomaly, Verdict
+from onceonly.lab.kafka import EmbeddedKafka
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.mutation import Mutant, mutants, tried
+from onceonly.lab.postgres import temporary_postgres
+from onceonly.lab.proxy import KafkaProxy, PostgresProxy
+from onceonly.lab.schedule import Schedule
+from onceonly.lab.stores.ground import Broker, Ground
+from onceonly.lab.stores.world import Making
+
+MUTANTS = {one.id: one for one in mutants()}
+QUICK = [one for one in MUTANTS.values() if Kind.KAFKA not in one.kinds and one.id != "M15"]
+"""M15 has to wait until a client gives up; Kafka has to be waited for anyway."""
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        temporary_postgres() as server,
+        PostgresProxy(("127.0.0.1", server.port)) as wire,
+    ):
+        yield Ground(Path(root), (server, wire))
+
+
+@pytest.fixture
+def with_broker(ground: Ground, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy) -> Ground:
+    return replace(ground, kafka=Broker(kafka, wire, inner_wire))
+
+
+def assert_killed(mutant: Mutant, ground: Ground) -> None:
+    trial = tried(mutant, ground)
+    assert trial.conclusive, trial.unstruck
+    assert trial.twin.verdict is Verdict.CLEAN, trial.twin.findings
+    assert trial.verdict == mutant.expected, trial.judgement.findings
+    assert trial.killed
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("mutant", QUICK, ids=lambda one: one.id)
+def test_a_mutant_is_called_what_it_is(mutant: Mutant, ground: Ground) -> None:
+    assert_killed(mutant, ground)
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+@pytest.mark.parametrize("mutant", [one for one in MUTANTS.values() if one not in QUICK], ids=lambda one: one.id)
+def test_a_mutant_that_has_to_be_waited_for_is_called_what_it_is(mutant: Mutant, with_broker: Ground) -> None:
+    assert_killed(mutant, with_broker)
+
+
+def test_there_are_the_twenty_two_and_no_other() -> None:
+    assert list(MUTANTS) == [f"M{number}" for number in range(1, 23)]
+
+
+def test_every_mutant_breaks_something_and_has_faults() -> None:
+    for one in MUTANTS.values():
+        assert one.making != Making(), one.id
+        assert one.expected, one.id
+        assert one.schedule.faults, one.id
+
+
+def test_a_schedule_of_a_mutant_survives_its_own_text() -> None:
+    for one in MUTANTS.values():
+        assert Schedule.parse(one.schedule.text) == one.schedule, one.id
+
+
+@pytest.mark.postgres
+def test_a_mutant_that_is_called_something_else_is_not_killed(ground: Ground) -> None:
+    wrong = replace(MUTANTS["M1"], expected=(Anomaly.LOSS,))
+    trial = tried(wrong, ground)
+    assert trial.verdict == (Anomaly.DUP,)
+    assert not trial.killed
+
+
+@pytest.mark.postgres
+def test_what_is_not_broken_lives(ground: Ground) -> None:
+    trial = tried(replace(MUTANTS["M1"], making=Making()), ground)
+    assert trial.verdict == ()
+    assert not trial.killed
+    assert trial.conclusive
+
+
+@pytest.mark.postgres
+def test_a_fault_that_never_acts_makes_a_trial_inconclusive(ground: Ground) -> None:
+    schedule = MUTANTS["M1"].schedule
+    late = tuple(replace(fault, hit=9) for fault in schedule.faults)
+    trial = tried(replace(MUTANTS["M1"], schedule=replace(schedule, faults=late)), ground)
+    assert not trial.conclusive
+    assert len(trial.unstruck) == len(late)
