@@ -25,6 +25,9 @@ def test_after_real_kills_the_wrapped_jobs_are_exact_and_the_plain_one_is_not(tm
     document = json.loads(ran.stdout)
     assert json.loads((keep / "report.json").read_text()) == document
     assert (document["rows_in"], document["kills"], document["restarts"]) == (ROWS, 1, 1)
+    page = (keep / "report.html").read_text()
+    assert page.count("EXACTLY ONCE</h1>") == 2
+    assert document["moments"]["several"][0] in page
     plain, several = document["plain"][ALONE], document["several"]
     assert (plain["missing"], plain["doubled"] > 0) == (0, True)
     assert list(several["sinks"]) == list(TOGETHER)

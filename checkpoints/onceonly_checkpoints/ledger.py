@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     ADOPTED = "adopted"
     REGRESSED = "regressed"
     REBUILT = "rebuilt"
+    PRUNED = "pruned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,10 @@ class Ledger(Protocol):
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on (before a rebuild, or when a loss was accepted)."""
+        ...
+
+    def prune(self, pipeline: str, before: int) -> None:
+        """Forget epochs below ``before`` with their intents, to save room."""
         ...
 
     def note(self, event: Event) -> None:

@@ -58,6 +58,7 @@ class Statements:
         )
         self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
         self.drop_epochs = delete(epochs).where(_within(epochs))
+        self.drop_intents = delete(all_.intents).where(_within(all_.intents))
         self.parts = tuple(self._part(each) for each in all_.parts)
         self.note = self._insert(all_.events).on_conflict_do_nothing(index_elements=["token"])
         self.events = (

@@ -12,7 +12,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Row, Select, inspect, text
+from sqlalchemy import Connection, Delete, Row, Select, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly_checkpoints import ledgertables as rows
@@ -204,10 +204,17 @@ class SqlLedger(Ledger):
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on; intents and events stay."""
-        key = {"pipeline": pipeline, "first": first, "last": FAR}
+        self._forget(pipeline, first, FAR)
+
+    def prune(self, pipeline: str, before: int) -> None:
+        """Forget epochs below ``before`` with their intents; events stay."""
+        self._forget(pipeline, 1, before - 1, self._sql.drop_intents)
+
+    def _forget(self, pipeline: str, first: int, last: int, *more: Delete) -> None:
+        key = {"pipeline": pipeline, "first": first, "last": last}
 
         def work(connection: Connection) -> None:
-            for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts)):
+            for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts), *more):
                 connection.execute(drop, key)
 
         self._write(work)

@@ -29,8 +29,8 @@ def portable(identity: SourceIdentity) -> bool:
     return identity.identity is not None and not identity.identity.startswith(FILES)
 
 
-def _numbers(text: str | None) -> dict[str, float] | None:
-    """Numeric leaves of an offset by path; ``None`` where the offset is not JSON."""
+def numbers(text: str | None) -> dict[str, float] | None:
+    """Numeric leaves of an offset by path (``/topic/partition``); ``None`` where the offset is not JSON."""
     if text is None:
         return {}
     try:
@@ -58,7 +58,7 @@ def _order_of_one(one: str | None, other: str | None) -> Order:
         return Order.BEFORE
     if other is None:
         return Order.AFTER
-    left, right = _numbers(one), _numbers(other)
+    left, right = numbers(one), numbers(other)
     if left is None or right is None or left.keys() != right.keys():
         return Order.UNCLEAR
     signs = {left[path] < right[path] for path in left if left[path] != right[path]}

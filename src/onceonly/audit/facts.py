@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import Disturbance, OutcomeUnknown, Sink, Witness
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
-from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class LedgerFacts:
         pipeline: its row in the list of pipelines.
         records: recorded epochs, oldest first.
         intent: newest intent for the epoch after the newest known one.
+        events: what happened besides ordinary epochs, oldest first; shown, never judged.
         unreadable: why it could not be read; ``None`` if it was.
     """
 
@@ -67,6 +68,7 @@ class LedgerFacts:
     pipeline: Pipeline | None = None
     records: tuple[EpochRecord, ...] = ()
     intent: Intent | None = None
+    events: tuple[Event, ...] = ()
     unreadable: str | None = None
 
 
@@ -129,6 +131,7 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
         following = records[-1].epoch.number + 1 if records else 1
         intents = (ledger.intent(pipeline, number) for number in (following + 1, following))
         intent = next((found for found in intents if found is not None), None)
+        events = tuple(ledger.events(pipeline))
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
-    return LedgerFacts(mask(ledger.address), entry, records, intent)
+    return LedgerFacts(mask(ledger.address), entry, records, intent, events)

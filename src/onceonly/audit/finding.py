@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,14 +34,14 @@ class Finding:
         """The same with its remedy: commands carry what they need to be run as they are."""
         address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
         known = facts.ledger is not None and facts.ledger.unreadable is None
-        ledger = f" --ledger '{facts.ledger.address}'" if facts.ledger and known else ""
+        ledger = f" --ledger '{_inside(facts.ledger.address)}'" if facts.ledger and known else ""
         remedy = RULES[self.code].remedy.format(
-            pipeline=self.pipeline,
+            pipeline=shlex.quote(self.pipeline),
             sink=self.sink or "the sink",
-            address=address,
+            address=_inside(address),
             epoch="N" if self.epoch is None else self.epoch,
             ledger=ledger or " --ledger URL_OR_PATH",
-            where=ledger or f" --sink '{address}'",
+            where=ledger or f" --sink '{_inside(address)}'",
         )
         return replace(self, remedy=remedy)
 
@@ -59,6 +60,11 @@ class Finding:
         """What was found, without details."""
         return RULES[self.code].title
 
+    @property
+    def meaning(self) -> str:
+        """What it means for the rows."""
+        return RULES[self.code].meaning
+
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with severity and title."""
         return {
@@ -71,6 +77,11 @@ class Finding:
             "evidence": self.evidence,
             "remedy": self.remedy,
         }
+
+
+def _inside(text: str) -> str:
+    """A text that stands between single quotes of a shell: names come from data, and commands are copied and run."""
+    return text.replace("'", "'\"'\"'")
 
 
 def found(code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str) -> Finding:

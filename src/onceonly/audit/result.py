@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly.audit.catalogue import Verdict
+from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding
 from onceonly.audit.findings import examine, lines_of
@@ -157,17 +157,25 @@ def to_json(results: Sequence[AuditResult]) -> dict[str, Any]:
 
 def _epoch_lines(pipeline: str, lines: Sequence[Line], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs}
-    serious = [one for one in findings if one.severity != "info"]
+    codes = _codes(findings)
     tables = [(line, {epoch.number for epoch in line.held}, _receipts(line)) for line in lines]
     return tuple(
         EpochLine(
             pipeline,
             epochs[number],
             tuple(_cell(line, number, held, receipts) for line, held, receipts in tables),
-            tuple(dict.fromkeys(one.code for one in serious if one.epoch == number)),
+            codes.get(number, ()),
         )
         for number in sorted(epochs)
     )
+
+
+def _codes(findings: Sequence[Finding]) -> dict[int, tuple[str, ...]]:
+    found: dict[int, dict[str, None]] = {}
+    for one in findings:
+        if one.epoch is not None and one.severity is not Severity.INFO:
+            found.setdefault(one.epoch, {})[one.code] = None
+    return {number: tuple(codes) for number, codes in found.items()}
 
 
 def _receipts(line: Line) -> dict[int, Receipt]:

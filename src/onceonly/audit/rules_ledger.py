@@ -61,7 +61,7 @@ def _ahead(pipeline: str, line: Line, ledger: LedgerFacts) -> Iterator[Finding]:
     confirmed = [record.epoch for record in ledger.records if _concerns(record, line.sink.id)]
     gone = tuple(epoch.number for epoch in confirmed if epoch.number > line.newest)
     if gone:
-        rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number in gone)
+        rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number > line.newest)
         stands = f"stands at epoch {line.newest}" if line.held else "holds no marker"
         evidence = f"the sink {stands}; the ledger confirms epochs {ranges(gone)} with {rows} rows"
         yield found("A132", pipeline, line.sink, gone[0], evidence)

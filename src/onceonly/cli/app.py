@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, lab, ledger, queries, txn
+from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, lab, ledger, metrics, queries, txn, watch
 from onceonly.cli.calm import CalmGroup
 from onceonly.cli.output import say
 
@@ -24,6 +24,8 @@ app.command("demo", context_settings=demo.SETTINGS)(demo.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
 app.add_typer(epochs.app, name="epochs")
+app.command("watch")(watch.command)
+app.command("metrics")(metrics.command)
 app.add_typer(queries.app, name="queries")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(txn.app, name="txn")

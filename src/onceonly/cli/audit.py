@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from onceonly.audit import AuditResult, Finding, Severity, Verdict, audit
+from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
 from onceonly.audit.result import to_json
 from onceonly.audit.tables import epoch_table
 from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
+from onceonly.cli.calm import give_up
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import Output, emit_json, emit_table, plural, say
+from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.places import open_ledger, place
 
 _STYLES = {
@@ -23,6 +25,10 @@ _STYLES = {
 _SEVERITIES = {Severity.ERROR: "red", Severity.WARN: "yellow", Severity.INFO: "cyan"}
 
 FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on: warn or error.")]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write the audit page: one file that needs no network."),
+]
 
 
 def command(
@@ -33,6 +39,7 @@ def command(
     output: OutputOption = Output.TABLE,
     limit: LimitOption = 10,
     fail_on: FailOnOption = Severity.WARN,
+    html: HtmlOption = None,
 ) -> None:
     """Recount the sinks, check chain, slices, receipts.
 
@@ -40,7 +47,10 @@ def command(
     Exit code: 0 clean, 1 findings, 2 could not answer.
     """
     names = [query] if query or sink else _all(ledger)
-    results = [_one(ledger, name, sink) for name in names]
+    audits = [_one(ledger, name, sink) for name in names]
+    results = [result for _, result in audits]
+    if html is not None:
+        _write_page(html, audits)
     if output is Output.JSON:
         emit_json(to_json(results))
     else:
@@ -59,9 +69,22 @@ def _all(ledger: str | None) -> Sequence[str | None]:
         opened.close()
 
 
-def _one(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> AuditResult:
+def _one(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> tuple[Facts, AuditResult]:
     with place(ledger, query, sinks) as here:
-        return audit(here.ledger, here.pipeline, here.sinks)
+        facts = gather(here.ledger, here.pipeline, here.sinks)
+    return facts, judge(facts)
+
+
+def _write_page(path: Path, audits: Sequence[tuple[Facts, AuditResult]]) -> None:
+    try:
+        from onceonly.audit import page
+
+        page.write(path, audits, page.Taken.now())
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("onceonly"):
+            raise
+        give_up(f"The audit page needs {missing.name}: pip install 'onceonly[report]'")
+    talk(f"The audit page is in {path}")
 
 
 def _exit_code(results: Sequence[AuditResult], fail_on: Severity) -> int:

@@ -1,7 +1,8 @@
-"""``onceonly epochs``: what was committed, one epoch a line or one epoch in full."""
+"""``onceonly epochs``: what was committed: a line each, one in full, two compared, or as it happens."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -9,8 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from onceonly.cli import records
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
+from onceonly.cli.following import follow
+from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table
 from onceonly.cli.places import place
 from onceonly.sources import describe
 from onceonly_checkpoints import chain
@@ -56,6 +58,62 @@ def show(
         emit_json({"pipeline": record.pipeline, "epoch": to_json(record)})
     else:
         emit_pairs(_pairs(record))
+
+
+@app.command()
+def diff(
+    one: NumberArgument,
+    other: Annotated[int, typer.Argument(metavar="M", min=1, help="Number of the other epoch.")],
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show what differs between two epochs; ``=`` stands before what does not."""
+    with place(ledger, query, sink, forgiving=True) as here:
+        found = [records.one(here, number) for number in (one, other)]
+    left, right = (dict(_pairs(record)) for record in found)
+    names = list(dict.fromkeys([*left, *right]))
+    if output is Output.JSON:
+        differing = [name for name in names if left.get(name) != right.get(name)]
+        emit_json(
+            {"pipeline": found[0].pipeline, "epochs": [to_json(record) for record in found], "differs": differing}
+        )
+        return
+    rows = (
+        (" " if left.get(name) != right.get(name) else "=", name, left.get(name), right.get(name)) for name in names
+    )
+    emit_table(("", "", f"epoch {one}", f"epoch {other}"), (row for row in rows if row[2] or row[3]))
+
+
+@app.command()
+def tail(
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+    limit: LimitOption = 5,
+    every: EveryOption = 2.0,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many new epochs.")] = None,
+) -> None:
+    """Print the newest epochs, then each new one as it is committed, until Ctrl-C.
+
+    One line per epoch; with --output json one JSON object per line.
+    """
+    with place(ledger, query, sink, forgiving=True) as here:
+        for record in follow(here, limit, every, count):
+            line = json.dumps({"schema_version": SCHEMA_VERSION, **to_json(record)}, ensure_ascii=False)
+            print(line if output is Output.JSON else _told(record), flush=True)
+
+
+def _told(record: EpochRecord) -> str:
+    epoch = record.epoch
+    what = "adopted" if epoch.adoption is not None else f"committed {epoch.digest.rows} rows"
+    phases = " ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases)
+    sinks = ", ".join(receipt.sink for receipt in record.receipts)
+    return " ".join(filter(None, (clock(record.recorded_ms), f"epoch {epoch.number} {what}", sinks, phases)))
 
 
 def to_json(record: EpochRecord) -> dict[str, Any]:

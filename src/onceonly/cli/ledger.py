@@ -1,4 +1,4 @@
-"""``onceonly ledger``: fills the index anew from what the sinks hold."""
+"""``onceonly ledger``: fills the index anew from what the sinks hold, shortens it, writes it out."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from onceonly.cli import exporting, pruning
 from onceonly.cli import rebuild as plans
 from onceonly.cli.confirm import confirmed
-from onceonly.cli.options import LedgerOption, YesOption
+from onceonly.cli.options import LedgerOption, QueryOption, YesOption
 from onceonly.cli.output import emit_pairs, say
-from onceonly.cli.places import place
+from onceonly.cli.places import no_ledger, open_ledger, place
 
 app = typer.Typer(no_args_is_help=True, help="The ledger: an index, never an authority.")
 
@@ -42,3 +43,38 @@ def rebuild(
         if confirmed(yes):
             plans.carry_out(here, plan)
             say(f"ledger of {query} rebuilt up to epoch {plan.newest}")
+
+
+@app.command()
+def prune(
+    *,
+    query: QueryOption = None,
+    ledger: LedgerOption = None,
+    keep_epochs: Annotated[
+        int, typer.Option("--keep-epochs", metavar="N", min=1, help="Keep the newest so many epochs.")
+    ],
+    yes: YesOption = False,
+) -> None:
+    """Forget old epochs of one pipeline. The sinks are not touched; events stay.
+
+    What only the ledger knows of these epochs is lost: phase times, input files, and the proof of epochs whose markers
+    a sink no longer remembers. The plan says how many these are.
+    """
+    with place(ledger, query) as here:
+        plan = pruning.plan(here, keep_epochs)
+        emit_pairs(plan.pairs)
+        if plan.before and confirmed(yes):
+            pruning.carry_out(here, plan)
+            say(f"ledger of {here.pipeline} begins at epoch {plan.before}")
+
+
+@app.command()
+def export(query: QueryOption = None, ledger: LedgerOption = None) -> None:
+    """Write the ledger to stdout, one JSON object a line: pipelines, then of each its epochs and events."""
+    if ledger is None:
+        raise no_ledger()
+    opened = open_ledger(ledger)
+    try:
+        exporting.export(opened, query)
+    finally:
+        opened.close()

@@ -41,3 +41,4 @@ OutputOption = Annotated[
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this only the plan is printed.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show the newest so many.")]
+EveryOption = Annotated[float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Look so often.")]

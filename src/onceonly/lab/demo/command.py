@@ -13,11 +13,14 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from onceonly.lab.demo import flights, plan, preflight
 from onceonly.lab.demo.options import Options
 from onceonly.lab.demo.targets import KINDS, SEVERAL
+
+if TYPE_CHECKING:
+    from onceonly.lab.demo.report import Report
 
 ACTS = (*KINDS, SEVERAL)
 """What ``--sink`` chooses from."""
@@ -134,7 +137,22 @@ def _demo(options: Options) -> int:
             print(document)
         else:
             show(report)
+        if options.keep:
+            _write_page(folder / "report.html", report)
         return report.exit_code
+
+
+def _write_page(path: Path, report: Report) -> None:
+    from onceonly.audit import judge, page
+    from onceonly.lab.demo.report import told
+
+    runs = [page.LabRun(name, *told(run), tuple(run.kills)) for name, run in report.runs.items()]
+    try:
+        page.write(path, [(facts, judge(facts)) for facts in report.facts], page.Taken.now(), runs)
+    except ModuleNotFoundError as missing:
+        print(f"The audit page was left out: it needs {missing.name}: pip install 'onceonly[report]'", file=sys.stderr)
+        return
+    print(f"The audit page is in {path}", file=sys.stderr)
 
 
 def _give_up(options: Options, problems: Sequence[str]) -> int:

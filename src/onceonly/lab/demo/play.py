@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onceonly.audit import audit
+from onceonly.audit import gather
+from onceonly.audit import judge as judge_facts
 from onceonly.errors import OnceOnlyError
 from onceonly.lab.demo import flights
 from onceonly.lab.demo.job import Job
@@ -93,9 +94,10 @@ def _result(target: Target, run: Run, given: pa.Table) -> SinkResult:
     sink, ledger = target.sink(), SqlLedger(target.ledger)
     try:
         ledger.open()
-        answer = audit(ledger, query_name(target.kind), [sink])
-        skipped = sum(event.kind is EventKind.SKIPPED for event in ledger.events(query_name(target.kind)))
+        facts = gather(ledger, query_name(target.kind), [sink])
     finally:
         ledger.close()
         sink.close()
-    return SinkResult(finding, len(answer.epochs), tally.replayed, skipped, answer.verdict)
+    answer = judge_facts(facts)
+    skipped = sum(event.kind is EventKind.SKIPPED for event in facts.ledger.events) if facts.ledger else 0
+    return SinkResult(finding, len(answer.epochs), tally.replayed, skipped, answer.verdict, facts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from onceonly.audit import Verdict
+from onceonly.audit import Facts, Verdict
 from onceonly.lab.demo.judge import Finding
 
 SCHEMA_VERSION = 1
@@ -28,6 +28,7 @@ class SinkResult:
         replayed: batches that Spark offered again after a restart.
         skipped: of these, batches proven to be written already, by the ledger's events; a plain job proves none.
         audit: the audit's verdict; ``None`` for the plain job, which has nothing to audit.
+        facts: what the audit judged, for its page; not part of the document.
     """
 
     finding: Finding
@@ -35,6 +36,7 @@ class SinkResult:
     replayed: int
     skipped: int
     audit: Verdict | None = None
+    facts: Facts | None = field(default=None, repr=False)
 
     @property
     def verdict(self) -> Verdict:
@@ -145,6 +147,12 @@ class Report:
         return {name: run for name, run in found.items() if run}
 
     @property
+    def facts(self) -> tuple[Facts, ...]:
+        """What was audited, one entry per pipeline."""
+        sinks = (sink for run in self.runs.values() for sink in run.sinks.values())
+        return tuple({sink.facts.pipeline: sink.facts for sink in sinks if sink.facts}.values())
+
+    @property
     def verdict(self) -> Verdict:
         """The worst verdict of what is wrapped."""
         found = [_worst(self.onceonly)] if self.onceonly else []
@@ -184,6 +192,11 @@ class Report:
             },
             "verdict": str(self.verdict),
         }
+
+
+def told(run: RunResult) -> tuple[Verdict, str]:
+    """Verdict and counts of one run, in one line."""
+    return _worst(run), _after(run)
 
 
 def unanswered(seed: int, reason: str) -> dict[str, Any]:

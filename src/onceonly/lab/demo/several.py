@@ -104,12 +104,14 @@ def _judged(stage: Stage, targets: Sequence[Target], run: Run, moments: Sequence
         with _sinks(targets) as sinks:
             ledger.open()
             facts = gather(ledger, name, sinks)
-            skipped = sum(event.kind is EventKind.SKIPPED for event in ledger.events(name))
     finally:
         ledger.close()
+    skipped = sum(event.kind is EventKind.SKIPPED for event in facts.ledger.events) if facts.ledger else 0
     audited = judge_facts(facts).verdict
     results = {
-        target.kind: SinkResult(judge(stage.given, target.read()), len(held.history), tally.replayed, skipped, audited)
+        target.kind: SinkResult(
+            judge(stage.given, target.read()), len(held.history), tally.replayed, skipped, audited, facts
+        )
         for target, held in zip(targets, facts.sinks, strict=True)
     }
     unlike = differing([_held(sink) for sink in facts.sinks])

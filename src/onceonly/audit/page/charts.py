@@ -1,0 +1,319 @@
+"""The charts of the page as Vega-Lite specifications. Pure: frozen facts in, plain dictionaries out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from onceonly.audit.page.outcome import Column, Grid, Outcome
+from onceonly.audit.page.stairs import Stair
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger import Event, EventKind
+
+Spec = dict[str, Any]
+
+_WIDTH = 900
+_LANE = 26
+_SHORT = "format(datum.value, '~s')"
+_DAY_MS = 86_400_000
+_PAINT = ["var(--exact)" if outcome is Outcome.EXACT else f"url(#paint-{outcome.key})" for outcome in Outcome]
+_OUTCOMES = {
+    "field": "outcome",
+    "type": "nominal",
+    "scale": {"domain": [str(outcome) for outcome in Outcome], "range": _PAINT},
+    "legend": None,
+}
+_TIP = {"field": "tip", "type": "nominal"}
+PHASES = 6
+"""How many phases have a colour and texture of their own; the next begins again with the first."""
+
+_BAD = {EventKind.FENCED, EventKind.DIVERGED, EventKind.REGRESSED}
+_NARROWEST = 300
+"""A bar is at least this part of the time axis wide, or it could not be seen."""
+
+
+def _q(field: str, title: str | None, **more: Any) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, **more}
+
+
+def clock(milliseconds: int) -> str:
+    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
+    if not milliseconds:
+        return "-"
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:
+    """Time from left to right, a lane per sink; restarts as bands behind, refusals and fences as lines before."""
+    timed = [column for column in grid.columns if column.began_ms]
+    if not timed:
+        return {}
+    begin, end = timed[0].began_ms, max(column.ended_ms for column in timed)
+    narrowest = max(1, (end - begin) // _NARROWEST)
+    bars = [bar for column in timed for bar in _bars(grid, column, narrowest)]
+    clockwork = "%H:%M:%S" if end - begin < _DAY_MS else "%d %b %H:%M"
+    axis: Spec = {"format": clockwork, "tickCount": 8}
+    time: Spec = {"type": "temporal", "title": "time, UTC", "scale": {"type": "utc"}, "axis": axis}
+    names = {"labelLimit": 220, "title": None, "grid": False}
+    lanes = {"field": "sink", "type": "nominal", "sort": list(grid.sinks), "axis": names, "scale": {"padding": 0.25}}
+    drawn: Spec = {
+        "data": {"values": bars},
+        "mark": {"type": "bar"},
+        "encoding": {
+            "x": {"field": "began", **time},
+            "x2": {"field": "ended"},
+            "y": lanes,
+            "color": _OUTCOMES,
+            "description": _TIP,
+        },
+    }
+    return {
+        "width": _WIDTH,
+        "height": (_LANE + 8) * len(grid.sinks),
+        "padding": _room(grid),
+        "layer": [*_bands(events, begin, end, time), drawn, *_stops(events, begin, end, time)],
+    }
+
+
+def _room(grid: Grid) -> Spec:
+    """Names of sinks are measured in one font and shown in another, perhaps a wider one."""
+    longest = max((len(sink) for sink in grid.sinks), default=0)
+    return {"left": 8 + min(36, longest) * 1.5, "right": 5, "top": 5, "bottom": 5}
+
+
+def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
+    ended = max(column.ended_ms, column.began_ms + narrowest)
+    for sink, outcome in zip(grid.sinks, column.outcomes, strict=True):
+        tip = f"{column.name} in {sink}: {outcome}; {clock(column.began_ms)}"
+        yield {"sink": sink, "began": column.began_ms, "ended": ended, "outcome": str(outcome), "tip": tip}
+
+
+def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Spec]:
+    """Every second driver's life is shaded, so that a restart is an edge."""
+    opened = [event for event in events if event.kind is EventKind.OPENED and begin <= event.at_ms <= end]
+    lives = [
+        {
+            "from": event.at_ms,
+            "to": opened[index + 1].at_ms if index + 1 < len(opened) else end,
+            "tip": f"driver of generation {event.generation}, from {clock(event.at_ms)}: {event.reason}",
+        }
+        for index, event in enumerate(opened)
+    ]
+    if not lives:
+        return []
+    encoding = {"x": {"field": "from", **time}, "x2": {"field": "to"}, "description": _TIP}
+    edges = {"x": {"field": "from", **time}, "description": _TIP}
+    return [
+        {"data": {"values": lives[::2]}, "mark": {"type": "rect", "color": "var(--band)"}, "encoding": encoding},
+        {
+            "data": {"values": lives[1:]},
+            "mark": {"type": "rule", "color": "var(--muted)", "strokeDash": [2, 3]},
+            "encoding": edges,
+        },
+    ]
+
+
+def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Spec]:
+    found = [
+        {"at": event.at_ms, "tip": f"{event.kind} at {clock(event.at_ms)}: {event.reason}"}
+        for event in events
+        if event.kind in _BAD and begin <= event.at_ms <= end
+    ]
+    mark = {"type": "rule", "color": "var(--gap)", "strokeWidth": 2, "strokeDash": [5, 3]}
+    encoding = {"x": {"field": "at", **time}, "description": _TIP}
+    return [{"data": {"values": found}, "mark": mark, "encoding": encoding}] if found else []
+
+
+def _numbers(columns: Sequence[Column], title: str | None = "epoch") -> Spec:
+    low, high = columns[0].first - 0.5, columns[-1].last + 0.5
+    axis = {"tickMinStep": 1, "format": ",d", "tickCount": 10}
+    return _q("from", title, scale={"domain": [low, high], "nice": False, "zero": False}, axis=axis)
+
+
+def matrix(grid: Grid) -> Spec:
+    """Sink by epoch."""
+    values = [
+        {
+            "sink": sink,
+            "from": column.first - 0.5,
+            "to": column.last + 0.5,
+            "outcome": str(outcome),
+            "tip": f"{column.name} in {sink}: {outcome}" + (f" ({' '.join(column.codes)})" if column.codes else ""),
+        }
+        for column in grid.columns
+        for sink, outcome in zip(grid.sinks, column.outcomes, strict=True)
+    ]
+    thin = len(grid.columns) <= 150
+    return {
+        "width": _WIDTH,
+        "height": _LANE * len(grid.sinks),
+        "padding": _room(grid),
+        "data": {"values": values},
+        "mark": {"type": "rect", "stroke": "var(--surface)" if thin else None, "strokeWidth": 1.5},
+        "encoding": {
+            "x": _numbers(grid.columns),
+            "x2": {"field": "to"},
+            "y": {
+                "field": "sink",
+                "type": "nominal",
+                "sort": list(grid.sinks),
+                "axis": {"labelLimit": 220, "title": None, "grid": False},
+                "scale": {"paddingInner": 0.15},
+            },
+            "color": _OUTCOMES,
+            "description": _TIP,
+        },
+    }
+
+
+def staircase(stair: Stair) -> Spec:
+    """One partition: contiguous steps are one line; a hole or an overlap is a box with a flag."""
+    points = [
+        {"epoch": epoch, "offset": offset, "tip": f"epoch {epoch} ends at {offset:,.0f}"}
+        for epoch, offset in stair.points
+    ]
+    torn = [
+        {
+            "from": one.epoch - 0.6,
+            "to": one.epoch + 0.6,
+            "epoch": one.epoch,
+            "low": one.low,
+            "high": one.high,
+            "outcome": str(one.outcome),
+            "tip": f"{one.outcome} before epoch {one.epoch}: {one.low:,.0f} to {one.high:,.0f}",
+        }
+        for one in stair.breaks
+    ]
+    x = _q("epoch", None, scale={"zero": False, "nice": False}, axis={"tickMinStep": 1, "format": ",d", "tickCount": 5})
+    y = _q("offset", None, scale={"zero": False}, axis={"labelExpr": _SHORT, "tickCount": 3})
+    line = {"type": "line", "interpolate": "step-before", "color": "var(--exact)", "strokeWidth": 1.8}
+    layers: list[Spec] = [{"data": {"values": points}, "mark": line, "encoding": {"x": x, "y": y}}]
+    if len(points) <= 60:
+        dots = {"type": "point", "filled": True, "size": 14, "color": "var(--exact)"}
+        layers.append({"data": {"values": points}, "mark": dots, "encoding": {"x": x, "y": y, "description": _TIP}})
+    if torn:
+        box = {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+        flag = {"x": x, "y": {**y, "field": "high"}, "color": _OUTCOMES, "description": _TIP}
+        layers += [
+            {
+                "data": {"values": torn},
+                "mark": {"type": "rect", "stroke": "var(--ink)", "strokeWidth": 0.5},
+                "encoding": {**box, "color": _OUTCOMES, "description": _TIP},
+            },
+            {
+                "data": {"values": torn},
+                "mark": {
+                    "type": "point",
+                    "filled": True,
+                    "shape": "triangle-down",
+                    "size": 80,
+                    "yOffset": -8,
+                    "opacity": 1,
+                },
+                "encoding": flag,
+            },
+        ]
+    return {"width": 400, "height": 110, "layer": layers}
+
+
+def conservation(grid: Grid) -> Spec:
+    """Rows that were committed, added up; below it, per sink, rows counted less rows committed: flat at zero."""
+    total, sums = 0, list[Spec]()
+    for column in grid.columns:
+        total += column.rows
+        sums.append({"from": column.last, "rows": total, "tip": f"up to {column.name}: {total:,} rows"})
+    differences = [
+        {
+            "from": column.first - 0.5,
+            "to": column.last + 0.5,
+            "sink": sink,
+            "surplus": surplus,
+            "none": 0,
+            "outcome": str(Outcome.EXACT if not surplus else Outcome.DOUBLED if surplus > 0 else Outcome.GAP),
+            "tip": f"{column.name} in {sink}: {surplus:+,} rows"
+            if surplus
+            else f"{column.name} in {sink}: no difference",
+        }
+        for column in grid.columns
+        for sink, surplus in zip(grid.sinks, column.surplus, strict=True)
+        if surplus is not None
+    ]
+    x = _numbers(grid.columns, None)
+    upper: Spec = {
+        "width": _WIDTH,
+        "height": 120,
+        "data": {"values": sums},
+        "mark": {
+            "type": "area",
+            "color": "var(--tint)",
+            "line": {"color": "var(--exact)", "strokeWidth": 1.8},
+            "interpolate": "step-before",
+        },
+        "encoding": {"x": x, "y": _q("rows", "rows committed", axis={"labelExpr": _SHORT})},
+    }
+    return {"vconcat": [upper, *_differences(differences, grid)], "spacing": 14}
+
+
+def _differences(values: Sequence[Spec], grid: Grid) -> Iterator[Spec]:
+    for sink in grid.sinks:
+        own = [value for value in values if value["sink"] == sink]
+        wrong = [value for value in own if value["surplus"]]
+        if not own:
+            continue
+        reach = max((abs(value["surplus"]) for value in wrong), default=1)
+        x = _numbers(grid.columns, "epoch" if sink == grid.sinks[-1] else None)
+        x["axis"]["labels"] = sink == grid.sinks[-1]
+        marks = [-reach, 0, reach] if wrong else [0]
+        y = _q("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": _SHORT, "values": marks})
+        rule = {"type": "rule", "color": "var(--exact)", "strokeWidth": 2}
+        bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "none"}, "color": _OUTCOMES, "description": _TIP}
+        said = sink if wrong else f"{sink}: no difference"
+        yield {
+            "width": _WIDTH,
+            "height": 64 if wrong else 14,
+            "title": {"text": said, "anchor": "start", "fontSize": 12, "fontWeight": "normal", "color": "var(--muted)"},
+            "layer": [
+                {"data": {"values": [{"surplus": 0}]}, "mark": rule, "encoding": {"y": y}},
+                {"data": {"values": wrong}, "mark": {"type": "rect"}, "encoding": bars},
+            ],
+        }
+
+
+def latency(grid: Grid, records: Sequence[EpochRecord], names: Sequence[str]) -> Spec:
+    """Milliseconds of each phase, stacked; a column of several epochs shows their mean."""
+    times = {record.epoch.number: dict(record.phases) for record in records if record.phases}
+    shades = [f"url(#phase-{index % PHASES})" for index in range(len(names))]
+    legend = {"orient": "top", "symbolStrokeWidth": 0, "columns": 8}
+    colour = {"field": "phase", "type": "nominal", "scale": {"domain": list(names), "range": shades}, "legend": legend}
+    return {
+        "width": _WIDTH,
+        "height": 150,
+        "data": {"values": [layer for column in grid.columns for layer in _layers(column, times, names)]},
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": _numbers(grid.columns),
+            "x2": {"field": "to"},
+            "y": _q("low", "ms", axis={"format": ",d"}),
+            "y2": {"field": "high"},
+            "color": colour,
+            "description": _TIP,
+        },
+    }
+
+
+def _layers(column: Column, times: Mapping[int, Mapping[str, float]], names: Sequence[str]) -> Iterator[Spec]:
+    known = [times[number] for number in range(column.first, column.last + 1) if number in times]
+    low = 0.0
+    for name in names:
+        mean = sum(phases.get(name, 0.0) for phases in known) / (len(known) or 1)
+        if mean:
+            tip = f"{column.name}, {name}: {mean * 1000:,.0f} ms"
+            edges = {
+                "from": column.first - 0.45,
+                "to": column.last + 0.45,
+                "low": low * 1000,
+                "high": (low + mean) * 1000,
+            }
+            yield {**edges, "phase": name, "tip": tip}
+        low += mean

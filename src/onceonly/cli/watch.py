@@ -1,0 +1,140 @@
+"""``onceonly watch``: the newest epochs of every pipeline, live, as the ledger knows them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, QueryOption
+from onceonly.cli.output import console
+from onceonly.cli.places import no_ledger, open_ledger
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
+
+_PHASES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """One pipeline at one moment.
+
+    Attributes:
+        pipeline: its row in the ledger.
+        records: its newest epochs, oldest first.
+        intent: an epoch that was begun and is not recorded.
+        now_ms: the moment, milliseconds since 1970.
+    """
+
+    pipeline: Pipeline
+    records: tuple[EpochRecord, ...]
+    intent: Intent | None
+    now_ms: int
+
+    @property
+    def headline(self) -> str:
+        """Name, generation, how long ago the newest epoch was recorded, how long one is in doubt."""
+        said = [f"{self.pipeline.name}  generation {self.pipeline.generation}"]
+        newest = self.records[-1].recorded_ms if self.records else 0
+        said.append(f"last epoch {spell(self.now_ms - newest)} ago" if newest else "no epoch yet")
+        if self.intent is not None:
+            said.append(f"epoch {self.intent.epoch} IN DOUBT for {spell(self.now_ms - self.intent.at_ms)}")
+        return "  ".join(said)
+
+    @property
+    def rows(self) -> tuple[tuple[str, ...], ...]:
+        """One row per epoch: number, rows, sinks, lag, phase times."""
+        return tuple(map(_row, self.records))
+
+
+def glance(ledger: Ledger, entry: Pipeline, limit: int, now_ms: int) -> Glance:
+    """Read one pipeline; an intent is looked up after the epochs, so that one that just became an epoch is none."""
+    intent = ledger.intent(entry.name, entry.epoch + 1)
+    head = ledger.head(entry.name)
+    newest = head.epoch.number if head else 0
+    records = tuple(ledger.epochs(entry.name, max(1, newest - limit + 1))) if newest else ()
+    open_ = intent if intent and intent.epoch > newest else None
+    return Glance(entry, records, open_, now_ms)
+
+
+def spell(milliseconds: int) -> str:
+    """A length of time in one unit: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
+    seconds = max(0, milliseconds) / 1000
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _row(record: EpochRecord) -> tuple[str, ...]:
+    epoch = record.epoch
+    planned = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
+    lag = f"{(record.recorded_ms - planned) / 1000:.1f} s" if planned and record.recorded_ms else "-"
+    longest = sorted(record.phases, key=lambda phase: -phase[1])[:_PHASES_SHOWN]
+    phases = "  ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in record.phases if (name, seconds) in longest)
+    rows = "adopted" if epoch.adoption is not None else f"{epoch.digest.rows:,}"
+    return str(epoch.number), rows, ", ".join(receipt.sink for receipt in record.receipts), lag, phases
+
+
+def command(
+    *,
+    query: QueryOption = None,
+    ledger: LedgerOption = None,
+    limit: LimitOption = 8,
+    every: EveryOption = 2.0,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many looks.")] = None,
+) -> None:
+    """Watch pipelines: epochs, sinks, rows, lag and phase times, and how long an epoch is in doubt. Ctrl-C ends it.
+
+    Reads the ledger alone, which is cheap; the verdict over the sinks is that of onceonly audit.
+    """
+    if ledger is None:
+        raise no_ledger()
+    opened = open_ledger(ledger)
+    try:
+        _watch(opened, query, limit, every, count)
+    except KeyboardInterrupt:
+        return
+    finally:
+        opened.close()
+
+
+def _watch(ledger: Ledger, query: str | None, limit: int, every: float, count: int | None) -> None:
+    looks = 0
+    with Live(console=console(), auto_refresh=False, transient=False) as live:
+        while True:
+            live.update(picture(_look(ledger, query, limit)), refresh=True)
+            looks += 1
+            if looks == count:
+                return
+            time.sleep(every)
+
+
+def _look(ledger: Ledger, query: str | None, limit: int) -> list[Glance]:
+    now = time.time_ns() // 1_000_000
+    return [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
+
+
+def picture(glances: Sequence[Glance]) -> Group:
+    """What stands on the screen."""
+    if not glances:
+        return Group(Text("The ledger knows no such pipeline yet."))
+    return Group(*(part for one in glances for part in (_headline(one), _table(one), Text())))
+
+
+def _headline(one: Glance) -> Text:
+    return Text(one.headline, style="bold yellow" if one.intent else "bold")
+
+
+def _table(one: Glance) -> Table:
+    table = Table("epoch", "rows", "sinks", "lag", "longest phases, ms", box=None, pad_edge=False, header_style="dim")
+    for row in one.rows:
+        table.add_row(*map(Text, row))
+    return table

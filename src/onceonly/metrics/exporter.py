@@ -1,0 +1,120 @@
+"""Turns what appears in a ledger into Prometheus metrics; counters start at 0 with the exporter, as is usual there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
+
+log = logging.getLogger(__name__)
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Seconds: a commit takes milliseconds, a staged batch of a large job minutes."""
+
+_OUTCOMES = {
+    EventKind.SKIPPED: "skipped",
+    EventKind.TRIMMED: "trimmed",
+    EventKind.RESOLVED: "resolved",
+    EventKind.DIVERGED: "refused",
+    EventKind.FENCED: "fenced",
+    EventKind.OPENED: "opened",
+}
+
+
+class Exporter:
+    """Reads a ledger again and again, and keeps the metrics of its pipelines.
+
+    Attributes:
+        registry: where the metrics are; hand it to ``prometheus_client.start_http_server``.
+
+    Args:
+        ledger: opened by the caller, who closes it.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.registry = CollectorRegistry()
+        self._ledger = ledger
+        self._last: dict[str, int] = {}
+        self._events: dict[str, Event | None] = {}
+        by, registry = ["pipeline"], self.registry
+        self._epochs = Counter(
+            "onceonly_epochs", "Epochs and attempts by outcome.", [*by, "outcome"], registry=registry
+        )
+        self._rows = Counter("onceonly_rows", "Rows of committed epochs.", by, registry=registry)
+        self._phases = Histogram(
+            "onceonly_phase_seconds", "Time of each phase.", [*by, "phase"], buckets=BUCKETS, registry=registry
+        )
+        self._newest = Gauge("onceonly_epoch", "Number of the newest recorded epoch.", by, registry=registry)
+        self._generation = Gauge("onceonly_generation", "Newest fencing generation.", by, registry=registry)
+        self._lag = Gauge(
+            "onceonly_epoch_lag_seconds", "From planned to recorded, newest epoch.", by, registry=registry
+        )
+        self._recorded = Gauge(
+            "onceonly_epoch_recorded_timestamp_seconds", "When the newest epoch was recorded.", by, registry=registry
+        )
+        self._doubt = Gauge(
+            "onceonly_in_doubt_seconds",
+            "Age of the oldest epoch that was begun and is not recorded; 0: none.",
+            by,
+            registry=registry,
+        )
+        self._up = Gauge("onceonly_ledger_up", "Whether the ledger could be read last time.", registry=registry)
+
+    def look(self, now_ms: int) -> None:
+        """Read what is new. A ledger that cannot be read is a metric, not an error.
+
+        Args:
+            now_ms: milliseconds since 1970.
+        """
+        try:
+            for entry in self._ledger.pipelines():
+                self._look(entry, now_ms)
+        except LedgerUnavailable as error:
+            log.warning("the ledger cannot be read: %s", error)
+            self._up.set(0)
+            return
+        self._up.set(1)
+
+    def _look(self, entry: Pipeline, now_ms: int) -> None:
+        name = entry.name
+        intent = self._ledger.intent(name, entry.epoch + 1)
+        last = self._last.setdefault(name, entry.epoch)
+        for record in self._ledger.epochs(name, last + 1):
+            self._count(record)
+            self._last[name] = record.epoch.number
+        for event in self._new_events(name):
+            if outcome := _OUTCOMES.get(event.kind):
+                self._epochs.labels(name, outcome).inc()
+        open_ = intent is not None and intent.epoch > self._last[name]
+        self._doubt.labels(name).set((now_ms - intent.at_ms) / 1000 if intent and open_ else 0)
+        self._generation.labels(name).set(entry.generation)
+        head = self._ledger.head(name)
+        self._newest.labels(name).set(head.epoch.number if head else 0)
+        if head is not None:
+            self._stands(name, head)
+
+    def _count(self, record: EpochRecord) -> None:
+        name, epoch = record.pipeline, record.epoch
+        self._epochs.labels(name, "committed" if epoch.adoption is None else "adopted").inc()
+        self._rows.labels(name).inc(epoch.digest.rows)
+        for phase, seconds in record.phases:
+            self._phases.labels(name, phase).observe(seconds)
+
+    def _stands(self, name: str, head: EpochRecord) -> None:
+        self._recorded.labels(name).set(head.recorded_ms / 1000)
+        planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
+        self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
+
+    def _new_events(self, name: str) -> Sequence[Event]:
+        events = list(self._ledger.events(name))
+        first = name not in self._events
+        known = self._events.get(name)
+        self._events[name] = events[-1] if events else None
+        if first:
+            return ()
+        after = next((index + 1 for index in range(len(events) - 1, -1, -1) if events[index] == known), 0)
+        return events[after:]

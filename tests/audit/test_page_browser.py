@@ -1,0 +1,198 @@
+"""The page as a reader sees it, in the Chromium of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.audit.pages import TAKEN, damaged, judged, story
+from tests.audit.test_page import hostile
+
+from onceonly.audit import Facts
+from onceonly.audit.page import write
+
+pytestmark = pytest.mark.browser
+
+VARIABLE = "ONCEONLY_TEST_BROWSER"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+def browser_path() -> str:
+    named = os.environ.get(VARIABLE)
+    found = named or next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        pytest.skip(f"the page is NOT EXERCISED in a browser: no {', '.join(NAMES)} here, and {VARIABLE} names none")
+    return found
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    path = browser_path()
+    from playwright.sync_api import sync_playwright
+
+    # Chromium's sandbox does not start for root, as whom containers run tests.
+    sandbox = os.geteuid() != 0
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=sandbox)
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page with everything it did that it should not."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+        self.console: list[str] = []
+        self.requests: list[str] = []
+        page.on("console", lambda message: self.console.append(message.text))
+        page.on("pageerror", lambda error: self.console.append(str(error)))
+        page.on("dialog", lambda dialog: self.console.append(f"dialog {dialog.message}"))
+        page.on("request", lambda request: self.requests.append(request.url))
+
+    def calm(self) -> None:
+        assert self.console == []
+        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+@pytest.fixture
+def opened(chromium: Any, tmp_path: Path) -> Iterator[Any]:
+    contexts = []
+
+    def open_(facts: Facts, **options: Any) -> Opened:
+        target = tmp_path / "report.html"
+        write(target, judged(facts), TAKEN)
+        context = chromium.new_context(viewport={"width": 1180, "height": 900}, **options)
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.goto(target.as_uri())
+        return found
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+def colour(page: Any, selector: str, what: str = "background-color") -> tuple[float, ...]:
+    text = page.eval_on_selector(selector, f"e => getComputedStyle(e).getPropertyValue('{what}')")
+    return tuple(float(part) for part in text[text.index("(") + 1 : -1].split(",")[:3])
+
+
+def luminance(rgb: tuple[float, ...]) -> float:
+    parts = [part / 255 for part in rgb]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"), [(story(), "EXACTLY ONCE"), (damaged(), "GAPS")], ids=["clean", "damaged"]
+)
+def test_the_verdict_is_seen_without_scrolling_and_nothing_is_fetched_or_wrong(
+    opened: Any, facts: Facts, verdict: str
+) -> None:
+    found = opened(facts)
+    heading = found.page.locator("h1")
+    assert verdict in heading.inner_text()
+    assert heading.bounding_box()["y"] < 200
+    assert found.page.locator("svg.chart").count() >= 6
+    assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found.calm()
+
+
+def test_the_first_disagreement_and_its_command_are_on_the_first_screen(opened: Any) -> None:
+    found = opened(damaged())
+    box = found.page.locator(".first .command").first.bounding_box()
+    assert box["y"] + box["height"] < 900
+
+
+def test_a_hostile_name_stays_a_name(opened: Any) -> None:
+    found = opened(hostile())
+    assert "alert(1)" in found.page.locator("h1").inner_text()
+    assert found.page.locator("main img").count() == 0
+    assert found.page.locator("script").count() == 2
+    found.calm()
+
+
+def test_the_copy_button_copies_the_command(opened: Any) -> None:
+    found = opened(damaged(), permissions=["clipboard-read", "clipboard-write"])
+    button = found.page.locator(".first .copy").first
+    button.focus()
+    found.page.keyboard.press("Enter")
+    found.page.wait_for_function("document.querySelector('.first .copy').textContent === 'Copied'")
+    assert found.page.evaluate("navigator.clipboard.readText()") == button.get_attribute("data-copy")
+    found.calm()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system_and_the_switch_with_enough_contrast(opened: Any, scheme: str) -> None:
+    page = opened(damaged(), color_scheme=scheme).page
+    before = luminance(colour(page, "body"))
+    assert (before > 0.5) == (scheme == "light")
+    paper, surface = colour(page, "body"), colour(page, ".panel")
+    for selector in ("h1", ".scope", ".counts dt", ".evidence", ".error .severity", ".quiet", ".command button"):
+        assert contrast(colour(page, selector, "color"), surface) >= 4.5, selector
+    assert contrast(colour(page, ".taken", "color"), paper) >= 4.5
+    for key in ("exact", "gap", "doubled", "doubt", "unknown", "adopted", "marked", "proven"):
+        tone = page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('--{key}').trim()")
+        rgb = tuple(int(tone[at : at + 2], 16) for at in (1, 3, 5))
+        assert contrast(rgb, surface) >= 3, key
+    page.locator("#theme").click()
+    assert (luminance(colour(page, "body")) > 0.5) != (scheme == "light")
+
+
+def test_an_epoch_can_be_looked_up_by_keyboard(opened: Any) -> None:
+    page = opened(damaged()).page
+    box = page.locator("[data-reader] input")
+    assert box.input_value() == "12"
+    assert "A121" in page.locator("[data-reader] dl").inner_text()
+    box.focus()
+    page.keyboard.press("ArrowUp")
+    assert "A121" in page.locator("[data-reader] dl").inner_text()
+    page.keyboard.press("ArrowUp")
+    assert "A121" not in page.locator("[data-reader] dl").inner_text()
+    assert "exactly once" in page.locator("[data-reader] dl").inner_text()
+
+
+def test_a_mark_says_what_it_is_under_the_pointer(opened: Any) -> None:
+    page = opened(damaged()).page
+    page.locator('[data-tip="epoch 12 in delta:orders: gap (A121)"]').hover()
+    assert "epoch 12 in delta:orders: gap" in page.locator("#tip").inner_text()
+
+
+def test_findings_can_be_filtered(opened: Any) -> None:
+    page = opened(replace(damaged(), ledger=None)).page
+    shown = page.locator(".finding:visible")
+    everything = shown.count()
+    page.locator("input[data-severity=error]").uncheck()
+    assert shown.count() < everything
+
+
+def test_print_is_light_and_has_no_buttons(opened: Any) -> None:
+    page = opened(damaged(), color_scheme="dark").page
+    page.emulate_media(media="print")
+    assert luminance(colour(page, "body")) > 0.9
+    assert not page.locator(".copy").first.is_visible()
+    assert page.locator("h1").is_visible()
+    assert len(page.pdf()) > 20_000
+
+
+def test_a_narrow_screen_needs_no_sideways_scrolling(opened: Any) -> None:
+    page = opened(damaged()).page
+    page.set_viewport_size({"width": 390, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_ten_thousand_epochs_open_within_two_seconds(opened: Any) -> None:
+    page = opened(story(10_000)).page
+    page.wait_for_function("performance.getEntriesByType('navigation')[0].loadEventEnd > 0")
+    assert page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 2_000

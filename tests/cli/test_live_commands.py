@@ -1,0 +1,152 @@
+"""``epochs tail`` and ``diff``, ``watch``, ``ledger prune`` and ``export``, ``audit --html`` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.audit.histories import slice_
+from tests.audit.world import World
+from tests.cli.conftest import Run, assert_answerless, document
+
+from onceonly.cli.watch import glance, spell
+from onceonly_checkpoints.ledger import EventKind
+
+
+@pytest.fixture
+def growing(world: World) -> Iterator[World]:
+    """A pipeline that writes an epoch now and then until the test is over, as a running query does."""
+    over = threading.Event()
+
+    def write() -> None:
+        while not over.wait(0.2):
+            world.write(12)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    yield world
+    over.set()
+    writer.join()
+
+
+def test_tail_prints_the_newest_and_then_what_is_committed(on: Run, growing: World) -> None:
+    result = on("epochs", "tail", "--limit", "1", "--every", "0.1", "--count", "2")
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    numbers = [int(line.split(" epoch ")[1].split()[0]) for line in lines]
+    assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
+    assert lines[-1].endswith("committed 12 rows memory:orders prepare 200 ms commit 10 ms")
+
+
+def test_tail_writes_one_json_object_a_line(on: Run, growing: World) -> None:
+    result = on("epochs", "tail", "-n", "2", "--every", "0.1", "--count", "1", "-o", "json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert len(lines) == 3
+    assert {line["schema_version"] for line in lines} == {1}
+
+
+def test_diff_marks_what_is_alike(on: Run) -> None:
+    result = on("epochs", "diff", "1", "3")
+    assert result.exit_code == 0, result.stderr
+    rows = {line[3:].split("  ")[0]: line for line in result.stdout.splitlines()}
+    assert rows["schema"].startswith("=")
+    assert rows["rows"].split() == ["rows", "10", "7"]
+    found = document(on("epochs", "diff", "1", "3", "-o", "json"))
+    assert "rows" in found["differs"]
+    assert "schema" not in found["differs"]
+
+
+def test_diff_of_an_unknown_epoch_is_answered_in_words(on: Run) -> None:
+    assert_answerless(on("epochs", "diff", "1", "30"), "the newest is epoch 4")
+
+
+def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    result = on("watch", "--count", "1")
+    assert result.exit_code == 0, result.stderr
+    assert "orders  generation 1" in result.stdout
+    assert "epoch 5 IN DOUBT for 0 s" in result.stdout
+    assert "prepare 200  commit 10" in result.stdout
+
+
+def test_watch_stops_speaking_of_doubt_once_the_epoch_stands(world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    (entry,) = world.ledger.pipelines()
+    assert glance(world.ledger, entry, 3, 10).intent is not None
+    world.write(9)
+    assert glance(world.ledger, entry, 3, 10).intent is None
+    assert [row[0] for row in glance(world.ledger, entry, 3, 10).rows] == ["3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "words"),
+    [(-5, "0 s"), (119_000, "119 s"), (150_000, "2 min"), (10_800_000, "3 h"), (200_000_000, "2 d")],
+)
+def test_a_length_of_time_has_one_unit(milliseconds: int, words: str) -> None:
+    assert spell(milliseconds) == words
+
+
+def test_prune_prints_its_plan_and_waits_for_a_yes(on: Run, world: World) -> None:
+    result = on("ledger", "prune", "--keep-epochs", "1")
+    assert result.exit_code == 2
+    assert "epochs 1 to 3" in result.stdout
+    assert len(world.ledger.epochs("orders")) == 4
+
+
+def test_a_pruned_ledger_keeps_the_newest_and_says_what_was_done(on: Run, world: World) -> None:
+    assert on("ledger", "prune", "--keep-epochs", "2", "--yes").exit_code == 0
+    assert [record.epoch.number for record in world.ledger.epochs("orders")] == [3, 4]
+    assert world.ledger.intent("orders", 2) is None
+    assert world.ledger.intent("orders", 3) is not None
+    assert world.ledger.events("orders")[-1].kind is EventKind.PRUNED
+    assert on("audit").stdout.startswith("EXACTLY ONCE")
+
+
+def test_a_pruned_pipeline_goes_on(on: Run, world: World) -> None:
+    on("ledger", "prune", "--keep-epochs", "1", "--yes")
+    world.write(3)
+    assert on("audit").exit_code == 0
+
+
+def test_prune_has_nothing_to_do_in_a_short_ledger(on: Run, world: World) -> None:
+    result = on("ledger", "prune", "--keep-epochs", "4", "--yes")
+    assert result.exit_code == 0
+    assert "nothing" in result.stdout
+    assert len(world.ledger.epochs("orders")) == 4
+
+
+def test_the_plan_names_epochs_that_nothing_else_proves(on: Run, world: World) -> None:
+    del world.store._log[:3]
+    result = on("ledger", "prune", "--keep-epochs", "1")
+    assert "nothing will prove epochs 1 to 2" in result.stdout
+
+
+def test_an_export_holds_every_epoch_and_event_a_line_each(on: Run, world: World) -> None:
+    result = on("ledger", "export")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (lines[0]["kind"], lines[0]["schema_version"]) == ("ledger", 1)
+    assert [line["epoch"]["number"] for line in lines if line["kind"] == "epoch"] == [1, 2, 3, 4]
+    assert [line["what"] for line in lines if line["kind"] == "event"] == ["opened"]
+    assert lines[2]["files"]
+    assert lines[2]["phases"] == {"prepare": 0.2, "commit": 0.01}
+
+
+def test_an_export_of_an_unknown_pipeline_is_answered_in_words(on: Run) -> None:
+    assert_answerless(on("ledger", "export", "-q", "nosuch"), "does not know a pipeline", "orders")
+
+
+def test_the_audit_page_is_written_beside_the_answer(on: Run, world: World, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    world.keep_rows(3, 5)
+    result = on("audit", "--html", str(target), "-o", "json")
+    assert result.exit_code == 1
+    assert document(result)["verdict"] == "GAPS"
+    assert str(target) in result.stderr
+    assert "First disagreement: epoch 3" in target.read_text()
+
+
+def test_a_page_that_cannot_be_written_is_no_answer(on: Run, tmp_path: Path) -> None:
+    assert_answerless(on("audit", "--html", str(tmp_path / "no" / "report.html")), "Cannot answer")

@@ -1,0 +1,111 @@
+"""Metrics say what the ledger says, and the dashboard asks for metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+
+from tests.audit.histories import slice_
+from tests.audit.world import World
+from tests.cli.conftest import Run, assert_answerless
+
+from onceonly.metrics import Exporter
+from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.ledger import Event, EventKind
+
+
+def value(exporter: Exporter, name: str, **labels: str) -> float | None:
+    return exporter.registry.get_sample_value(name, {"pipeline": "orders", **labels})
+
+
+def test_what_is_committed_after_the_start_is_counted(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    assert value(exporter, "onceonly_epoch") == 4
+    assert value(exporter, "onceonly_rows_total") is None
+    world.write(9)
+    world.write(5)
+    exporter.look(0)
+    exporter.look(0)
+    assert value(exporter, "onceonly_rows_total") == 14
+    assert value(exporter, "onceonly_epochs_total", outcome="committed") == 2
+    assert value(exporter, "onceonly_phase_seconds_count", phase="commit") == 2
+    assert value(exporter, "onceonly_epoch") == 6
+
+
+def test_events_are_counted_once(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    for at in (77, 78):
+        world.ledger.note(Event("orders", EventKind.SKIPPED, "same batch", 4, 1, at))
+        exporter.look(0)
+        exporter.look(0)
+    world.take_over(Fence(2, "b" * 32))
+    exporter.look(0)
+    assert value(exporter, "onceonly_epochs_total", outcome="skipped") == 2
+    assert value(exporter, "onceonly_epochs_total", outcome="opened") == 1
+    assert value(exporter, "onceonly_generation") == 2
+
+
+def test_an_open_epoch_has_an_age_until_it_is_recorded(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    world.intend(5, slice_(400, 500))
+    intent = world.ledger.intent("orders", 5)
+    assert intent is not None
+    exporter.look(intent.at_ms + 2_500)
+    assert value(exporter, "onceonly_in_doubt_seconds") == 2.5
+    world.write(9)
+    exporter.look(intent.at_ms + 5_000)
+    assert value(exporter, "onceonly_in_doubt_seconds") == 0
+
+
+def test_a_ledger_that_is_gone_is_a_metric(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    world.delete_ledger()
+    exporter.look(0)
+    assert exporter.registry.get_sample_value("onceonly_ledger_up") == 0
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(run: Run, world: World) -> None:
+    dashboard = json.loads(run("metrics", "--dashboard").stdout)
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    described = {metric.name for metric in exporter.registry.collect()}
+    asked = {
+        name
+        for panel in dashboard["panels"]
+        for target in panel["targets"]
+        for name in re.findall(r"onceonly_\w+", target["expr"])
+    }
+    assert {re.sub(r"_(total|bucket)$", "", name) for name in asked} <= described
+    assert len(asked) >= 7
+
+
+def test_it_serves_what_prometheus_reads(world: World) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from onceonly.cli import main; main()",
+        "metrics",
+        "--port",
+        "0",
+        "--ledger",
+        str(world.path),
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        url = server.stderr.readline().strip()
+        try:
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                text = answer.read().decode()
+        finally:
+            server.kill()
+    assert 'onceonly_epoch{pipeline="orders"} 4.0' in text
+
+
+def test_without_a_ledger_it_says_so(run: Run) -> None:
+    assert_answerless(run("metrics"), "No ledger was named")
