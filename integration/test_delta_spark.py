@@ -376,6 +376,26 @@ def test_create_or_replace_is_found_although_it_keeps_the_application_version(
         spark.sql(f"DROP TABLE {name}")
 
 
+def test_a_clone_is_another_table_than_the_one_that_was_written(
+    harness: SparkHarness, spark: SparkSession, tmp_path: Path
+) -> None:
+    harness.options = {"id": "delta:rows"}
+    with Story(harness) as story:
+        driver = story.driver()
+        receipt = driver.tries(driver.plan())
+        following = driver.plan()
+        clone = tmp_path / "clone"
+        spark.sql(f"CREATE TABLE delta.`{clone}` SHALLOW CLONE delta.`{harness.path}`")
+        harness.path = clone
+        pointed = story.driver()
+        position = pointed.position()
+        assert position.identity != receipt.identity
+        assert (position.marker, position.has_rows) == (None, True)
+        with pytest.raises(IdentityError) as refused:
+            pointed.tries(following)
+        assert refused.value.code == "E209"
+
+
 def test_a_named_table_is_found_through_the_catalog_and_later_without_it(spark: SparkSession, tmp_path: Path) -> None:
     name = f"orders{uuid.uuid4().hex[:8]}"
     spark.sql(f"CREATE TABLE {name} (id BIGINT, step BIGINT, note STRING) USING delta LOCATION '{tmp_path}/t'")

@@ -21,7 +21,9 @@ from onceonly.lab.proxy import Act, Api, KafkaProxy
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka.cluster import End
 from onceonly_sinks.kafka.records import Writer as Names
+from onceonly_sinks.kafka.tail import Mark
 
 _numbers = itertools.count(1)
 QUICK = {"patience": 2.5, "settle": 2.5}
@@ -249,6 +251,69 @@ def hangs_after_a_naive_restart(kafka: EmbeddedKafka, inner_wire: KafkaProxy, to
     return stable < end
 
 
+# ---- what is remembered of the marker topic
+
+FETCH = 1
+
+
+def test_after_our_own_commit_nothing_is_read_again(kafka: EmbeddedKafka, wire: KafkaProxy, topic: str) -> None:
+    with Writer(kafka.proxied_servers, topic) as writer:
+        writer.write(values("a"))
+        writer.sink._foot.quiet()
+        read = wire.rule(Act.PASS, FETCH)
+        for text in "bcd":
+            writer.write(values(text))
+        writer.sink._foot.quiet()
+        assert not read.hits
+        assert [marker.epoch.number for marker, _ in writer.sink.history()] == [1, 2, 3, 4]
+        assert read.hits
+    assert committed(kafka, topic) == ["a", "b", "c", "d"]
+
+
+def test_what_another_driver_wrote_after_our_commit_is_read(kafka: EmbeddedKafka, topic: str) -> None:
+    with Writer(kafka.servers, topic, generation=1) as zombie:
+        zombie.write(values("a"))
+        zombie.sink._foot.quiet()
+        with Writer(kafka.servers, topic, generation=2) as live:
+            live.write(values("b"))
+            with pytest.raises(Superseded):
+                zombie.looks_up(1)
+    assert committed(kafka, topic) == ["a", "b"]
+
+
+def test_a_marker_topic_made_anew_and_grown_as_long_is_not_taken_for_the_old_one(
+    kafka: EmbeddedKafka, topic: str
+) -> None:
+    with Writer(kafka.servers, topic) as writer:
+        writer.write(values("a"))
+        writer.sink._foot.forget()
+        markers = writer.sink._on.marker_topic
+        _, end = ends(kafka.servers, markers)
+        anew(kafka, markers, {"cleanup.policy": "compact"})
+        other = Producer({"bootstrap.servers": kafka.servers, "log_level": 0})
+        for _ in range(end):
+            other.produce(markers, b"{}", b"not ours")
+        assert other.flush(10) == 0
+        assert ends(kafka.servers, markers) == (end, end)
+        with pytest.raises(DestinationError) as caught:
+            writer.looks_up(1)
+        assert caught.value.code == "E508"
+
+
+@pytest.mark.parametrize(
+    ("end", "known"),
+    [
+        (End(7, 7, 3), True),
+        (End(8, 8, 3), False),  # more came than our record and the mark of its end
+        (End(6, 6, 3), False),
+        (End(7, 7, 4), False),  # another leader may have another log
+        (End(7, 7, -1), False),
+    ],
+)
+def test_a_record_is_remembered_only_where_nothing_else_can_lie_above_the_last_look(end: End, *, known: bool) -> None:
+    assert (Mark("id", 3, 5).followed_by(end) is not None) is known
+
+
 # ---- the target
 
 
@@ -315,14 +380,14 @@ def test_a_topic_that_was_made_anew_is_noticed(kafka: EmbeddedKafka, topic: str)
         assert [event.fatal for event in position.disturbances] == [True]
 
 
-def anew(kafka: EmbeddedKafka, topic: str) -> None:
+def anew(kafka: EmbeddedKafka, topic: str, settings: dict[str, str] | None = None) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 0})
     admin.delete_topics([topic])[topic].result(10)
     while topic in admin.list_topics(timeout=10).topics:
         pass
-    kafka.topic(topic)
+    kafka.topic(topic, 1, settings or {})
 
 
 def test_a_missing_topic_is_refused_with_the_command_that_makes_it(kafka: EmbeddedKafka) -> None:

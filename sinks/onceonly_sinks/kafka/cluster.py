@@ -1,4 +1,4 @@
-"""What the brokers say of topics, their ids, settings and offsets; and the wait for transactions whose end is hidden.
+"""What the brokers say of topics, their ids, settings and offsets.
 
 A client that lived through a broker's restart can answer with stale leaders for ever, so a question that fails is
 asked again by a fresh one.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,20 +34,6 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 Answer = TypeVar("Answer")
 
 
-class Hidden(Exception):
-    """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
-
-    Attributes:
-        places: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
-    """
-
-    def __init__(self, places: Mapping[Place, tuple[int, int]]) -> None:
-        self.places = places
-        (topic, partition), (stable, wanted) = min(places.items())
-        self.topic, self.partition, self.stable = topic, partition, stable
-        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
-
-
 @dataclass(frozen=True, slots=True)
 class Topic:
     """A topic as it is now.
@@ -59,6 +45,21 @@ class Topic:
 
     id: str
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Where a partition ends.
+
+    Attributes:
+        high: offset after the last record, of whatever transaction.
+        stable: offset of the first record of a transaction that is not decided; the high one if all are.
+        leader_epoch: which leader said so; below it, and in one topic, a log only ever grows. -1: not known.
+    """
+
+    high: int
+    stable: int
+    leader_epoch: int
 
 
 class Cluster:
@@ -78,6 +79,11 @@ class Cluster:
         self._id: str | None = None
 
     @property
+    def sink(self) -> str:
+        """Sink id, for messages."""
+        return self._context.sink
+
+    @property
     def id(self) -> str:
         """The cluster's id.
 
@@ -85,7 +91,8 @@ class Cluster:
             KafkaException: no answer.
         """
         if self._id is None:
-            self._id = str(self._ask(lambda admin: admin.list_topics(timeout=self._patience).cluster_id))
+            self._ask(lambda admin: admin)  # whoever connects is told
+        assert self._id is not None
         return self._id
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
@@ -127,43 +134,37 @@ class Cluster:
         """Offset of the oldest record that retention has left."""
         return self._offsets(places, latest=False, stable=False)
 
-    def _offsets(self, places: Iterable[Place], *, latest: bool, stable: bool) -> dict[Place, int]:
-        from confluent_kafka import IsolationLevel, TopicPartition
+    def ends(self, places: Iterable[Place]) -> dict[Place, End]:
+        """High and stable offsets, asked for at once: neither is older than the call."""
+        wanted = list(places)
 
-        wanted = [TopicPartition(*place) for place in places]
-        if not wanted:
-            return {}
-        spec: Any = _words().OffsetSpec.latest() if latest else _words().OffsetSpec.earliest()
-        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        def ask(admin: AdminClient) -> dict[Place, End]:
+            highs, stables = (self._sent(admin, wanted, latest=True, stable=stable) for stable in (False, True))
+            # Both questions are on their way before the first answer is waited for.
+            return {
+                place: End(high.result().offset, stables[place].result().offset, _known(high.result().leader_epoch))
+                for place, high in highs.items()
+            }
+
+        return self._ask(ask) if wanted else {}
+
+    def _offsets(self, places: Iterable[Place], *, latest: bool, stable: bool) -> dict[Place, int]:
+        wanted = list(places)
 
         def ask(admin: AdminClient) -> dict[Place, int]:
-            specs: dict[TopicPartition, Any] = dict.fromkeys(wanted, spec)
-            asked = admin.list_offsets(specs, isolation_level=level, request_timeout=self._patience)
-            return {(at.topic, at.partition): future.result().offset for at, future in asked.items()}
+            asked = self._sent(admin, wanted, latest=latest, stable=stable)
+            return {place: future.result().offset for place, future in asked.items()}
 
-        return self._ask(ask)
+        return self._ask(ask) if wanted else {}
 
-    def settle(self, targets: Mapping[Place, int], bound: float) -> None:
-        """Wait until every transaction that began below these offsets is decided and its end visible.
+    def _sent(self, admin: AdminClient, wanted: list[Place], *, latest: bool, stable: bool) -> dict[Place, Any]:
+        from confluent_kafka import IsolationLevel, TopicPartition
 
-        Raises:
-            Hidden: not within ``bound`` seconds.
-            KafkaException: no answer.
-        """
-        begun, pause, told = time.monotonic(), _SHORTEST_PAUSE, False
-        while True:
-            stable = self.stable(targets)
-            behind = {place: (stable[place], wanted) for place, wanted in targets.items() if stable[place] < wanted}
-            waited = time.monotonic() - begun
-            if not behind:
-                return
-            if waited >= bound:
-                raise Hidden(behind)
-            if waited > 1 and not told:
-                log.warning("%s: waiting for the end of a transaction in %s", self._context.sink, sorted(behind))
-                told = True
-            time.sleep(min(pause, bound - waited))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        spec: Any = _words().OffsetSpec.latest() if latest else _words().OffsetSpec.earliest()
+        level = IsolationLevel.READ_COMMITTED if stable else IsolationLevel.READ_UNCOMMITTED
+        specs: dict[TopicPartition, Any] = {TopicPartition(*place): spec for place in wanted}
+        asked = admin.list_offsets(specs, isolation_level=level, request_timeout=self._patience)
+        return {(at.topic, at.partition): future for at, future in asked.items()}
 
     def longest_transaction(self) -> float:
         """How long anybody's transaction can stay open before the brokers end it, seconds."""
@@ -272,13 +273,17 @@ class Cluster:
 
         if self._admin is None:
             admin = AdminClient(self._options.connection, logger=log)
-            admin.list_topics(timeout=min(5.0, self._patience))
+            self._id = str(admin.list_topics(timeout=min(5.0, self._patience)).cluster_id)
             self._admin = admin
         return self._admin
 
     def close(self) -> None:
         """Let the connections go."""
         self._admin = None
+
+
+def _known(leader_epoch: int | None) -> int:
+    return -1 if leader_epoch is None else leader_epoch
 
 
 def _words() -> Any:

@@ -115,7 +115,7 @@ class Footing:
 
     def _reads_back(self, fence: Fence) -> bool:
         with self._ground.refusing():
-            entry = self._ground.tail.newest(self._ground.longest())
+            entry = self._ground.newest()
         self._not_superseded(entry, fence)
         if entry.fence != fence:
             return False
@@ -147,14 +147,17 @@ class Footing:
             DestinationError: E508, ours does not.
             KafkaException, Hidden: see :meth:`Ground.stand`.
         """
-        self._must_stand(self._ground.tail.visible(), fence)
-        standing = self._ground.stand()
+        standing = self._ground.stand(partial(self._worth, fence))
         try:
             self._must_stand(standing.found, fence)
         except BaseException:
             standing.transaction.drop()
             raise
         return standing
+
+    def _worth(self, fence: Fence) -> None:
+        if not self._ground.tail.unmoved():
+            self._must_stand(self._ground.tail.visible(), fence)
 
     def _must_stand(self, entry: Entry, fence: Fence) -> None:
         refused = records.fenced(entry, fence, self._ground.context.sink)

@@ -11,9 +11,10 @@ from typing import Any
 
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.kafka.cluster import Hidden, Place, Topic
+from onceonly_sinks.kafka.cluster import Place, Topic
 from onceonly_sinks.kafka.options import PREFIX
 from onceonly_sinks.kafka.records import Entry, Written, read_offsets
+from onceonly_sinks.kafka.settling import Hidden, settle
 from onceonly_sinks.kafka.standing import Ground, flat, places
 from onceonly_sinks.kafka.tail import scan
 
@@ -68,7 +69,7 @@ def epochs(ground: Ground, after: int) -> list[Written]:
 def _visible(ground: Ground, targets: Mapping[Place, int]) -> dict[Place, int]:
     """The offsets, or what is visible below them after a while: a writer may be held up in the middle of a commit."""
     try:
-        ground.cluster.settle(targets, _GLANCE)
+        settle(ground.cluster, targets, _GLANCE)
     except Hidden as hidden:
         stable = {place: low for place, (low, _) in hidden.places.items()}
         return {**targets, **stable}

@@ -25,11 +25,11 @@ from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.kafka import classify, reading, records, writing
 from onceonly_sinks.kafka.address import address_of, default_id, read_address
 from onceonly_sinks.kafka.classify import Context
-from onceonly_sinks.kafka.cluster import Hidden
 from onceonly_sinks.kafka.fencing import Footing
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.prepared import KafkaPrepared
 from onceonly_sinks.kafka.records import Entry, Writer, Written
+from onceonly_sinks.kafka.settling import Hidden, settle
 from onceonly_sinks.kafka.standing import Ground, flat
 from onceonly_sinks.kafka.transactions import Transaction, lost
 
@@ -166,7 +166,7 @@ class KafkaSink:
         fence, ground = self._foot.fence, self._on
         self._foot.quiet()
         with ground.refusing():
-            entry = ground.tail.newest(ground.longest())
+            entry = ground.newest()
             refused = records.fenced(entry, fence, self._id)
             if refused is not None:
                 raise refused
@@ -213,7 +213,7 @@ class KafkaSink:
         """
         ours = _ours(prepared) or self._marker_alone(marker)
         written = self._put(ours, marker)
-        self._send(ours, marker)
+        self._send(ours, written)
         self._foot.prewarm(marker.fence)
         return written.receipt
 
@@ -256,14 +256,16 @@ class KafkaSink:
             raise writing.too_old(self._on, ours.standing.transaction, marker.epoch.number)
         return written
 
-    def _send(self, ours: KafkaPrepared, marker: Marker) -> None:
+    def _send(self, ours: KafkaPrepared, written: Written) -> None:
         """Commit, and wait until readers see it: the brokers' yes means decided, not visible."""
-        transaction = ours.standing.transaction
+        transaction, marker, place = ours.standing.transaction, written.marker, self._on.tail.place
         try:
             transaction.commit()
             faults.fire(Point.COMMIT_SENT)
-            marked = self._on.cluster.high([self._on.tail.place])
-            self._on.cluster.settle({**flat(ours.end), **marked}, self._on.longest())
+            ends = self._on.cluster.ends([place, *flat(ours.end)])
+            targets = {**flat(ours.end), place: ends[place].high}
+            ends = settle(self._on.cluster, targets, self._on.longest(), ends)
+            self._on.tail.landed(ours.standing.mark, ends[place], Entry(marker.fence, written, claim=False))
         except Exception as error:
             failure = classify.read(error)
             reason = failure.reason if failure else str(error) or type(error).__name__

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.kafka import classify
 from onceonly_sinks.kafka.classify import Context
-from onceonly_sinks.kafka.cluster import Cluster, Hidden, Place, Topic
+from onceonly_sinks.kafka.cluster import Cluster, Place, Topic
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.records import Entry, Offsets, Writer
-from onceonly_sinks.kafka.tail import Tail
+from onceonly_sinks.kafka.settling import Hidden, settled
+from onceonly_sinks.kafka.tail import Mark, Tail
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction
 
 log = logging.getLogger(__name__)
@@ -36,11 +37,13 @@ class Standing:
     Attributes:
         transaction: not begun.
         found: the newest record.
+        mark: where the marker topic ended.
         topics: topics that were looked at: all transactions in them were decided.
     """
 
     transaction: Transaction
     found: Entry
+    mark: Mark
     topics: dict[str, Topic]
 
 
@@ -84,8 +87,21 @@ class Ground:
         """Whether there is a marker topic."""
         return self.marker_topic in self.cluster.topics([self.marker_topic])
 
-    def stand(self) -> Standing:
+    def newest(self) -> Entry:
+        """The newest record of ours, once all that was written before it is decided.
+
+        Raises:
+            KafkaException: no answer.
+            Hidden: a transaction's end stays hidden.
+            DestinationError: E508, the marker topic is gone.
+        """
+        return self.tail.newest(self.look_at([self.marker_topic])[self.marker_topic].id, self.longest())
+
+    def stand(self, worth: Callable[[], None] = lambda: None) -> Standing:
         """Fence, wait, read.
+
+        Args:
+            worth: raises where fencing would be in vain; called while the new producer connects, which disturbs nobody.
 
         Raises:
             KafkaException: no answer, or fenced out meanwhile.
@@ -94,22 +110,25 @@ class Ground:
         """
         transaction = Transaction(self.options, self.writer.transactional_id, self.patience)
         try:
+            worth()
             transaction.fence(_FENCE_BUDGET)
-            topics = self.look_at([self.topic] if self.topic else [])
-            targets = self.cluster.high([self.tail.place, *places(topics)])
-            self.cluster.settle(targets, self.longest())
-            found = self.tail.newest_before(targets[self.tail.place])
+            topics = self.look_at([self.marker_topic, *([self.topic] if self.topic else [])])
+            marked = topics.pop(self.marker_topic).id
+            ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest())
+            end = ends[self.tail.place]
+            mark = Mark(marked, end.leader_epoch, end.high)
+            found = self.tail.newest_at(mark)
             topics |= self._settled(found, topics)
         except BaseException:
             transaction.drop()
             raise
-        return Standing(transaction, found, topics)
+        return Standing(transaction, found, mark, topics)
 
     def _settled(self, found: Entry, known: Mapping[str, Topic]) -> dict[str, Topic]:
         """Further topics that the newest epoch names, once what is in them is decided; those deleted are left out."""
         names = set(found.written.topics if found.written else ()) - known.keys()
         topics = self.cluster.topics(names)
-        self.cluster.settle(self.cluster.high(places(topics)), self.longest())
+        settled(self.cluster, places(topics), self.longest())
         return topics
 
     def enter(self, standing: Standing, names: Iterable[str]) -> dict[str, Topic]:
@@ -120,7 +139,7 @@ class Ground:
             DestinationError: E508, there is no such topic.
         """
         topics = self.look_at(set(names) - standing.topics.keys())
-        self.cluster.settle(self.cluster.high(places(topics)), self.longest())
+        settled(self.cluster, places(topics), self.longest())
         standing.topics.update(topics)
         return topics
 
@@ -132,6 +151,9 @@ class Ground:
         """
         wanted = set(names)
         found = self.cluster.topics(wanted)
+        if self.marker_topic in wanted - found.keys():
+            reason, cause = f"its marker topic {self.marker_topic} is gone", "it was deleted while the query ran"
+            raise refuse("E508", sink=self.context.sink, reason=reason, cause=cause, next="restart the query")
         if missing := sorted(wanted - found.keys()):
             raise refuse(
                 "E508",

@@ -1,18 +1,21 @@
 """Reads the marker topic: the newest record, or all of the last epochs, each time to an end that was asked for first.
 
 The end is the high watermark; a consumer that reads committed records would call the last stable offset the end.
-Reading starts a few records before it and goes further back only where nothing of ours was found.
+Reading starts a few records before it and goes further back only where nothing of ours was found. What was found
+below an end is remembered: a log that ends there still, under the same leader, holds the same records.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onceonly_sinks.kafka.cluster import Cluster, Place
+from onceonly_sinks.kafka.cluster import Cluster, End, Place
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.records import NOTHING, Entry, Writer, is_of
+from onceonly_sinks.kafka.settling import settled
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -23,6 +26,39 @@ _CHUNK = 10_000
 _POLL_SECONDS = 0.2
 GROUP = "onceonly"
 """Consumer group that the reader names; it commits no offsets."""
+
+
+_OURS = 2
+"""A transaction adds to the marker topic its one record and the mark of its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """An end of the marker topic. Under one leader a log only grows, so below equal marks lie the same records.
+
+    Attributes:
+        topic: id of the topic; it is another one if it is made anew.
+        leader_epoch: which leader; -1: not known.
+        offset: after the last record; all below it is decided.
+    """
+
+    topic: str
+    leader_epoch: int
+    offset: int
+
+    def followed_by(self, end: End) -> Mark | None:
+        """The mark at ``end``, if a transaction of ours, known to have landed after this mark, is all that came since.
+
+        Whoever else wrote in between, or another leader, leaves no such mark.
+        """
+        # The two offsets were asked for at once; the later one is the newer.
+        mark = Mark(self.topic, end.leader_epoch, max(end.high, end.stable))
+        return mark if self.known and mark == Mark(self.topic, self.leader_epoch, self.offset + _OURS) else None
+
+    @property
+    def known(self) -> bool:
+        """Whether the leader is known: only then are equal marks the same."""
+        return self.leader_epoch >= 0
 
 
 class Tail:
@@ -42,17 +78,21 @@ class Tail:
         self.place: Place = (topic, 0)
         self._writer = writer
         self._patience = patience
+        self._known: tuple[Mark, Entry] | None = None
 
-    def newest(self, bound: float) -> Entry:
+    def newest(self, topic: str, bound: float) -> Entry:
         """The newest record of ours, once all that was written before it is decided.
 
+        Args:
+            topic: id of the marker topic, as it is now.
+            bound: seconds to wait for a transaction that is open, or whose end is hidden.
+
         Raises:
-            Hidden: a transaction is open, or its end hidden, for longer than ``bound`` seconds.
+            Hidden: it took longer.
             KafkaException: no answer.
         """
-        end = self._cluster.high([self.place])
-        self._cluster.settle(end, bound)
-        return self.newest_before(end[self.place])
+        end = settled(self._cluster, [self.place], bound)[self.place]
+        return self.newest_at(Mark(topic, end.leader_epoch, end.high))
 
     def visible(self) -> Entry:
         """The newest record of ours that readers see now; a transaction in flight is not waited for.
@@ -61,6 +101,26 @@ class Tail:
             KafkaException: no answer.
         """
         return self.newest_before(self._cluster.stable([self.place])[self.place])
+
+    def newest_at(self, mark: Mark) -> Entry:
+        """The newest record of ours below a mark; not read again where it is known."""
+        if self._known is not None and self._known[0] == mark and mark.known:
+            return self._known[1]
+        entry = self.newest_before(mark.offset)
+        self._known = (mark, entry)
+        return entry
+
+    def landed(self, before: Mark, end: End, entry: Entry) -> None:
+        """Remember a record of ours that landed after ``before``, if it is the newest one below ``end`` for certain."""
+        mark = before.followed_by(end)
+        self._known = (mark, entry) if mark else None
+
+    def unmoved(self) -> bool:
+        """Whether the topic seems to end where it did at the last look. A hint: it may have been made anew."""
+        if self._known is None:
+            return False
+        mark, end = self._known[0], self._cluster.ends([self.place])[self.place]
+        return mark == Mark(mark.topic, end.leader_epoch, end.high) and mark.known
 
     def newest_before(self, end: int) -> Entry:
         """The newest record of ours below an offset."""

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_FEW = 100
+"""Rows that are waited for before the others follow: enough to notice a lost producer, too few to cost time."""
+
 Again = Callable[[], Standing]
 """Makes another standing under the same fence; raises ``Superseded`` where another one stands."""
 
@@ -90,10 +93,11 @@ class _Filling:
     def _first(self, batch: pa.RecordBatch) -> None:
         """A producer made ready may have been fenced since, in vain, by a driver that found itself superseded.
 
-        It is noticed with the first rows, while they are still at hand: they go through another producer.
+        It is noticed with the first few rows, while they are still at hand: they go through another producer.
         """
+        few, rest = batch.slice(0, _FEW), batch.slice(_FEW)
         try:
-            self._begin(batch)
+            self._begin(few)
             self.standing.transaction.flush()
         except Exception as error:
             if not lost(error) or self.standing.transaction.expired:
@@ -101,7 +105,9 @@ class _Filling:
             self.standing.transaction.drop()
             self.standing = self._again()
             self._rows = 0
-            self._begin(batch)
+            self._begin(few)
+        if rest.num_rows:
+            self._feed(rest)
 
     def _begin(self, batch: pa.RecordBatch) -> None:
         # The engine may compute for long before the first row: neither the clock nor the offsets start earlier.

@@ -1,0 +1,69 @@
+"""The wait for transactions whose end is hidden: decided, but not visible; or open, whoever's they are."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+
+from onceonly_sinks.kafka.cluster import Cluster, End, Place
+
+log = logging.getLogger(__name__)
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+
+
+class Hidden(Exception):
+    """A transaction's end is not visible: it is still open, or its end was lost in the brokers.
+
+    Attributes:
+        places: ``{(topic, partition): (last stable offset, offset that it should have passed)}``.
+    """
+
+    def __init__(self, places: Mapping[Place, tuple[int, int]]) -> None:
+        self.places = places
+        (topic, partition), (stable, wanted) = min(places.items())
+        self.topic, self.partition, self.stable = topic, partition, stable
+        super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
+
+
+def settled(cluster: Cluster, places: Iterable[Place], bound: float) -> dict[Place, End]:
+    """Wait until all that is in these partitions now is decided and visible; their ends as they were before the wait.
+
+    Raises:
+        Hidden: not within ``bound`` seconds.
+        KafkaException: no answer.
+    """
+    ends = cluster.ends(places)
+    settle(cluster, {place: end.high for place, end in ends.items()}, bound, ends)
+    return ends
+
+
+def settle(
+    cluster: Cluster, targets: Mapping[Place, int], bound: float, known: Mapping[Place, End] | None = None
+) -> dict[Place, End]:
+    """Wait until every transaction that began below these offsets is decided and its end visible; the ends after that.
+
+    Args:
+        cluster: who is asked.
+        targets: offsets that the last stable ones must reach.
+        bound: seconds.
+        known: ends that were asked for already; the first look is saved.
+
+    Raises:
+        Hidden: not within ``bound`` seconds.
+        KafkaException: no answer.
+    """
+    begun, pause, told = time.monotonic(), _SHORTEST_PAUSE, False
+    ends = cluster.ends(targets) if known is None else dict(known)
+    while behind := {place: (ends[place].stable, high) for place, high in targets.items() if ends[place].stable < high}:
+        waited = time.monotonic() - begun
+        if waited >= bound:
+            raise Hidden(behind)
+        if waited > 1 and not told:
+            log.warning("%s: waiting for the end of a transaction in %s", cluster.sink, sorted(behind))
+            told = True
+        time.sleep(min(pause, bound - waited))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+        ends |= cluster.ends(behind)
+    return ends
