@@ -22,6 +22,7 @@ from benchmarks.model import Bar, Pair, Result
 from onceonly import faults
 from onceonly.faults import Point
 from onceonly.lab.driver import Driver
+from onceonly.session import prepare, start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,18 +59,27 @@ class Recovery:
 
 
 def measure(wanted: Sequence[Bar], shape: Shape, ground: Ground, rounds: int) -> tuple[list[Result], dict[str, Any]]:
-    """Recover ``rounds`` times, each with checkpoint and targets of its own; the parts are for the report."""
+    """Recover ``rounds`` times, each with checkpoint and targets of its own; the parts are for the report.
+
+    Each round is also run as it is without ``onceonly.session``, which the report says beside it.
+    """
     generate(shape)
-    found = [_once(shape, ground, number) for number in range(1, rounds + 1)]
+    prepare(streams.builder())
+    found, plain = list[Recovery](), list[Recovery]()
+    for number in range(1, rounds + 1):
+        plain.append(_once(shape, ground, 2 * number - 1, prepared=False))
+        found.append(_once(shape, ground, 2 * number, prepared=True))
     parts = {f"recovery_{name}": [round(getattr(each, name), 2) for each in found] for name in asdict(found[0])}
+    for name in ("total", "restart"):
+        parts[f"recovery_plain_{name}"] = [round(getattr(each, name), 2) for each in plain]
     worth = {bars.RECOVERY: [each.total for each in found], bars.RESOLVE: [each.resolve for each in found]}
     results = [Result(bar, "", tuple(Pair(seconds, 0.0) for seconds in worth[bar.job])) for bar in wanted]
     return results, parts
 
 
-def _once(shape: Shape, ground: Ground, number: int) -> Recovery:
+def _once(shape: Shape, ground: Ground, number: int, *, prepared: bool) -> Recovery:
     name = streams.run_name(shape, bars.TOGETHER, number)
-    task = {"name": name, "shape": asdict(shape), "ground": [*ground.addresses, str(ground.root)]}
+    task = {"name": name, "shape": asdict(shape), "ground": [*ground.addresses, str(ground.root)], "prepared": prepared}
     try:
         with _driver(ground, name, {**task, "dies": True}) as first:
             killed = _told(first, "dies")
@@ -83,7 +93,7 @@ def _once(shape: Shape, ground: Ground, number: int) -> Recovery:
         VARIANTS[bars.TOGETHER].remove(ground, name)
         shutil.rmtree(ground.root / name, ignore_errors=True)
     found = Recovery(gone - killed, handed - gone, resolved - handed, replayed - resolved)
-    print(f"recovery {number}: {found.total:.2f} s, {found}", file=sys.stderr)
+    print(f"recovery {number}, prepared {prepared}: {found.total:.2f} s, {found}", file=sys.stderr)
     return found
 
 
@@ -134,7 +144,9 @@ def _drive(task: dict[str, Any]) -> None:
         faults.arm(Point.COMMIT_AFTER, _die, EPOCHS_BEFORE * _SINKS + 1)
     shape = Shape(**task["shape"])
     *addresses, root = task["ground"]
-    ground = Ground(streams.session(), *addresses, Path(root))
+    builder = streams.builder()
+    session = start(builder) if task["prepared"] else builder.getOrCreate()
+    ground = Ground(streams.quiet(session), *addresses, Path(root))
     way = VARIANTS[bars.TOGETHER]
     telling = Variant(lambda at, writer, name: way.attach(at, _Telling(writer), name), way.count)  # type: ignore[arg-type]
     streams.start(ground, shape, telling, task["name"]).awaitTermination()

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.destinations import VARIANTS, Counted, Ground, Variant
@@ -29,12 +29,17 @@ class WrongRows(AssertionError):
 
 def session(app: str = "benchmarks") -> SparkSession:
     """A session with Delta, Kafka and the JDBC driver, compiled as in production."""
+    return quiet(builder(app).getOrCreate())
+
+
+def builder(app: str = "benchmarks") -> Any:
+    """All settings of the session."""
     from pyspark.sql import SparkSession
 
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ[name] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    builder = SparkSession.builder.master("local[*]").appName(app)
+    building = SparkSession.builder.master("local[*]").appName(app)
     options = dict(fast_options(kafka=True, quick_compile=False))
     for name in ("spark.driver.extraClassPath", "spark.executor.extraClassPath"):
         options[name] = os.pathsep.join((options[name], str(postgres_jdbc_jar())))
@@ -44,8 +49,12 @@ def session(app: str = "benchmarks") -> SparkSession:
         "spark.sql.streaming.numRecentProgressUpdates": _PROGRESS,
     }
     for name, value in options.items():
-        builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
+        building = building.config(name, value)
+    return building
+
+
+def quiet(spark: SparkSession) -> SparkSession:
+    """The same session, which speaks of errors only."""
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 

@@ -15,8 +15,8 @@ from integration.jobs import Job, Task
 from integration.stage import Scene
 
 from onceonly.lab.driver import Driver
-from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.warm import WarmJvm
+from onceonly.session.archive import JvmArchive
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""

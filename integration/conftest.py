@@ -30,10 +30,10 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
 from onceonly.lab.jars import delta_jars, fast_options, fast_session
-from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.warm import WarmJvm
+from onceonly.session.archive import JvmArchive
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemorySink
 

@@ -25,9 +25,9 @@ from pyspark.sql.streaming import StreamingQuery
 from onceonly import exactly_once, faults
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
-from onceonly.lab.jvmarchive import end_jvm
 from onceonly.lab.warm import attach, is_warm
 from onceonly.protocol import Sink
+from onceonly.session.archive import end_jvm
 
 SCHEMA = "id bigint, word string"
 """Columns of the input."""

@@ -232,7 +232,7 @@ class ExactlyOnce:
         if self._options.ledger is None and own:
             return SqlLedger(own), alone
         if self._options.ledger is None:
-            return SqlLedger(_beside(run.checkpoint, "onceonly.db", "E107")), False
+            return SqlLedger(_beside(run.checkpoint, "onceonly.db", _no_ledger)), False
         if isinstance(self._options.ledger, str | os.PathLike):
             ledger = SqlLedger(os.fspath(self._options.ledger))
             return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
@@ -241,7 +241,7 @@ class ExactlyOnce:
     def _place_staging(self, run: engine.Run, pipeline: str) -> Staging | None:
         if len(self._sinks) == 1:
             return None
-        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging", "E114"), pipeline)
+        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging", _no_staging), pipeline)
 
 
 def refuse_unfit(run: engine.Run, pipeline: str) -> None:
@@ -267,10 +267,22 @@ def refuse_unfit(run: engine.Run, pipeline: str) -> None:
             raise refuse("E116", query=pipeline, source=source.origin)
 
 
-def _beside(checkpoint: str, what: str, code: str) -> str:
+def _no_ledger(checkpoint: str) -> Exception:
+    return refuse("E107", checkpoint=checkpoint)
+
+
+def _no_staging(checkpoint: str) -> Exception:
+    return refuse("E114", place=f"the checkpoint {checkpoint}", cause="staging= was not given")
+
+
+def _is_local(place: str) -> bool:
+    return urlparse(place).scheme in ("", "file")
+
+
+def _beside(checkpoint: str, what: str, refused: Callable[[str], Exception]) -> str:
     """A path next to a local checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
-    if urlparse(checkpoint).scheme not in ("", "file"):
-        raise refuse(code, checkpoint=checkpoint)
+    if not _is_local(checkpoint):
+        raise refused(checkpoint)
     root = local_path(checkpoint)
     return str(root.with_name(f"{root.name}.{what}"))
 
@@ -305,7 +317,8 @@ def exactly_once(
         A function for ``foreachBatch``.
 
     Raises:
-        ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything.
+        ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
+            E114 rows cannot be staged there.
     """
     _check_sinks(sinks)
     if before is not None and not callable(before):
@@ -325,8 +338,8 @@ def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:
     if staging is None:
         return None
     place = os.fspath(staging)
-    if urlparse(place).scheme not in ("", "file"):
-        raise _meaningless("staging", place, "a directory on a file system that driver and executors share")
+    if not _is_local(place):
+        raise refuse("E114", place=f"staging={place!r}", cause="staging= names an object store or another remote place")
     return place
 
 

@@ -41,6 +41,7 @@ COMMANDS = [
     ["txn", "resolve"],
     ["explain"],
     ["doctor"],
+    ["session", "prepare"],
     ["lab", "recheck"],
     ["lab", "run"],
     ["lab", "replay"],
@@ -59,7 +60,19 @@ def test_every_command_has_a_help_of_whole_sentences(run: Run, command: list[str
 
 def test_the_root_lists_every_noun(run: Run) -> None:
     text = run("--help").stdout
-    for noun in ("demo", "doctor", "audit", "epochs", "queries", "checkpoint", "txn", "ledger", "lab", "explain"):
+    for noun in (
+        "demo",
+        "doctor",
+        "audit",
+        "epochs",
+        "queries",
+        "checkpoint",
+        "txn",
+        "ledger",
+        "session",
+        "lab",
+        "explain",
+    ):
         assert f"\n  {noun} " in text
 
 

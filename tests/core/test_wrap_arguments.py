@@ -32,7 +32,6 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
         {"overlap": "skip"},
         {"adopt": "there"},
         {"adopt": 7},
-        {"staging": "s3a://bucket/x"},
     ],
     ids=lambda value: next(iter(value)),
 )
@@ -40,6 +39,19 @@ def test_an_argument_that_means_nothing_is_refused_by_name(arguments):
     with pytest.raises(OnceOnlyError, match=next(iter(arguments))) as caught:
         exactly_once(MemorySink(), **arguments)
     assert caught.value.code == "E110"
+
+
+@pytest.mark.parametrize("place", ["s3a://bucket/x", "hdfs://name/x", "abfss://box@account.dfs.core.windows.net/x"])
+def test_staging_where_no_path_leads_is_refused_by_name(place):
+    with pytest.raises(OnceOnlyError, match=place) as caught:
+        exactly_once(MemorySink(id="a"), MemorySink(id="b"), staging=place)
+    assert caught.value.code == "E114"
+
+
+def test_staging_beside_a_remote_checkpoint_is_refused():
+    with pytest.raises(OnceOnlyError, match="s3a://bucket/checkpoint") as caught:
+        wrap._beside("s3a://bucket/checkpoint", "onceonly.staging", wrap._no_staging)
+    assert caught.value.code == "E114"
 
 
 def test_explain_of_several_sinks_says_what_holds_between_them():

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from onceonly.cache import cache_directory
 from onceonly.errors import ConfigurationError
-from onceonly.lab.jars import cache_directory, delta_jars, fast_options, kafka_broker_jars, postgres_jdbc_jar
+from onceonly.lab.jars import delta_jars, fast_options, kafka_broker_jars, postgres_jdbc_jar
 from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SPARK_VERSION
 

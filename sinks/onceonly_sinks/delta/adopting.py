@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 from onceonly_checkpoints.storage import flush_directory
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta.files import LocalPlace
+from onceonly_sinks.delta.footers import told
 from onceonly_sinks.delta.logcommitter import DataFile
-from onceonly_sinks.delta.statistics import Statistics
+from onceonly_sinks.delta.statistics import Statistics, covered
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_ROWS = 256 * 1024
+"""Read at a time."""
 
 
 def adopt(
@@ -37,7 +41,7 @@ def adopt(
         The files as the log names them, and where they lie.
 
     Raises:
-        DestinationError: E504, a null where the table allows none.
+        DestinationError: E503, a null where the table allows none.
         OSError: a file can be neither linked nor copied; those that were are gone again.
     """
     where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
@@ -65,22 +69,27 @@ def _link(file: Path, target: Path) -> None:
 
 
 def _counted(sink: str, held: pa.Schema, required: Sequence[str], file: Path, name: str) -> DataFile:
+    """The file with its statistics; rows are decoded only for what its footer does not tell."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    statistics, rows = Statistics(), 0
+    wanted = {field.name: field for field in (*covered(held), *(held.field(name) for name in required))}
+    statistics = Statistics()
     with pq.ParquetFile(file) as opened:
-        for batch in opened.iter_batches(256 * 1024):
-            table = _shaped(batch, held)
-            for column in required:
-                if table.column(column).null_count:
-                    raise rules.not_null(sink, column)
+        count = opened.metadata.num_rows
+        known = told(opened.metadata, pa.schema(wanted.values()))
+        for column, found in known.items():
+            _check(sink, required, column, found.nulls)
+            statistics.take(wanted[column], found)
+        rest = pa.schema([field for column, field in wanted.items() if column not in known])
+        for rows in opened.iter_batches(_ROWS, columns=rest.names) if rest.names else ():
+            table = pa.table(rows).select(rest.names).cast(rest)
+            for column in rest.names:
+                _check(sink, required, column, table.column(column).null_count)
             statistics.add(table)
-            rows += table.num_rows
-    return DataFile(name, file.stat().st_size, rows, statistics.text(rows), {})
+        return DataFile(name, file.stat().st_size, count, statistics.text(count), {})
 
 
-def _shaped(batch: pa.RecordBatch, held: pa.Schema) -> pa.Table:
-    """Rows in the table's types and order."""
-    import pyarrow as pa
-
-    return pa.table(batch).select(held.names).cast(held)
+def _check(sink: str, required: Sequence[str], column: str, nulls: int) -> None:
+    if nulls and column in required:
+        raise rules.not_null(sink, column)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from onceonly_sinks.delta.footers import Told
+
 _INDEXED_COLUMNS = 32
 """Statistics cover the first columns, as Delta's own writers do."""
 
@@ -32,9 +34,7 @@ class Statistics:
         import pyarrow.compute as pc
         from pyarrow import types
 
-        for field in list(table.schema)[:_INDEXED_COLUMNS]:
-            if types.is_nested(field.type):
-                continue
+        for field in covered(table.schema):
             values = table.column(field.name)
             self._nulls[field.name] = self._nulls.get(field.name, 0) + values.null_count
             if not _orderable(field.type):
@@ -43,6 +43,12 @@ class Statistics:
                 self._without_range.add(field.name)
             bounds: Any = pc.min_max(values)
             self._widen(field.name, bounds["min"].as_py(), bounds["max"].as_py())
+
+    def take(self, field: pa.Field[Any], told: Told) -> None:
+        """Take in what is known of a column without its rows."""
+        self._nulls[field.name] = self._nulls.get(field.name, 0) + told.nulls
+        if _orderable(field.type):
+            self._widen(field.name, told.least, told.greatest)
 
     def _widen(self, name: str, least: Any, greatest: Any) -> None:
         if least is None:
@@ -67,6 +73,13 @@ class Statistics:
                 "nullCount": self._nulls,
             }
         )
+
+
+def covered(schema: pa.Schema) -> list[pa.Field[Any]]:
+    """The columns that statistics are kept of."""
+    from pyarrow import types
+
+    return [field for field in list(schema)[:_INDEXED_COLUMNS] if not types.is_nested(field.type)]
 
 
 def _orderable(kind: pa.DataType) -> bool:

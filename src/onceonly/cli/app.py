@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import audit, checkpoint, demo, doctor, epochs, explain, lab, ledger, metrics, queries, txn, watch
+from onceonly.cli import (
+    audit,
+    checkpoint,
+    demo,
+    doctor,
+    epochs,
+    explain,
+    lab,
+    ledger,
+    metrics,
+    queries,
+    session,
+    txn,
+    watch,
+)
 from onceonly.cli.calm import CalmGroup
 from onceonly.cli.output import say
 
@@ -31,6 +45,7 @@ app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(lab.app, name="lab")
+app.add_typer(session.app, name="session")
 app.command("explain")(explain.command)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onceonly.cache import cache_directory
 from onceonly.errors import refuse
 from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SCALA_LINE, SPARK_VERSION, delta_artifact, kafka_artifact
 
@@ -80,7 +81,7 @@ def delta_jars(cache: Path | None = None) -> list[Path]:
     """The two jars that reading, writing, MERGE and streaming of Delta need, fetched on first use.
 
     Args:
-        cache: where they are kept; default :func:`cache_directory`.
+        cache: where they are kept; default :func:`onceonly.cache.cache_directory`.
 
     Raises:
         ConfigurationError: E110, no Java, no PySpark or no answer from the registry.
@@ -117,14 +118,6 @@ def kafka_broker_jars(cache: Path | None = None) -> list[Path]:
         folder.parent.mkdir(parents=True, exist_ok=True)
         _fetch_whole(_KAFKA_BROKER, folder)
     return sorted(folder.glob("*.jar"))
-
-
-def cache_directory() -> Path:
-    """``$ONCEONLY_CACHE``, else ``onceonly`` in the user's cache directory."""
-    if chosen := os.environ.get("ONCEONLY_CACHE"):
-        return Path(chosen)
-    home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(home) if home else Path.home() / ".cache") / "onceonly"
 
 
 def _fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:

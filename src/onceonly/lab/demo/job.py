@@ -22,7 +22,7 @@ from onceonly.lab.demo.plan import OPENING, UNSEEN, WINDOW
 from onceonly.lab.demo.targets import SEVERAL, Target, query_name
 from onceonly.lab.driver import end_with_parent
 from onceonly.lab.jars import fast_session
-from onceonly.lab.jvmarchive import end_jvm
+from onceonly.session.archive import end_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

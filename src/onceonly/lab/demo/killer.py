@@ -12,7 +12,7 @@ from typing import Any
 from onceonly.lab.demo.job import Aim, Job
 from onceonly.lab.demo.plan import Kill
 from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
-from onceonly.lab.jvmarchive import JvmArchive
+from onceonly.session.archive import JvmArchive
 
 _KILLED = -9
 _SILENCE_SECONDS = 300.0

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from onceonly.lab import jars
 from onceonly.lab.demo.options import Options
 from onceonly.lab.demo.screen import Screen
-from onceonly.lab.jvmarchive import JvmArchive
 from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly.session.archive import JvmArchive
 
 if TYPE_CHECKING:
     import pyarrow as pa

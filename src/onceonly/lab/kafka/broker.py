@@ -54,7 +54,7 @@ class EmbeddedKafka:
         proxy: a started proxy; :attr:`proxied_servers` then leads through it.
         internal_proxy: a started proxy for what the broker tells itself, transaction markers above all.
         java_options: JVM options that win over the small and quick ones, ``-Xmx1g`` for example.
-        cache: where jars and archive are kept; default ``jars.cache_directory()``.
+        cache: where jars and archive are kept; default ``onceonly.cache.cache_directory()``.
     """
 
     def __init__(

@@ -11,9 +11,10 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from onceonly.lab.jars import cache_directory, java_program, kafka_broker_jars
-from onceonly.lab.jvmarchive import JvmArchive
+from onceonly.cache import cache_directory
+from onceonly.lab.jars import java_program, kafka_broker_jars
 from onceonly.pins import KAFKA_VERSION
+from onceonly.session.archive import JvmArchive
 
 _OPTIONS = (
     "-Xms96m",
@@ -37,7 +38,7 @@ class KafkaJvm:
 
     Args:
         options: JVM options that win over the small and quick ones.
-        cache: default ``jars.cache_directory()``.
+        cache: default ``onceonly.cache.cache_directory()``.
 
     Raises:
         ConfigurationError: E110, no Java, no PySpark or no answer from the registry.

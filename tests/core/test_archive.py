@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.lab.jvmarchive import JvmArchive
+from onceonly.session.archive import JvmArchive
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from onceonly.lab.jars import cache_directory
+from onceonly.cache import cache_directory
 from onceonly.pins import SPARK_VERSION
 
 _VARIABLE = "SPARK_SUBMIT_OPTS"
-_BASE = ("-XX:+UseSerialGC", "-Xlog:disable")
+
+QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
+"""An archive that does not fit is passed over without a word: it is a matter of seconds, never of results."""
+
+SMALL = ("-XX:+UseSerialGC", "-Xlog:disable")
+"""For programs that live for seconds."""
 
 
 class JvmArchive:
@@ -28,14 +32,22 @@ class JvmArchive:
     Args:
         program: names the archive; programs that load other classes want one of their own.
         jars: what is on the class path besides Spark, in its order.
-        cache: default ``jars.cache_directory()``.
+        cache: default ``onceonly.cache.cache_directory()``.
+        always: options with and without an archive.
     """
 
-    def __init__(self, program: str, jars: Sequence[Path] = (), cache: Path | None = None) -> None:
-        version = subprocess.run([_java(), "-version"], capture_output=True, text=True, check=True).stderr
-        key = "\n".join([version, SPARK_VERSION, *map(str, jars)])
+    def __init__(
+        self,
+        program: str,
+        jars: Sequence[Path | str] = (),
+        cache: Path | None = None,
+        *,
+        always: Sequence[str] = SMALL,
+    ) -> None:
+        key = "\n".join([_java(), SPARK_VERSION, *map(str, jars)])
         folder = (cache or cache_directory()) / "jvm"
         self.path = folder / f"{program}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
+        self._always = tuple(always)
         self._made: Path | None = None
 
     @property
@@ -45,13 +57,13 @@ class JvmArchive:
 
     def options(self) -> tuple[str, ...]:
         """For a JVM that uses the archive, if there is one."""
-        return (*_BASE, f"-XX:SharedArchiveFile={self.path}") if self.made else _BASE
+        return (*self._always, f"-XX:SharedArchiveFile={self.path}") if self.made else self._always
 
     def making_options(self) -> tuple[str, ...]:
         """For a JVM that makes the archive when it exits, some seconds more. Then call :meth:`keep`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._made = Path(tempfile.mkdtemp(prefix="making-", dir=self.path.parent)) / "classes.jsa"
-        return (*_BASE, f"-XX:ArchiveClassesAtExit={self._made}")
+        return (*self._always, f"-XX:ArchiveClassesAtExit={self._made}")
 
     def environment(self) -> dict[str, str]:
         """:meth:`options` for a Spark driver."""
@@ -89,5 +101,12 @@ def _environment(options: Sequence[str]) -> dict[str, str]:
 
 
 def _java() -> str:
+    """What tells one Java from another without starting it, which takes a tenth of a second or more."""
     home = os.environ.get("JAVA_HOME")
-    return str(Path(home) / "bin" / "java") if home else "java"
+    program = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+    if program is None:
+        return ""
+    real = Path(program).resolve()
+    modules = real.parent.parent / "lib" / "modules"
+    about = (modules if modules.is_file() else real).stat()
+    return f"{real} {about.st_size} {about.st_mtime_ns}"
