@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyspark
 import pytest
 from integration.streams import settings
@@ -11,6 +13,7 @@ from pyspark.sql import functions as f
 
 from onceonly import engine, exactly_once
 from onceonly.frames import class_in
+from onceonly.hadoop import HadoopFiles
 from onceonly.protocol import Estimate
 from onceonly.sparkbatch import SparkBatch
 
@@ -118,3 +121,40 @@ def test_a_stateful_replay_under_another_number_of_shuffle_partitions_is_still_a
     [record] = ledger.epochs("orders")
     assert record.epoch.digest.rows == 7
     assert ids(sink) == list(range(7))
+
+
+# ---- a checkpoint that is not on this machine's disk
+
+
+ELSEWHERE = "viewfs://elsewhere"
+"""One of Hadoop's own file systems, which no Python driver reads: its files lie where a mount table says."""
+
+
+@pytest.fixture
+def elsewhere(spark, tmp_path) -> Iterator[str]:
+    (tmp_path / "far").mkdir()
+    with settings(spark, {"fs.viewfs.mounttable.elsewhere.link./far": (tmp_path / "far").as_uri()}):
+        yield f"{ELSEWHERE}/far/ck"
+
+
+def test_a_checkpoint_that_only_hadoop_can_read_serves_as_one_on_disk(stream, elsewhere, sink, ledger):
+    seen = []
+
+    def write(df, batch_id):
+        run = engine.discover_run(df)
+        asked, read = engine.see(df, batch_id, run), engine.see_on_disk(run.files, batch_id, run)
+        seen.append((asked == read, len(read.files), run.files.url))
+        wrapped(df, batch_id)
+
+    wrapped = exactly_once(sink, ledger=ledger)
+    stream.checkpoint = elsewhere
+    stream.receive(range(5), range(5, 10)).run(write)
+    assert seen == [(True, 1, elsewhere)] * 2
+    assert ids(sink) == list(range(10))
+
+
+def test_what_hadoop_does_not_find_is_missing_as_it_is_on_disk(spark, elsewhere):
+    files = HadoopFiles(spark.sparkContext, spark._jsparkSession, elsewhere)
+    assert (files.names("offsets"), files.exists("offsets/0")) == ((), False)
+    with pytest.raises(FileNotFoundError):
+        files.read("offsets/0")

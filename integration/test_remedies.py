@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
+from integration.printed import command, run
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
-
-
-def command(said: str, words: str) -> list[str]:
-    """The printed command that contains ``words``, as a shell would split it."""
-    printed = [line for line in re.findall(r"(onceonly [^\n]*)", said) if words in line]
-    assert printed, f"no command with {words!r} in: {said}"
-    return shlex.split(printed[0])
-
-
-def run(printed: list[str], *more: str) -> str:
-    """Run a printed command with the program that stands beside this interpreter."""
-    program = Path(sys.executable).parent / printed[0]
-    done = subprocess.run([program, *printed[1:], *more], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def counted(df):

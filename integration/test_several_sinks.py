@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from integration.company import Company, await_stopped, refused_with, until, was_killed
-from integration.jobs import Job
-from integration.stage import ROWS, Inbox, Scene
+from integration.company import Company, await_stopped, refused_with, was_killed
+from integration.several import Several
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import functions as f
@@ -22,47 +20,6 @@ from onceonly_sinks.memory import MemorySink
 SINKS = 3
 ONCE = (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER)
 EACH = (Point.PREPARE_SENT, Point.COMMIT_BEFORE, Point.COMMIT_SENT, Point.COMMIT_AFTER)
-
-
-class Several:
-    """A pipeline into Postgres, Kafka and Delta, in this order, over one directory of files."""
-
-    def __init__(self, root: Path, database: str, topic: str) -> None:
-        self.root = root
-        self.inbox = Inbox(root / "in")
-        self.postgres = Scene(root, "postgres", database, self.inbox)
-        self.kafka = Scene(root, "kafka", topic, self.inbox)
-        self.delta = Scene(root, "delta", str(root / "table"), self.inbox)
-        for scene in self.scenes:
-            scene.name, scene.ledger_place = "arrivals", database
-            scene.checkpoint = root / "checkpoint"
-
-    @property
-    def scenes(self) -> tuple[Scene, Scene, Scene]:
-        return self.postgres, self.kafka, self.delta
-
-    def job(self, **changes: object) -> Job:
-        also = (("kafka", self.kafka.target), ("delta", self.delta.target))
-        return replace(self.postgres.job(), also=also, **changes)  # type: ignore[arg-type]
-
-    def newest(self) -> list[int]:
-        """Newest epoch per sink, once a topic shows the rows that its marker names."""
-        counts = [scene.newest() for scene in self.scenes]
-        until(lambda: len(self.kafka.rows()) == counts[1] * ROWS, "the topic shows what was committed")
-        return counts
-
-    def hold_everything(self) -> None:
-        """All rows once in each sink, one chain, and no staged bytes but the newest epoch's."""
-        self.newest()
-        for scene in self.scenes:
-            scene.holds_everything()
-        chains = [[marker.epoch.chain for marker in scene.markers()] for scene in self.scenes]
-        assert chains[0] == chains[1] == chains[2]
-        newest = (self.postgres.markers()[-1].epoch.manifest or "").rpartition("#")[0]
-        assert {str(path) for path in self.staged()} <= {newest}, "bytes that no newest marker names"
-
-    def staged(self) -> list[Path]:
-        return list((self.root / "checkpoint.onceonly.staging").glob("*/*"))
 
 
 @pytest.fixture

@@ -172,11 +172,15 @@ class PostgresDatabase:
 
     @property
     def address(self) -> str:
-        """URL without password."""
+        """URL without password, which leads to the same server: of several hosts, to the one that was meant."""
         known = dict(self.settings)
         user = f"{known['user']}@" if "user" in known else ""
-        port = f":{known['port']}" if "port" in known else ""
-        return f"postgresql://{user}{known.get('host', '')}{port}/{known.get('dbname', '')}"
+        hosts, ports = known.get("host", "").split(","), known.get("port", "").split(",")
+        ports = ports * len(hosts) if len(ports) == 1 else ports
+        where = ",".join(f"{host}:{port}" if port else host for host, port in zip(hosts, ports, strict=False))
+        wanted = known.get("target_session_attrs")
+        which = f"?target_session_attrs={wanted}" if wanted else ""
+        return f"postgresql://{user}{where}/{known.get('dbname', '')}{which}"
 
     @property
     def driver_error(self) -> type[Exception]:

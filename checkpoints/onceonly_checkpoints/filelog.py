@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from onceonly_checkpoints.epoch import InputFile
 from onceonly_checkpoints.logtext import UnreadableCheckpoint, json_object, lines_of, read_text, version_of
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import Readable
 
 SOURCE_VERSIONS = (1,)
 COMPACT = ".compact"
@@ -39,7 +39,7 @@ def _file(line: str, source: str, path: str) -> InputFile:
         raise UnreadableCheckpoint(path, "a line is not a file's", "torn") from error
 
 
-def read_files(storage: Storage, source: str, path: str) -> tuple[InputFile, ...]:
+def read_files(storage: Readable, source: str, path: str) -> tuple[InputFile, ...]:
     """All files of one log file.
 
     Raises:
@@ -61,7 +61,7 @@ def render_files(files: Iterable[InputFile]) -> str:
     return "\n".join(["v1", *lines])
 
 
-def input_files(storage: Storage, source: int | str, after: int | None, upto: int) -> tuple[InputFile, ...]:
+def input_files(storage: Readable, source: int | str, after: int | None, upto: int) -> tuple[InputFile, ...]:
     """Files that a file source took in at log offsets ``after < offset <= upto``; ``after=None`` means from the first.
 
     Reads one small file per log offset; a ``.compact`` file only where Spark has merged that offset into it, and
@@ -89,7 +89,7 @@ def input_files(storage: Storage, source: int | str, after: int | None, upto: in
     return tuple(found)
 
 
-def _holder(storage: Storage, directory: str, number: int) -> tuple[str, int]:
+def _holder(storage: Readable, directory: str, number: int) -> tuple[str, int]:
     """The smallest file that holds a log offset, and the last log offset it holds."""
     for name in (str(number), f"{number}{COMPACT}"):
         if storage.exists(f"{directory}/{name}"):

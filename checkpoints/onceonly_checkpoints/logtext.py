@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import Readable
 
 Kind = Literal["unknown-version", "missing", "empty", "torn", "not-a-checkpoint"]
 """Ways in which a checkpoint file cannot be read."""
@@ -28,7 +28,7 @@ class UnreadableCheckpoint(Exception):
         self.kind: Kind = kind
 
 
-def read_text(storage: Storage, path: str) -> str:
+def read_text(storage: Readable, path: str) -> str:
     """Text of a file.
 
     Raises:

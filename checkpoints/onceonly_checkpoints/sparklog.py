@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from onceonly_checkpoints.epoch import Slice, SourceOffsets
 from onceonly_checkpoints.filelog import input_files
 from onceonly_checkpoints.logtext import Kind, UnreadableCheckpoint, json_object, lines_of, read_text, version_of
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import Readable
 
 __all__ = [
     "CommitEntry",
@@ -163,7 +163,7 @@ def parse_query_id(text: str, path: str = "metadata") -> str:
     return found
 
 
-def query_id(storage: Storage) -> str:
+def query_id(storage: Readable) -> str:
     """Spark's id of the query, from ``metadata``.
 
     Raises:
@@ -178,7 +178,7 @@ def query_id(storage: Storage) -> str:
         raise
 
 
-def offset_entry(storage: Storage, batch_id: int) -> OffsetEntry:
+def offset_entry(storage: Readable, batch_id: int) -> OffsetEntry:
     """The offset log's entry of a batch.
 
     Raises:
@@ -188,7 +188,7 @@ def offset_entry(storage: Storage, batch_id: int) -> OffsetEntry:
     return parse_offsets(read_text(storage, path), path)
 
 
-def commit_entry(storage: Storage, batch_id: int) -> CommitEntry:
+def commit_entry(storage: Readable, batch_id: int) -> CommitEntry:
     """The commit log's entry of a batch.
 
     Raises:
@@ -198,16 +198,16 @@ def commit_entry(storage: Storage, batch_id: int) -> CommitEntry:
     return parse_commit(read_text(storage, path), path)
 
 
-def _ids(storage: Storage, directory: str) -> tuple[int, ...]:
+def _ids(storage: Readable, directory: str) -> tuple[int, ...]:
     return tuple(sorted(int(name) for name in storage.names(directory) if name.isdecimal()))
 
 
-def offset_ids(storage: Storage) -> tuple[int, ...]:
+def offset_ids(storage: Readable) -> tuple[int, ...]:
     """Batch ids in the offset log, ascending."""
     return _ids(storage, "offsets")
 
 
-def commit_ids(storage: Storage) -> tuple[int, ...]:
+def commit_ids(storage: Readable) -> tuple[int, ...]:
     """Batch ids in the commit log, ascending."""
     return _ids(storage, "commits")
 
@@ -231,7 +231,7 @@ def slice_from(texts: Mapping[int, str], batch_id: int) -> tuple[Slice, OffsetEn
     return Slice(start, entry.offsets), entry
 
 
-def slice_of(storage: Storage, batch_id: int) -> Slice:
+def slice_of(storage: Readable, batch_id: int) -> Slice:
     """What a batch reads: from the newest entry below its own, which need not be the one before it, to its own.
 
     Raises:
@@ -243,13 +243,13 @@ def slice_of(storage: Storage, batch_id: int) -> Slice:
     return slice_from(texts, batch_id)[0]
 
 
-def _newest_below(storage: Storage, batch_id: int) -> int | None:
+def _newest_below(storage: Readable, batch_id: int) -> int | None:
     if storage.exists(f"offsets/{batch_id - 1}"):
         return batch_id - 1
     return max((number for number in offset_ids(storage) if number < batch_id), default=None)
 
 
-def source_start(storage: Storage, source: int | str) -> str | None:
+def source_start(storage: Readable, source: int | str) -> str | None:
     """What a source noted when it first started (rate: its start time; Kafka: its initial offsets), if anything.
 
     Raises:
@@ -263,7 +263,7 @@ def source_start(storage: Storage, source: int | str) -> str | None:
         raise
 
 
-def kafka_start(storage: Storage, source: int | str) -> str | None:
+def kafka_start(storage: Readable, source: int | str) -> str | None:
     """The offsets at which a Kafka source began, by its own note; ``None`` if it has left none.
 
     Raises:

@@ -21,12 +21,8 @@ class UnreachableStorage(Exception):
     """A storage cannot be opened at all: unknown scheme, or its driver is not installed."""
 
 
-class Storage(Protocol):
-    """Small files below a root. Paths are relative, with ``/``; the root itself is ``""``.
-
-    Hadoop writes a checksum companion ``.name.crc`` beside each local file. A file that was changed under its
-    companion can no longer be read by Spark, so whoever creates or deletes a file drops the companion too.
-    """
+class Readable(Protocol):
+    """The reading half: small files below a root. Paths are relative, with ``/``; the root itself is ``""``."""
 
     @property
     def url(self) -> str:
@@ -45,6 +41,18 @@ class Storage(Protocol):
         """
         ...
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        ...
+
+
+class Storage(Readable, Protocol):
+    """Small files below a root, to be read and changed.
+
+    Hadoop writes a checksum companion ``.name.crc`` beside each local file. A file that was changed under its
+    companion can no longer be read by Spark, so whoever creates or deletes a file drops the companion too.
+    """
+
     def create(self, path: str, data: bytes) -> None:
         """Create a file with its directories: whole or not at all, and never over another.
 
@@ -57,10 +65,6 @@ class Storage(Protocol):
         """Delete a file; does nothing where there is none."""
         ...
 
-    def exists(self, path: str) -> bool:
-        """Whether there is a file or directory."""
-        ...
-
 
 def companion(path: str) -> str:
     """Path of Hadoop's checksum file for ``path``."""
@@ -68,7 +72,8 @@ def companion(path: str) -> str:
     return f"{directory}/.{name}.crc" if directory else f".{name}.crc"
 
 
-def _visible(names: Iterable[str]) -> tuple[str, ...]:
+def visible(names: Iterable[str]) -> tuple[str, ...]:
+    """Names without hidden ones, sorted."""
     return tuple(sorted(name for name in names if not name.startswith(".")))
 
 
@@ -78,8 +83,13 @@ def open_storage(url: str) -> Storage:
     Raises:
         UnreachableStorage: the scheme is unknown, or its fsspec driver is not installed.
     """
+    return LocalStorage(url) if is_local(url) else FsspecStorage(url)
+
+
+def is_local(url: str) -> bool:
+    """Whether a root as Spark spells it is a directory of this machine."""
     scheme = urlsplit(url).scheme if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url) else ""
-    return LocalStorage(url) if scheme in ("", "file") else FsspecStorage(url)
+    return scheme in ("", "file")
 
 
 def local_path(url: str) -> Path:
@@ -107,7 +117,7 @@ class LocalStorage:
     def names(self, directory: str) -> tuple[str, ...]:
         """Names in a directory, sorted, without hidden ones."""
         try:
-            return _visible(entry.name for entry in (self._root / directory).iterdir())
+            return visible(entry.name for entry in (self._root / directory).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return ()
 
@@ -201,7 +211,7 @@ class FsspecStorage:
             raise UnreachableStorage(f"{scheme}:// cannot be read here: {error}") from error
         self._fs: Any = file_system
         self._root = str(root).rstrip("/")
-        self._url = _without_secrets(url)
+        self._url = without_secrets(url)
 
     @property
     def url(self) -> str:
@@ -219,7 +229,7 @@ class FsspecStorage:
             found = self._fs.ls(self._at(directory), detail=False)
         except (FileNotFoundError, NotADirectoryError):
             return ()
-        return _visible(str(path).rstrip("/").rpartition("/")[2] for path in found)
+        return visible(str(path).rstrip("/").rpartition("/")[2] for path in found)
 
     def read(self, path: str) -> bytes:
         """Content of a file."""
@@ -251,6 +261,7 @@ class FsspecStorage:
         return bool(self._fs.exists(self._at(path)))
 
 
-def _without_secrets(url: str) -> str:
+def without_secrets(url: str) -> str:
+    """A URL without login, query and fragment."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

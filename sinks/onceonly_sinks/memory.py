@@ -10,13 +10,14 @@ from urllib.parse import quote, unquote
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Superseded
+from onceonly.protocol import EPOCH, Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.memory_store import Entry, MemoryStore, Writer, replay
 from onceonly_sinks.memory_upsert import Merge, one_per_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
     from onceonly.protocol import Recorder
 
@@ -237,6 +238,18 @@ class MemorySink:
             return None
         ours = {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
         return {0: foreign, **ours} if (foreign := self.store.foreign_rows) else ours
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch; ``None`` for an upsert, or where there are none."""
+        import pyarrow as pa
+
+        from onceonly.frames import of_arrow
+
+        if self._merge.key:
+            return None
+        parts = [(entry.epoch, replay([entry])) for entry in self.store.epochs(self._writer) if _count(entry)]
+        numbered = [part.append_column(EPOCH, pa.array([epoch] * part.num_rows, pa.int64())) for epoch, part in parts]
+        return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""

@@ -7,6 +7,7 @@ the sink; leaving a part out (``overlap="trim"``) needs the position of each row
 
 from __future__ import annotations
 
+import shlex
 from itertools import pairwise
 
 from onceonly import overlap
@@ -61,7 +62,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
     cause = (
         f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
         f"this batch is epoch {recorded.number}; "
-        f"`onceonly ledger rebuild --query {facts.pipeline}` fills it from the sinks"
+        f"`onceonly ledger rebuild --query {shlex.quote(facts.pipeline)}` fills it from the sinks"
     )
     offered = facts.offer.slice
     return Refusal.of(

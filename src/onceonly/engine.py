@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.frames import java_class
+from onceonly.hadoop import HadoopFiles
 from onceonly.kafkasource import Brokers, brokers, private
 from onceonly.sources import FILES
 from onceonly_checkpoints import chain, filelog, sparklog
 from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.storage import Storage, open_storage
+from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,6 +91,7 @@ class Run:
         plan: what the plan is.
         execution: the running query in the JVM; a query that was started anew has another.
         offsets: its offset log there.
+        files: the checkpoint's files.
         entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
     """
 
@@ -102,6 +104,7 @@ class Run:
     plan: Plan
     execution: Any = field(repr=False, compare=False)
     offsets: Any = field(repr=False, compare=False)
+    files: Readable = field(repr=False, compare=False)
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 
@@ -173,17 +176,26 @@ def discover_run(df: DataFrame) -> Run:
         ConfigurationError: E110 not called from a streaming query.
     """
     execution = _running(df)
+    checkpoint = execution.resolvedCheckpointRoot()
     return Run(
         run_id=execution.runId().toString(),
         query_id=execution.id().toString(),
         name=execution.name(),
-        checkpoint=execution.resolvedCheckpointRoot(),
+        checkpoint=checkpoint,
         mode=unsupported_mode(_name(execution.trigger()), _name(execution)),
         temporary=_is_temporary(execution),
         plan=_plan(df, execution),
         execution=execution,
         offsets=execution.offsetLog(),
+        files=_files(df, execution, checkpoint),
     )
+
+
+def _files(df: DataFrame, execution: Any, checkpoint: str) -> Readable:
+    """The checkpoint's files: of this machine, or wherever the session's Hadoop finds them, with its login."""
+    if is_local(checkpoint):
+        return LocalStorage(checkpoint)
+    return HadoopFiles(df.sparkSession.sparkContext, execution.sparkSession(), checkpoint)
 
 
 def unsupported_mode(trigger: str, execution: str) -> str | None:
@@ -265,14 +277,14 @@ def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
         texts = {**before, **_entries(df, run.offsets, batch_id)}
     except Py4JError as error:
         log.info("the query's own offset log cannot be asked (%s): reading %s", type(error).__name__, run.checkpoint)
-        return see_on_disk(open_storage(run.checkpoint), batch_id, run)
+        return see_on_disk(run.files, batch_id, run)
     seen = _seen(texts, batch_id, run)
     run.entry.clear()
     run.entry[batch_id] = texts[batch_id]
     return seen
 
 
-def see_on_disk(storage: Storage, batch_id: int, run: Run) -> Seen:
+def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
     """The same from the checkpoint's files; the fallback, and what :func:`see` is tested against.
 
     Raises:
@@ -330,7 +342,7 @@ def earlier_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
 def _begins(run: Run, slice_: Slice) -> SourceOffsets | None:
     """The slice's start, with what Kafka sources noted of their own where the offset log has nothing yet."""
     noted = {
-        id_: sparklog.kafka_start(open_storage(run.checkpoint), id_)
+        id_: sparklog.kafka_start(run.files, id_)
         for id_, start in slice_.start.entries
         if start is None and run.plan.source(id_).brokers
     }
@@ -347,7 +359,7 @@ def _input_files(run: Run, slice_: Slice) -> tuple[InputFile, ...]:
         last = sparklog.log_offset(end) if source.reads_files else None
         if last is not None:
             first = sparklog.log_offset(starts.get(id_))
-            found = filelog.input_files(open_storage(run.checkpoint), source.id, first, last)
+            found = filelog.input_files(run.files, source.id, first, last)
             files += [replace(file, source=id_) for file in found]
     return tuple(files)
 

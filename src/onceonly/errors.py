@@ -17,6 +17,10 @@ The texts live in :mod:`onceonly.codes`; :func:`refuse` makes the error of a cod
 from __future__ import annotations
 
 import re
+import shlex
+import string
+from collections.abc import Mapping
+from typing import Any
 
 from onceonly.codes import CATALOGUE, Entry
 
@@ -31,6 +35,18 @@ def mask(text: str) -> str:
     for pattern in _SECRETS:
         text = pattern.sub(lambda match: f"{match['keep']}***", text)
     return text
+
+
+class _Words(string.Formatter):
+    """Fills details into a text; ``{name:q}`` becomes one word of a shell's command line."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        return shlex.quote(str(value)) if format_spec == "q" else super().format_field(value, format_spec)
+
+
+def fill(text: str, details: Mapping[str, object]) -> str:
+    """Fill details into a text of a catalogue; ``{name:q}`` becomes one word of a shell's command line."""
+    return _Words().vformat(text, (), details)
 
 
 class OnceOnlyError(Exception):
@@ -48,8 +64,8 @@ class OnceOnlyError(Exception):
         details = {"ledger": "LEDGER", "where": "--sink KIND:TARGET", **details}
         self.code = code
         self.details = details
-        self.what = mask(entry.what.format(**details))
-        self.remedy = mask(entry.remedy.format(**details))
+        self.what = mask(fill(entry.what, details))
+        self.remedy = mask(fill(entry.remedy, details))
         super().__init__(_message(code, entry, details))
 
 
@@ -60,7 +76,7 @@ def _message(code: str, entry: Entry, details: dict[str, object]) -> str:
         f"Likely cause: {entry.cause}",
         f"Next: {entry.remedy}",
     ]
-    return mask("\n  ".join(line.format(**details).replace("\n", "\n  ") for line in lines))
+    return mask("\n  ".join(fill(line, details).replace("\n", "\n  ") for line in lines))
 
 
 class ConfigurationError(OnceOnlyError):

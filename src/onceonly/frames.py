@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 
 def java_class(df: DataFrame, name: str) -> Any:
@@ -40,6 +40,13 @@ def arrow_schema(df: DataFrame) -> pa.Schema:
 
     schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
     return schema
+
+
+def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
+    """A DataFrame of Arrow rows, in the types that a DataFrame's own rows have in Arrow."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return session.createDataFrame(table, from_arrow_schema(table.schema, prefer_timestamp_ntz=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,8 @@ Reading (no fence, no Spark; for audit, resolve and rebuild):
    epoch column). Under 0: rows that no epoch of ours brought, where it can tell.
 11. ``disturbances(since)``, where a sink can (:class:`Witness`): what others did to the target since a receipt, as
    in ``position``.
+12. ``read_back(spark)``, where a sink can (:class:`Legible`): the rows that stand, each with its epoch, through Spark.
+13. ``examine(observed)``, where a sink can (:class:`Examinable`): what in the destination breaks the promise, or will.
 
 Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
 exactly one row); MillWheel's strong productions; Kafka's producer epochs (KIP-98).
@@ -58,7 +60,9 @@ from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence, Marker, Recei
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
+
+    from onceonly.doctor import Check, Observed
 
 
 class Superseded(Exception):
@@ -317,4 +321,30 @@ class Witness(Protocol):
 
     def disturbances(self, since: Receipt | None) -> Sequence[Disturbance]:
         """What others did since a receipt, oldest first; ``None``: since ever, as far back as it is known."""
+        ...
+
+
+EPOCH = "__onceonly_epoch"
+"""Column of :meth:`Legible.read_back`."""
+
+
+@runtime_checkable
+class Legible(Protocol):
+    """A sink whose rows come back as they went in, each with its epoch. Optional; a deep audit asks those that can."""
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows that stand, in the order and types of the batch's columns, then the epoch as :data:`EPOCH`.
+
+        Columns that were added later stand after the others. A row of which it is not known whose it is carries null,
+        and so do all others of an epoch that may have brought it. ``None``: the target does not tell.
+        """
+        ...
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """A sink that knows what its destination must be set to. Optional; ``onceonly doctor`` asks those that can."""
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """What in the destination's settings breaks the promise, given what past epochs took. Creates nothing."""
         ...

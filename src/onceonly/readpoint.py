@@ -72,7 +72,7 @@ def read_point(
             "E110",
             problem=f'Pipeline "{pipeline}" has {wanted} on record.',
             cause="another name or number, another ledger, or an epoch that is still being committed",
-            next=f"onceonly epochs list --query {pipeline} --ledger {place}",
+            next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {place}",
         )
     return ReadPoint(pipeline, found.epoch.number, found.receipts)
 

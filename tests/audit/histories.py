@@ -43,13 +43,14 @@ def epoch_after(
     slice: Slice | None = None,
     adoption: str | None = None,
     sinks: Sequence[str] = (SINK,),
+    lineage: Lineage | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
     before = previous.chain if previous else chain.GENESIS
     begin = previous.slice.end if previous else at(0)
     covered = slice or Slice(begin, at(100 * number))
     digest = Digest(rows, rows * 31, rows * 17)
-    lineage = None if adoption else Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
+    lineage = None if adoption else lineage or Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
     return Epoch(
         number=number,
         slice=covered,

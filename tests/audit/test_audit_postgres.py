@@ -13,8 +13,8 @@ from tests.audit.histories import PIPELINE
 from tests.audit.stores import Stored
 
 from onceonly.audit import Verdict, audit
-from onceonly.cli.checks import State
 from onceonly.cli.checks_sink import destination
+from onceonly.doctor import State
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.registry import sink_from_address
 from onceonly_sinks.postgres import PostgresSink

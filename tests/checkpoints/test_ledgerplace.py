@@ -69,6 +69,13 @@ def test_what_cannot_hold_a_ledger_is_refused(spelling: str) -> None:
         place_of(spelling)
 
 
+def test_an_address_of_several_hosts_leads_to_the_one_that_was_meant() -> None:
+    place = place_of("postgresql://ann:secret@one:5433,two:5434/shop?target_session_attrs=read-write")
+    assert place.address == "postgresql://ann@one:5433,two:5434/shop?target_session_attrs=read-write"
+    assert place_of(place.address).address == place.address
+    assert place_of("host=one,two port=5433 dbname=shop").address == "postgresql://one:5433,two:5433/shop"
+
+
 def test_a_malformed_address_is_refused_without_repeating_it() -> None:
     with pytest.raises(ValueError, match="malformed") as error:
         place_of(f"postgresql://ann:{SECRET}@db/shop?nosuch=1")

@@ -133,3 +133,12 @@ def test_unknown_options_end_with_two(run: Run) -> None:
     assert run("audit", "--nonsense").exit_code == 2
     assert run("audit", "--output", "yaml").exit_code == 2
     assert run("audit", "--limit", "0").exit_code == 2
+
+
+def test_epochs_before_the_first_that_is_asked_for_are_left_out(run: Run, world: World) -> None:
+    world.keep_rows(1, 5)
+    place = ("--ledger", str(world.path))
+    assert run("audit", *place).exit_code == 1
+    result = run("audit", *place, "--since", "2", "-o", "json")
+    assert result.exit_code == 0
+    assert [one["epoch"] for one in document(result)["epochs"]] == [2, 3, 4]

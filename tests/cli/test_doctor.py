@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.audit.world import World
 from tests.cli.conftest import Run, document
+from typer.testing import Result
 
 from onceonly.cli import checks, checks_sink, checks_spark
-from onceonly.cli.checks import Requirement, State
-from onceonly.cli.doctor import ledger_check
+from onceonly.cli.checks import Requirement
+from onceonly.cli.doctor import ledger_checks
+from onceonly.doctor import PAGES, State
+from onceonly_checkpoints.epoch import Fence
 
 
 @pytest.mark.parametrize(
@@ -111,29 +115,6 @@ def test_spark_local_ip_is_taken_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -
     assert checks_spark.local_address().state is State.OK
 
 
-SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
-
-
-@pytest.mark.parametrize("setting", ["fsync", "synchronous_commit", "full_page_writes"])
-def test_a_server_that_can_lose_a_commit_is_a_problem(setting: str) -> None:
-    assert list(checks_sink.judge_settings("db", SAFE)) == []
-    found = list(checks_sink.judge_settings("db", {**SAFE, setting: "off"}))
-    assert [check.state for check in found] == [State.PROBLEM]
-    assert f"set {setting} = on" in found[0].remedy
-
-
-def test_a_read_only_database_is_a_problem() -> None:
-    found = list(checks_sink.judge_settings("db", {**SAFE, "transaction_read_only": "on"}))
-    assert [check.state for check in found] == [State.PROBLEM]
-
-
-def test_a_table_that_forgets_markers_is_a_problem() -> None:
-    assert list(checks_sink.judge_properties("t", {"delta.logRetentionDuration": "interval 1 day"})) == []
-    found = list(checks_sink.judge_properties("t", {checks_sink.RETENTION: "interval 1 day"}))
-    assert [check.state for check in found] == [State.PROBLEM]
-    assert "UNSET TBLPROPERTIES" in found[0].remedy
-
-
 def test_a_server_that_does_not_answer_is_a_problem_without_the_password() -> None:
     dsn = "postgresql://me:geheim@127.0.0.1:9/db?connect_timeout=2"
     found = list(checks_sink.destination(dsn))
@@ -152,9 +133,9 @@ def test_a_sink_that_does_not_is_a_problem() -> None:
 
 
 def test_a_ledger_is_checked_and_never_created(world: World, tmp_path: Path) -> None:
-    assert ledger_check(str(world.path)).state is State.OK
+    assert {check.state for check in ledger_checks(str(world.path), None, ())} == {State.OK}
     (tmp_path / "x.db").write_text("this is not a database, whatever its name may say")
-    assert ledger_check(str(tmp_path / "x.db")).state is State.PROBLEM
+    assert [check.state for check in ledger_checks(str(tmp_path / "x.db"), None, ())] == [State.PROBLEM]
 
 
 def test_the_command_counts_problems_and_ends_with_one(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +146,7 @@ def test_the_command_counts_problems_and_ends_with_one(run: Run, monkeypatch: py
     broken = run("doctor", "--sink", "memory:gone@0", "-o", "json")
     assert document(broken)["problems"] == 1
     assert broken.exit_code == 1
-    assert {"name", "state", "said", "remedy"} == document(broken)["checks"][0].keys()
+    assert {"name", "state", "code", "said", "remedy"} == document(broken)["checks"][0].keys()
 
 
 @pytest.mark.parametrize("address", ["", "nonsense", "kafka9:x"])
@@ -179,3 +160,46 @@ def test_a_missing_ledger_file_is_a_problem_of_the_doctor(run: Run, tmp_path: Pa
     result = run("doctor", "--ledger", str(tmp_path / "no.db"))
     assert result.exit_code == 1
     assert "There is no ledger at" in result.stdout
+
+
+# ---- pipelines
+
+
+def found(result: Result) -> dict[str, str]:
+    """Code to state of what was found."""
+    return {check["code"]: check["state"] for check in document(result)["checks"] if check["code"]}
+
+
+def test_a_pipelines_sinks_and_checkpoint_are_known_from_its_ledger(run: Run, world: World) -> None:
+    names = [check["name"] for check in document(run("doctor", "--ledger", str(world.path), "-o", "json"))["checks"]]
+    assert names[-3:] == ["orders", world.sink.address, "checkpoint"]
+
+
+def test_two_queries_that_write_by_turns_under_one_name_are_found(run: Run, world: World) -> None:
+    lineage = world.line[-1].lineage
+    assert lineage is not None
+    world.write(3, lineage=replace(lineage, query_id="q-2", checkpoint="file:/other"))
+    assert "D403" not in found(run("doctor", "--ledger", str(world.path), "-o", "json"))
+    world.write(3, lineage=lineage)
+    result = run("doctor", "--ledger", str(world.path))
+    assert result.exit_code == 1
+    assert "D403" in result.stdout
+    assert "query id q-2 (file:/other) and query id q-1 (file:/ck)" in result.stdout
+
+
+def test_a_driver_with_another_ledger_is_told(run: Run, world: World) -> None:
+    world.sink.install(Fence(7, "b" * 32))
+    result = run("doctor", "--ledger", str(world.path), "-o", "json")
+    assert found(result) == {"D404": "hint"}
+
+
+def test_a_checkpoint_is_looked_at_where_it_is_named(run: Run) -> None:
+    result = run("doctor", "--checkpoint", "s3a://bucket/ck", "--checkpoint", "/data/ck", "-o", "json")
+    assert found(result) == {"D402": "problem"}
+
+
+@pytest.mark.parametrize("code", PAGES)
+def test_each_of_its_codes_has_a_page(run: Run, code: str) -> None:
+    page = document(run("explain", code, "-o", "json"))
+    assert page["code"] == code
+    assert all(page[title] for title in ("what", "why it matters", "next"))

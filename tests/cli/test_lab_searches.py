@@ -123,7 +123,7 @@ def test_a_file_that_is_no_schedule_is_3_and_names_what_is_wrong(
 
 def test_a_schedule_that_breaks_nothing_cannot_be_made_smaller(run: Run, tmp_path: Path) -> None:
     target = tmp_path / "smaller.json"
-    result = run("lab", "shrink", saved(tmp_path, SPLIT), "-o", str(target))
+    result = run("lab", "shrink", saved(tmp_path, SPLIT), "--smaller", str(target))
     assert (result.exit_code, result.stdout, target.exists()) == (0, "", False)
     assert "It breaks nothing" in result.stderr
 
@@ -173,7 +173,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
 def test_a_schedule_that_breaks_something_is_1_and_made_smaller(run: Run, breaking: str, tmp_path: Path) -> None:
     anomaly = document(run("lab", "replay", breaking, "-o", "json"))["anomaly"]
     target = tmp_path / "smaller.json"
-    result = run("lab", "shrink", breaking, "-o", str(target))
+    result = run("lab", "shrink", breaking, "--smaller", str(target))
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"{anomaly} after ")
     assert run("lab", "replay", str(target)).exit_code == 1

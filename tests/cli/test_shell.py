@@ -18,6 +18,7 @@ from onceonly.audit.catalogue import RULES
 from onceonly.cli.app import app
 from onceonly.cli.calm import words_for
 from onceonly.codes import CATALOGUE
+from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
 from onceonly.lab.anomalies import PAGES
 from onceonly.lab.checker import MUST_HOLD, Anomaly
@@ -91,7 +92,7 @@ def test_a_code_may_be_spelled_as_it_is_printed(run: Run) -> None:
 
 def test_all_codes_are_listed_without_one(run: Run) -> None:
     found = document(run("explain", "-o", "json"))["codes"]
-    assert [page["code"] for page in found] == [*CATALOGUE, *RULES, *Anomaly]
+    assert [page["code"] for page in found] == [*CATALOGUE, *RULES, *ILLS, *Anomaly]
     assert document(run("explain", "A121", "-o", "json"))["verdict"] == "GAPS"
 
 
@@ -200,7 +201,7 @@ _FILLED = {"epoch": "1", "batch": "1", "address": "memory:x"}
 
 def commands_in(texts: Iterable[str]) -> list[list[str]]:
     """Commands that texts tell the user to run, with every detail filled in."""
-    filled = (re.sub(r"\{(\w+)\}", lambda detail: _FILLED.get(detail[1], "x"), text) for text in texts)
+    filled = (re.sub(r"\{(\w+)(?::q)?\}", lambda detail: _FILLED.get(detail[1], "x"), text) for text in texts)
     found = (shlex.split(command.rstrip(". ")) for text in filled for command in _COMMAND.findall(text))
     return [list(words) for words in sorted({tuple(words) for words in found})]
 
@@ -208,7 +209,7 @@ def commands_in(texts: Iterable[str]) -> list[list[str]]:
 def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) -> None:
     texts = [entry.remedy for entry in CATALOGUE.values()]
     texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
-    texts += [page.remedy for page in PAGES.values()]
+    texts += [page.remedy for page in (*PAGES.values(), *ILLS.values())]
     commands = commands_in(texts)
     assert ["checkpoint", "show", "PATH"] in commands
     assert ["txn", "resolve", "--query", "x"] in commands
@@ -233,6 +234,18 @@ def test_commands_that_a_finding_prints_run_without_a_ledger_too(run: Run, world
     findings = document(run("audit", "-q", "orders", "--sink", world.sink.address, "-o", "json"))["findings"]
     [words] = commands_in([finding["remedy"] for finding in findings if finding["code"] == "A121"])
     assert run(*words).exit_code == 0
+
+
+def test_a_name_with_blanks_and_quotes_is_one_word_of_a_printed_command(run: Run, tmp_path: Path) -> None:
+    world = World(tmp_path, "it's my $(orders)").write_all()
+    world.keep_rows(3, 5)
+    place = ("--ledger", str(world.path), "-o", "json")
+    finding = document(run("audit", *place))["findings"][0]
+    printed = finding["remedy"].partition("onceonly ")[2].partition("; restore")[0]
+    result = run(*shlex.split(printed))
+    assert result.exit_code == 0, (printed, result.output)
+    refused = refuse("E213", sink="kafka:it's", first=1, pipeline=world.name)
+    assert shlex.split(refused.remedy.partition("drop-sink ")[2])[:2] == [world.name, "kafka:it's"]
 
 
 def test_reading_commands_load_neither_spark_nor_drivers(tmp_path: Path) -> None:

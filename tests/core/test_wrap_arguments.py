@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceonly import OnceOnlyError, engine, exactly_once, wrap
+from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.memory import MemorySink
 
 
@@ -75,7 +76,7 @@ def test_explain_says_what_is_promised_before_the_query_runs():
 @pytest.mark.parametrize("mode", ["trigger RealTimeTrigger", "trigger ContinuousTrigger", "async progress tracking"])
 def test_a_mode_that_cuts_a_repeated_batch_anew_is_refused_by_name(mode):
     plan = engine.Plan(stateful=False, nondeterministic=None, float_columns=frozenset(), sources=())
-    run = engine.Run("r", "q", "orders", "file:/ck", mode, False, plan, execution=None, offsets=None)
+    run = engine.Run("r", "q", "orders", "file:/ck", mode, False, plan, None, None, LocalStorage("/ck"))
     with pytest.raises(OnceOnlyError, match=mode) as caught:
         wrap.refuse_unfit(run, "orders")
     assert caught.value.code == "E104"

@@ -193,3 +193,26 @@ def test_deletes_from_a_file_of_a_forgotten_past_are_not_guessed(log: Log) -> No
     log.foreign("DELETE", [remove("x")], [add("y", 6)])
     with pytest.raises(CannotTell):
         log.count(first=1)
+
+
+# ---- whose rows a file holds
+
+
+def test_files_are_known_by_the_epoch_that_brought_them(log: Log) -> None:
+    log.foreign("WRITE", [], [add("theirs", 9)])
+    assert census.owners(log.changes) == {"a": 1, "b": 1, "c": 2, "theirs": 0}
+
+
+def test_a_file_written_again_by_an_update_stays_its_epochs(log: Log) -> None:
+    log.foreign("UPDATE", [remove("c")], [add("c2", 3)])
+    assert census.owners(log.changes) == {"a": 1, "b": 1, "c2": 2}
+
+
+def test_epochs_that_share_a_file_are_known_by_none_of_theirs(log: Log) -> None:
+    log.epoch(3, {"d": 2}).foreign("OPTIMIZE", [remove("b"), remove("c")], [add("x", 4, changes=False)])
+    assert census.owners(log.changes) == {"a": None, "x": None, "d": 3}
+
+
+def test_a_file_from_before_the_log_is_nobodys(log: Log) -> None:
+    log.foreign("OPTIMIZE", [remove("old"), remove("a")], [add("x", 11, changes=False)])
+    assert census.owners(log.changes) == {"b": None, "c": 2, "x": None}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,6 +142,29 @@ def count(changes: Sequence[Change]) -> Mapping[int, int]:
         counted.update({owner: rows for owner, rows in parcel.owners.items() if owner > 0})
         counted.update({0: parcel.owners[_OTHERS]} if parcel.owners[_OTHERS] else {})
     return dict(counted)
+
+
+def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
+    """Whose rows each file holds: an epoch's number; 0: others'; ``None``: not known, or several epochs'.
+
+    Where some rows of an epoch lie in a file with those of another, ``None`` stands for its other files, too.
+
+    Args:
+        changes: the versions whose commit files still exist, ascending.
+
+    Raises:
+        CannotTell: as for :func:`count`.
+    """
+    census = _replay(changes)
+    holding = {key: [owner for owner, rows in parcel.owners.items() if rows] for key, parcel in census.at.items()}
+    mixed = {owner for owners in holding.values() for owner in owners if len(owners) > 1}
+    return {path: _owner(owners, mixed) for (path, _), owners in holding.items()}
+
+
+def _owner(owners: Sequence[int], mixed: Collection[int]) -> int | None:
+    if len(owners) != 1 or owners[0] in mixed or owners[0] == _FORGOTTEN:
+        return None
+    return max(owners[0], 0)
 
 
 def _replay(changes: Sequence[Change]) -> _Census:

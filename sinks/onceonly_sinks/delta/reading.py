@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
-from onceonly.protocol import Disturbance
+from onceonly.digest import quote
+from onceonly.protocol import EPOCH, Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import census, loginspect
 from onceonly_sinks.delta.log import DeltaLog
@@ -15,6 +17,7 @@ from onceonly_sinks.delta.marker import Note
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
 
     from onceonly_sinks.delta.table import Table
 
@@ -76,17 +79,47 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 
 def recount(table: Table) -> Mapping[int, int] | None:
     """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
+    try:
+        return census.count(_changes(table))
+    except census.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
+        return None
+
+
+def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> DataFrame | None:
+    """The rows that stand, each with its epoch: by its own column, else by the file that holds it.
+
+    ``None`` where there is no table, or the log does not tell.
+    """
+    from pyspark.sql import functions as f
+
+    if table.reopen() is None:
+        return None
+    rows = spark.read.format("delta").load(table.uri)
+    columns = [f.col(quote(name)) for name in rows.columns if name != epoch_column]
+    if epoch_column:
+        return rows.select(*columns, f.col(quote(epoch_column)).cast("bigint").alias(EPOCH))
+    try:
+        owners = census.owners(_changes(table))
+    except census.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
+        return None
+    named = [(unquote(path).rpartition("/")[2], owner) for path, owner in owners.items()]
+    files = spark.createDataFrame(named, f"{quote(_FILE)} string, {quote(EPOCH)} bigint")
+    placed = rows.select(*columns, f.col("_metadata.file_name").alias(_FILE))
+    return placed.join(f.broadcast(files), _FILE, "left").select(*columns, f.col(quote(EPOCH)))
+
+
+_FILE = "__onceonly_file"
+
+
+def _changes(table: Table) -> list[census.Change]:
     texts = ((version, table.log.text(version)) for version in table.log.versions())
-    changes = [
+    return [
         census.parse(loginspect.parse(version, text, table.log.app), text)
         for version, text in texts
         if text is not None
     ]
-    try:
-        return census.count(changes)
-    except census.CannotTell as reason:
-        log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
-        return None
 
 
 def disturbances(table: Table, since: Receipt | None) -> tuple[Disturbance, ...]:

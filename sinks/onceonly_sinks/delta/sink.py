@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from onceonly import faults
+from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.foreign import Transaction
 from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import failures, foreign, reading, sparkcommitter, staging
+from onceonly_sinks.delta import failures, foreign, health, reading, sparkcommitter, staging
 from onceonly_sinks.delta.address import Said, read_address
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
@@ -25,7 +26,7 @@ from onceonly_sinks.delta.table import Table, is_table_name, location
 from onceonly_sinks.delta.writer import Rows, Writer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from onceonly_checkpoints.ledger import Ledger
 
@@ -240,6 +241,12 @@ class DeltaSink:
         """
         return None if self._settings.merge else reading.recount(self._open.table)
 
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch, through Spark's Delta; ``None`` for a merge or an unclear log."""
+        if self._settings.merge:
+            return None
+        return reading.read_back(self._open.table, self._settings.epoch_column, spark)
+
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; appends and compactions are nobody's business."""
         return reading.disturbances(self._open.table, since)
@@ -247,6 +254,12 @@ class DeltaSink:
     def transaction(self, app: str) -> Transaction:
         """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
         return foreign.transaction(self._open.table, app)
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """Whether the table remembers markers for longer than the pipeline may stand still."""
+        handle = self._open.table.reopen()
+        found = None if handle is None else health.TableFacts(handle.version(), dict(handle.metadata().configuration))
+        return list(health.judge(self.address, found, observed))
 
     def close(self) -> None:
         """Let go of handle and fence."""

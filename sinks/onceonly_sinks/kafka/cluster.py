@@ -26,7 +26,7 @@ Place = tuple[str, int]
 """A topic's partition."""
 
 _LONGEST_TRANSACTION = 900.0
-_SCAN = 10.0
+SCAN = 10.0
 """Brokers look for expired transactions this often, seconds."""
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
@@ -91,7 +91,7 @@ class Cluster:
             KafkaException: no answer.
         """
         if self._id is None:
-            self._ask(lambda admin: admin)  # whoever connects is told
+            self.ask(lambda admin: admin)  # whoever connects is told
         assert self._id is not None
         return self._id
 
@@ -120,7 +120,7 @@ class Cluster:
                 found[name] = Topic(str(said.topic_id), tuple(sorted(part.id for part in said.partitions)))
             return found
 
-        return self._ask(describe)
+        return self.ask(describe)
 
     def high(self, places: Iterable[Place]) -> dict[Place, int]:
         """Offset after the last record, of whatever transaction."""
@@ -146,7 +146,7 @@ class Cluster:
                 for place, high in highs.items()
             }
 
-        return self._ask(ask) if wanted else {}
+        return self.ask(ask) if wanted else {}
 
     def _offsets(self, places: Iterable[Place], *, latest: bool, stable: bool) -> dict[Place, int]:
         wanted = list(places)
@@ -155,7 +155,7 @@ class Cluster:
             asked = self._sent(admin, wanted, latest=latest, stable=stable)
             return {place: future.result().offset for place, future in asked.items()}
 
-        return self._ask(ask) if wanted else {}
+        return self.ask(ask) if wanted else {}
 
     def _sent(self, admin: AdminClient, wanted: list[Place], *, latest: bool, stable: bool) -> dict[Place, Any]:
         from confluent_kafka import IsolationLevel, TopicPartition
@@ -177,12 +177,12 @@ class Cluster:
             return int(found["transaction.max.timeout.ms"].value) / 1000
 
         try:
-            return self._ask(ask) + _SCAN
+            return self.ask(ask) + SCAN
         except KafkaException as error:
             failure = classify.read(error)
             if failure is None or failure.kind is not Kind.DENIED:
                 raise
-            return _LONGEST_TRANSACTION + _SCAN
+            return _LONGEST_TRANSACTION + SCAN
 
     def policy(self, topic: str) -> set[str]:
         """A topic's clean-up policies.
@@ -190,13 +190,21 @@ class Cluster:
         Raises:
             KafkaException: no answer, or no right to see them.
         """
+        return set(self.settings(topic)["cleanup.policy"].split(","))
 
-        def ask(admin: AdminClient) -> set[str]:
+    def settings(self, topic: str) -> dict[str, str]:
+        """A topic's settings, its own and those that it has from the brokers.
+
+        Raises:
+            KafkaException: no answer, or no right to see them.
+        """
+
+        def ask(admin: AdminClient) -> dict[str, str]:
             resource = _words().ConfigResource(_words().ConfigResource.Type.TOPIC, topic)
             found = admin.describe_configs([resource], request_timeout=self._patience)[resource].result()
-            return set(str(found["cleanup.policy"].value).split(","))
+            return {name: str(entry.value) for name, entry in found.items()}
 
-        return self._ask(ask)
+        return self.ask(ask)
 
     def make_marker_topic(self, name: str) -> None:
         """Make the marker topic where it is missing; check the one that is there.
@@ -229,7 +237,7 @@ class Cluster:
             admin.create_topics([topic], request_timeout=self._patience)[name].result()
 
         try:
-            self._ask(create)
+            self.ask(create)
         except KafkaException as error:
             failure = classify.read(error)
             if failure is not None and failure.kind is Kind.DENIED:
@@ -251,7 +259,12 @@ class Cluster:
     def _unfit(self, reason: str, cause: str, next_: str) -> OnceOnlyError:
         return refuse("E508", sink=self._context.sink, reason=reason, cause=cause, next=next_)
 
-    def _ask(self, question: Callable[[AdminClient], Answer]) -> Answer:
+    def ask(self, question: Callable[[AdminClient], Answer]) -> Answer:
+        """Put a question of one's own; one that finds no answer is put again for as long as patience lasts.
+
+        Raises:
+            KafkaException: no answer.
+        """
         from confluent_kafka import KafkaException
 
         deadline, pause = time.monotonic() + self._patience, _SHORTEST_PAUSE

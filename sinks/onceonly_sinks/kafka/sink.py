@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self
 
 from onceonly import faults
+from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import (
@@ -22,7 +23,7 @@ from onceonly.protocol import (
     Superseded,
 )
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.kafka import classify, reading, records, writing
+from onceonly_sinks.kafka import classify, health, reading, records, writing
 from onceonly_sinks.kafka.address import address_of, default_id, read_address
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.fencing import Footing
@@ -328,6 +329,12 @@ class KafkaSink:
         with self._on.refusing():
             entry = self._on.tail.visible() if since is None and self._on.marked() else records.NOTHING
             return reading.disturbances(self._on, since or reading.newest_receipt(entry))
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""
+        with self._on.refusing():
+            facts = health.read(self._on)
+        return list(health.judge(self.address, facts, observed))
 
     def close(self) -> None:
         """Release connections. May repeat."""

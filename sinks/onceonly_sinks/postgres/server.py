@@ -138,7 +138,9 @@ class Server:
         rest = dict(self.parameters)
         user, password, database = rest.pop("user", None), rest.pop("password", None), rest.pop("dbname", None)
         url = URL.create("postgresql+psycopg", user, password, database=database, query=rest)
-        return url.render_as_string(hide_password=False)
+        where, mark, query = url.render_as_string(hide_password=False).partition("?")
+        # SQLAlchemy spells a blank as a form does; libpq would take the plus for itself, in options= above all.
+        return where + mark + query.replace("+", "%20")
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
         """Open a connection of our own, without a pool.

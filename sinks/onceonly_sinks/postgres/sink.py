@@ -7,12 +7,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from onceonly import faults
+from onceonly.doctor import Check, Observed
 from onceonly.errors import DestinationError, refuse
 from onceonly.faults import Point
 from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_sinks.postgres import classify, committing, fencing, head, schema, staging, survey
+from onceonly_sinks.postgres import classify, committing, fencing, head, health, readback, schema, staging, survey
 from onceonly_sinks.postgres.head import Head, Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
@@ -27,7 +28,10 @@ from onceonly_sinks.postgres.options import (
 )
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
-from onceonly_sinks.postgres.transactions import Transactions
+from onceonly_sinks.postgres.transactions import Transactions, raw
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 if TYPE_CHECKING:
     from onceonly_sinks.postgres.applying import Apply
@@ -318,6 +322,17 @@ class PostgresSink:
                 return None
             return survey.recount(connection, table, table.epoch_column)
 
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
+        if not self._options.append:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+            if table is None or table.epoch_column is None or head.shared(connection, self._writer, table.oid):
+                return None
+            server = self._server.resolved(raw(connection))
+            return readback.read_back(connection, server, table, spark)
+
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
         with self._refusals(), self._transactions.reading() as connection:
@@ -327,6 +342,12 @@ class PostgresSink:
         """Release connections. May repeat."""
         if self._open is not None:
             self._open.close()
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """Whether the table has the unique index that an upsert needs; the server is looked at beside this."""
+        with self._refusals(), self._transactions.reading() as connection:
+            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+        return [] if table is None else list(health.judge(self.address, table, self._options.merge))
 
     # ---- helpers
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts, gather
@@ -11,17 +12,26 @@ from onceonly.audit.result import AuditResult, judge
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Ledger
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 __all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "SinkFacts", "Verdict", "audit", "gather", "judge"]
 
 
-def audit(ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink]) -> AuditResult:
+def audit(
+    ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink], *, since: int = 1, spark: SparkSession | None = None
+) -> AuditResult:
     """Judge a pipeline by what its sinks say of themselves, and compare the ledger with that.
 
-    Needs no fence and no Spark, and writes nothing. A sink that cannot be read becomes a finding.
+    Needs no fence, and no Spark unless rows are to be hashed again; writes nothing. A sink that cannot be read becomes
+    a finding.
 
     Args:
         ledger: an opened ledger, or ``None``: then the sinks alone are judged.
         pipeline: the user's stable name.
         sinks: the pipeline's sinks; opened for reading here, closed by the caller.
+        since: number of the first epoch to judge: earlier ones are read, for what follows them, and not reported.
+        spark: a session: the rows themselves are read through it and hashed as they were when they were written. A
+            sink whose rows, epochs or types cannot be told from what it holds becomes a finding.
     """
-    return judge(gather(ledger, pipeline, sinks))
+    return judge(gather(ledger, pipeline, sinks, since=since, spark=spark))

@@ -49,7 +49,7 @@ _READING = {
         Severity.ERROR,
         Verdict.CANNOT_TELL,
         "Nothing can be said about its rows.",
-        "bring it back, check it with: onceonly doctor --sink '{address}'; then audit again",
+        "bring it back, check it with: onceonly doctor --sink {address}; then audit again",
     ),
     "A102": Rule(
         "No sink holds a marker of this pipeline.",
@@ -84,7 +84,7 @@ _READING = {
         Severity.WARN,
         None,
         "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
-        "make it readable, or fill a new one: onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
+        "make it readable, or fill a new one: onceonly ledger rebuild --query {pipeline} --sink {address}{ledger}",
     ),
     "A107": Rule(
         "A sink of the pipeline was not audited.",
@@ -92,6 +92,20 @@ _READING = {
         Verdict.CANNOT_TELL,
         "Its newest marker elsewhere lists it; nothing can be said about its rows.",
         "name it too: --sink KIND:TARGET",
+    ),
+    "A108": Rule(
+        "There is no epoch to judge: all come before the first that was asked for.",
+        Severity.WARN,
+        Verdict.CANNOT_TELL,
+        "Nothing was compared.",
+        "give a lower --since; see the epochs: onceonly epochs list --query {pipeline}{where}",
+    ),
+    "A109": Rule(
+        "What rows of epochs say cannot be compared: CANNOT TELL for their content.",
+        Severity.INFO,
+        Verdict.CANNOT_TELL,
+        "Their number may be right and a value in them not.",
+        "nothing to do, unless another finding names a change of the target; an epoch column in the sink helps",
     ),
 }
 
@@ -234,6 +248,14 @@ _ROWS = {
         "They were there before, or somebody else writes there too; the verdict does not cover them.",
         "nothing to do, if others are meant to write there",
     ),
+    "A129": Rule(
+        "Rows of an epoch are not those that were committed.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "A value in them was changed since, or a row was taken away and another one put in.",
+        "see what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; compare its rows in {sink} "
+        "with the source, or restore {sink} from a backup",
+    ),
 }
 
 _LEDGER = {
@@ -242,14 +264,14 @@ _LEDGER = {
         Severity.INFO,
         None,
         "Rows are not touched by this: the ledger is an index.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
+        "onceonly ledger rebuild --query {pipeline} --sink {address}{ledger}",
     ),
     "A131": Rule(
         "There is no ledger of this pipeline.",
         Severity.INFO,
         None,
         "The sinks are judged by their markers alone. Without it, a sink that was set back cannot be seen.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
+        "onceonly ledger rebuild --query {pipeline} --sink {address}{ledger}",
     ),
     "A132": Rule(
         "The ledger confirms epochs that the sink no longer holds.",
@@ -265,7 +287,7 @@ _LEDGER = {
         Verdict.IN_DOUBT,
         "Two histories exist under one name, or one of them was edited.",
         "point --ledger at the right ledger; the sink is the truth: onceonly ledger rebuild --query "
-        "{pipeline} --sink '{address}'",
+        "{pipeline} --sink {address}",
     ),
     "A134": Rule(
         "The sink is not the table that confirmed the epoch.",
@@ -286,7 +308,7 @@ _LEDGER = {
         Severity.WARN,
         None,
         "The ledger was edited or damaged; the sinks are not affected.",
-        "onceonly ledger rebuild --query {pipeline} --sink '{address}'{ledger}",
+        "onceonly ledger rebuild --query {pipeline} --sink {address}{ledger}",
     ),
 }
 

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import Disturbance, OutcomeUnknown, Sink, Witness
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the rows that stand in a sink hash to.
+
+    Attributes:
+        digests: per epoch, what the digest can be: with all columns, and without those that are floats, which a
+            stateful query leaves out. An epoch whose rows or types cannot be told is not in it.
+        why: why others are not in it; empty where none is missing.
+    """
+
+    digests: Mapping[int, tuple[Digest, ...]]
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +46,7 @@ class SinkFacts:
         counted: newest epoch committed before rows were counted; later ones may or may not be in ``rows``.
         disturbances: what others did to the target since the newest epoch, where the sink can say.
         unreadable: why it could not be read; ``None`` if it was.
+        content: what its rows hash to; ``None`` where nobody asked.
     """
 
     id: str
@@ -39,6 +58,7 @@ class SinkFacts:
     counted: int = 0
     disturbances: tuple[Disturbance, ...] = ()
     unreadable: str | None = None
+    content: Content | None = None
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
@@ -80,23 +100,40 @@ class Facts:
         pipeline: the user's stable name.
         sinks: one entry per audited sink.
         ledger: ``None`` where no ledger was given or found.
+        since: epochs before this one are not judged.
     """
 
     pipeline: str
     sinks: tuple[SinkFacts, ...]
     ledger: LedgerFacts | None = None
+    since: int = 1
 
 
-def gather(ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink]) -> Facts:
+def gather(
+    ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink], *, since: int = 1, spark: SparkSession | None = None
+) -> Facts:
     """Read the ledger first, then the sinks: a running driver cannot make the ledger look ahead.
 
     Args:
         ledger: an opened ledger, or ``None``.
         pipeline: the user's stable name.
         sinks: the pipeline's sinks; opened here for reading, closed by the caller.
+        since: number of the first epoch to judge.
+        spark: a session, to have the rows themselves read and hashed again.
     """
     recorded = None if ledger is None else _read_ledger(ledger, pipeline)
-    return Facts(pipeline, tuple(read_sink(sink, pipeline) for sink in sinks), recorded)
+    told = tuple(read_sink(sink, pipeline) for sink in sinks)
+    if spark is not None:
+        told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
+    return Facts(pipeline, told, recorded, since)
+
+
+def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
+    from onceonly.audit.deep import read_content
+
+    if facts.unreadable is not None:
+        return facts
+    return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
 
 
 def read_sink(sink: Sink, pipeline: str) -> SinkFacts:

@@ -21,6 +21,7 @@ class Finding:
         epoch: the (first) epoch it concerns; ``None`` if it concerns none.
         evidence: what was seen, in words and numbers.
         remedy: the next command or change; empty until :meth:`advised` fills it in.
+        last: the last epoch it concerns, where that is another one.
     """
 
     code: str
@@ -29,19 +30,20 @@ class Finding:
     epoch: int | None
     evidence: str
     remedy: str = ""
+    last: int | None = None
 
     def advised(self, facts: Facts) -> Finding:
         """The same with its remedy: commands carry what they need to be run as they are."""
         address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
         known = facts.ledger is not None and facts.ledger.unreadable is None
-        ledger = f" --ledger '{_inside(facts.ledger.address)}'" if facts.ledger and known else ""
+        ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and known else ""
         remedy = RULES[self.code].remedy.format(
             pipeline=shlex.quote(self.pipeline),
             sink=self.sink or "the sink",
-            address=_inside(address),
+            address=shlex.quote(address),
             epoch="N" if self.epoch is None else self.epoch,
             ledger=ledger or " --ledger URL_OR_PATH",
-            where=ledger or f" --sink '{_inside(address)}'",
+            where=ledger or f" --sink {shlex.quote(address)}",
         )
         return replace(self, remedy=remedy)
 
@@ -65,6 +67,11 @@ class Finding:
         """What it means for the rows."""
         return RULES[self.code].meaning
 
+    def concerns(self, since: int) -> bool:
+        """Whether it says anything of epochs from ``since`` on."""
+        newest = self.last or self.epoch
+        return newest is None or newest >= since
+
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with severity and title."""
         return {
@@ -79,11 +86,8 @@ class Finding:
         }
 
 
-def _inside(text: str) -> str:
-    """A text that stands between single quotes of a shell: names come from data, and commands are copied and run."""
-    return text.replace("'", "'\"'\"'")
-
-
-def found(code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str) -> Finding:
+def found(
+    code: str, pipeline: str, sink: SinkFacts | None, epoch: int | None, evidence: str, *, last: int | None = None
+) -> Finding:
     """Make the finding of a code, still without its remedy."""
-    return Finding(code, pipeline, sink.id if sink else None, epoch, evidence)
+    return Finding(code, pipeline, sink.id if sink else None, epoch, evidence, last=last)

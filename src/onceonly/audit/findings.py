@@ -10,6 +10,7 @@ from onceonly.audit.finding import Finding
 from onceonly.audit.line import Line, line_of
 from onceonly.audit.rules_ledger import compare, ledger_there, records_sound
 from onceonly.audit.rules_pipeline import (
+    anything_since,
     anything_written,
     begun,
     sinks_agree,
@@ -22,6 +23,7 @@ from onceonly.audit.rules_sink import SINK_RULES
 PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ...] = (
     sinks_readable,
     anything_written,
+    anything_since,
     ledger_there,
     records_sound,
     sinks_complete,
@@ -35,13 +37,13 @@ _RANK = {Severity.ERROR: 0, Severity.WARN: 1, Severity.INFO: 2}
 
 def lines_of(facts: Facts) -> tuple[Line, ...]:
     """Lay out the lines of the sinks that could be read."""
-    return tuple(line_of(sink, facts.ledger) for sink in facts.sinks if sink.unreadable is None)
+    return tuple(line_of(sink, facts.ledger, facts.since) for sink in facts.sinks if sink.unreadable is None)
 
 
 def examine(facts: Facts) -> tuple[Finding, ...]:
     """Return all findings: by severity, then by epoch."""
     lines = lines_of(facts)
-    findings = [finding.advised(facts) for finding in _all(facts, lines)]
+    findings = [finding.advised(facts) for finding in _all(facts, lines) if finding.concerns(facts.since)]
     return tuple(sorted(findings, key=lambda one: (_RANK[one.severity], one.epoch or 0, one.code)))
 
 

@@ -19,7 +19,7 @@ class Line:
 
     Attributes:
         sink: the sink's own words.
-        first: the epoch at which the sink joined the pipeline.
+        first: the epoch at which the sink joined the pipeline, or from which on it is judged.
         held: epochs with a marker in the sink, each number once, oldest first.
         proven: epochs without a marker whose record in the ledger hashes into the next epoch of the line.
     """
@@ -57,11 +57,11 @@ class Line:
         return self.held[-1].number if self.held else 0
 
 
-def line_of(sink: SinkFacts, ledger: LedgerFacts | None) -> Line:
+def line_of(sink: SinkFacts, ledger: LedgerFacts | None, since: int = 1) -> Line:
     """Lay out the line of one sink."""
     held = {epoch.number: epoch for epoch in reversed(sink.epochs)}
     newest = held[max(held)] if held else None
-    first = dict(newest.sinks).get(sink.id, 1) if newest else 1
+    first = max(since, dict(newest.sinks).get(sink.id, 1) if newest else 1)
     records = {record.epoch.number: record for record in ledger.records} if ledger else {}
     return Line(sink, first, tuple(held[number] for number in sorted(held)), _proven(held, first, records))
 

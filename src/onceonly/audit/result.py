@@ -84,6 +84,7 @@ class AuditResult:
         ledger: address of the ledger that was compared; ``None`` without one.
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: by severity, then by epoch.
+        since: epochs before this one were not judged.
     """
 
     pipeline: str
@@ -93,6 +94,7 @@ class AuditResult:
     ledger: str | None
     epochs: tuple[EpochLine, ...]
     findings: tuple[Finding, ...]
+    since: int = 1
 
     @property
     def exit_code(self) -> int:
@@ -123,6 +125,7 @@ class AuditResult:
             "scope": self.scope,
             "sinks": dict(self.sinks),
             "ledger": self.ledger,
+            "since": self.since,
             "epochs": len(self.epochs),
             "rows": sum(line.epoch.digest.rows for line in self.epochs),
             "first_disagreement": None if first is None else first.to_json(),
@@ -136,11 +139,12 @@ def judge(facts: Facts) -> AuditResult:
     return AuditResult(
         pipeline=facts.pipeline,
         verdict=verdict_of(findings),
-        scope=scope_of(lines, findings),
+        scope=scope_of(lines, findings, facts.since),
         sinks=tuple((sink.id, sink.address) for sink in facts.sinks),
         ledger=facts.ledger.address if facts.ledger else None,
-        epochs=_epoch_lines(facts.pipeline, lines, findings),
+        epochs=_epoch_lines(facts, lines, findings),
         findings=findings,
+        since=facts.since,
     )
 
 
@@ -155,18 +159,19 @@ def to_json(results: Sequence[AuditResult]) -> dict[str, Any]:
     }
 
 
-def _epoch_lines(pipeline: str, lines: Sequence[Line], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
+def _epoch_lines(facts: Facts, lines: Sequence[Line], findings: Sequence[Finding]) -> tuple[EpochLine, ...]:
     epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs}
     codes = _codes(findings)
     tables = [(line, {epoch.number for epoch in line.held}, _receipts(line)) for line in lines]
     return tuple(
         EpochLine(
-            pipeline,
+            facts.pipeline,
             epochs[number],
             tuple(_cell(line, number, held, receipts) for line, held, receipts in tables),
             codes.get(number, ()),
         )
         for number in sorted(epochs)
+        if number >= facts.since
     )
 
 

@@ -54,6 +54,7 @@ def _behind(pipeline: str, line: Line, records: dict[int, EpochRecord]) -> Itera
             line.sink,
             unknown[0],
             f"epochs {ranges(unknown)} stand in the sink and not in the ledger",
+            last=unknown[-1],
         )
 
 
@@ -64,7 +65,7 @@ def _ahead(pipeline: str, line: Line, ledger: LedgerFacts) -> Iterator[Finding]:
         rows = sum(epoch.digest.rows for epoch in confirmed if epoch.number > line.newest)
         stands = f"stands at epoch {line.newest}" if line.held else "holds no marker"
         evidence = f"the sink {stands}; the ledger confirms epochs {ranges(gone)} with {rows} rows"
-        yield found("A132", pipeline, line.sink, gone[0], evidence)
+        yield found("A132", pipeline, line.sink, gone[0], evidence, last=gone[-1])
 
 
 def _concerns(record: EpochRecord, sink: str) -> bool:

@@ -31,6 +31,14 @@ def anything_written(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]
     yield found("A102", facts.pipeline, None, None, f'no marker of "{facts.pipeline}" in: {looked}')
 
 
+def anything_since(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A108: every epoch comes before the first one to judge."""
+    newest = _newest(lines)
+    if newest is not None and newest.number < facts.since:
+        evidence = f"the newest is epoch {newest.number}, and epochs from {facts.since} on were asked for"
+        yield found("A108", facts.pipeline, None, None, evidence)
+
+
 def sinks_complete(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
     """A107: a sink that the newest marker lists was not among the audited ones."""
     newest = _newest(lines)
@@ -68,7 +76,7 @@ def sinks_level(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
             continue
         code = "A141" if stands == newest.number - 1 else "A142"
         evidence = f"{line.sink.id} stands at epoch {stands}, the newest is {newest.number}"
-        yield found(code, facts.pipeline, line.sink, stands + 1, evidence)
+        yield found(code, facts.pipeline, line.sink, stands + 1, evidence, last=newest.number)
 
 
 def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:

@@ -27,7 +27,14 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
     unknown = tuple(number for number in early if number not in proven)
     oldest = f"the oldest marker is that of epoch {line.oldest}"
     if unknown:
-        yield found("A104", pipeline, line.sink, unknown[0], f"{oldest}; nothing proves epochs {ranges(unknown)}")
+        yield found(
+            "A104",
+            pipeline,
+            line.sink,
+            unknown[0],
+            f"{oldest}; nothing proves epochs {ranges(unknown)}",
+            last=unknown[-1],
+        )
     if known:
         counted = sum(1 for number in known if line.sink.rows and number in line.sink.rows)
         yield found(
@@ -36,6 +43,7 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
             line.sink,
             known[0],
             f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are still counted",
+            last=known[-1],
         )
 
 
@@ -196,6 +204,30 @@ def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
             )
 
 
+def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A109, A129: what the rows of each epoch hash to, against the digest that was committed."""
+    content = line.sink.content
+    if content is None:
+        return
+    known = (one for one in line.held if max(line.accepted + 1, line.first) <= one.number <= line.sink.counted)
+    judged = [epoch for epoch in known if epoch.digest.rows]
+    unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
+    if unknown:
+        evidence = f"epochs {ranges(unknown)}: {content.why}"
+        yield found("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
+    for epoch in judged:
+        given = content.digests.get(epoch.number, (epoch.digest,))
+        if epoch.digest not in given and not _miscounted(line, epoch):
+            evidence = f"committed {epoch.digest.text}, the rows that stand give {given[0].text} (rows, and their hash)"
+            yield found("A129", pipeline, line.sink, epoch.number, evidence)
+
+
+def _miscounted(line: Line, epoch: Epoch) -> bool:
+    """Whether the number of rows is wrong already, which another rule says."""
+    rows = line.sink.rows
+    return rows is not None and rows.get(epoch.number, 0) != epoch.digest.rows
+
+
 def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
     """A134: the target became another one between two epochs, and no adoption says so."""
     for (_, before), (marker, after) in pairwise(line.sink.history):
@@ -233,6 +265,7 @@ SINK_RULES: tuple[SinkRule, ...] = (
     rows_unnamed,
     rows_of_others,
     receipts_match_digests,
+    content_matches,
     identity_changed,
     target_disturbed,
 )

@@ -44,23 +44,24 @@ def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
     return min(serious, key=lambda one: one.epoch or 0, default=None)
 
 
-def scope_of(lines: Sequence[Line], findings: Sequence[Finding]) -> str:
+def scope_of(lines: Sequence[Line], findings: Sequence[Finding], since: int = 1) -> str:
     """What the verdict covers, in one or two sentences."""
     first = first_disagreement(findings)
-    spoken = [_line_scope(line) for line in lines]
+    spoken = [_line_scope(line, since) for line in lines]
     if first is not None:
         where = f" in {first.sink}" if first.sink else ""
         spoken.insert(0, f"First disagreement: epoch {first.epoch}{where}: {first.evidence} ({first.code}).")
     return " ".join(spoken) or "Nothing could be read."
 
 
-def _line_scope(line: Line) -> str:
-    if not line.held:
-        return f"{line.sink.id} holds no epoch."
-    numbers = ranges(tuple(epoch.number for epoch in line.epochs))
+def _line_scope(line: Line, since: int) -> str:
+    epochs = [epoch for epoch in line.epochs if epoch.number >= since]
+    if not epochs:
+        return f"{line.sink.id} holds no epoch{f' from {since} on' if line.held else ''}."
+    numbers = ranges(tuple(epoch.number for epoch in epochs))
     said = f"{line.sink.id} holds epochs {numbers}"
     if line.sink.rows is None:
         return f"{said}; rows: CANNOT TELL."
-    committed = sum(epoch.digest.rows for epoch in line.epochs)
-    counted = sum(rows for number, rows in line.sink.rows.items() if number)
+    committed = sum(epoch.digest.rows for epoch in epochs)
+    counted = sum(rows for number, rows in line.sink.rows.items() if number and number >= since)
     return f"{said}; {counted} rows counted there, {committed} committed."

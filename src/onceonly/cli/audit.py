@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,10 @@ from onceonly.cli.calm import give_up
 from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.places import open_ledger, place
+from onceonly.cli.spark import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _STYLES = {
     Verdict.EXACTLY_ONCE: "bold green",
@@ -30,6 +34,14 @@ HtmlOption = Annotated[
     typer.Option("--html", metavar="FILE", help="Also write the audit page: one file that needs no network."),
 ]
 
+SinceOption = Annotated[
+    int, typer.Option("--since", min=1, metavar="EPOCH", help="Judge from this epoch on; what came before is left out.")
+]
+DeepOption = Annotated[
+    bool,
+    typer.Option("--deep", help="Read the rows too, through Spark, and hash them as they were hashed when written."),
+]
+
 
 def command(
     *,
@@ -40,14 +52,17 @@ def command(
     limit: LimitOption = 10,
     fail_on: FailOnOption = Severity.WARN,
     html: HtmlOption = None,
+    since: SinceOption = 1,
+    deep: DeepOption = False,
 ) -> None:
     """Recount the sinks, check chain, slices, receipts.
 
-    Without --query all pipelines of the ledger are audited. Needs no Spark and writes nothing.
+    Without --query all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing.
     Exit code: 0 clean, 1 findings, 2 could not answer.
     """
     names = [query] if query or sink else _all(ledger)
-    audits = [_one(ledger, name, sink) for name in names]
+    with spark_session(deep) as spark:
+        audits = [_one(ledger, name, sink, since, spark) for name in names]
     results = [result for _, result in audits]
     if html is not None:
         _write_page(html, audits)
@@ -69,9 +84,11 @@ def _all(ledger: str | None) -> Sequence[str | None]:
         opened.close()
 
 
-def _one(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> tuple[Facts, AuditResult]:
+def _one(
+    ledger: str | None, query: str | None, sinks: Sequence[str] | None, since: int, spark: SparkSession | None
+) -> tuple[Facts, AuditResult]:
     with place(ledger, query, sinks) as here:
-        facts = gather(here.ledger, here.pipeline, here.sinks)
+        facts = gather(here.ledger, here.pipeline, here.sinks, since=since, spark=spark)
     return facts, judge(facts)
 
 

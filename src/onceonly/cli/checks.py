@@ -1,4 +1,4 @@
-"""One check of ``doctor``, and those of versions: what is installed against what this package asks for."""
+"""Checks of versions: what is installed against what this package asks for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
+
+from onceonly.doctor import Check, State
 
 DISTRIBUTION = "onceonly"
 EXTRAS = ("spark", "postgres", "delta")
@@ -16,31 +17,6 @@ EXTRAS = ("spark", "postgres", "delta")
 _REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<options>\[[^\]]*\])?\s*(?P<pins>[^;]*?)\s*(;\s*(?P<marker>.*))?$")
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)['\"]")
 _PIN = re.compile(r"(==|>=|<=|<|>)\s*([\d.]+)")
-
-
-class State(StrEnum):
-    """How a check ended."""
-
-    OK = "ok"
-    HINT = "hint"
-    PROBLEM = "problem"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was looked at and what was seen.
-
-    Attributes:
-        name: what was looked at.
-        state: only a problem changes the exit code.
-        said: what was seen.
-        remedy: what to do; empty if nothing.
-    """
-
-    name: str
-    state: State
-    said: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)

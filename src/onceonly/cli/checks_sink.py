@@ -1,120 +1,67 @@
-"""Checks of destinations: whether they answer, and settings that break the promise."""
+"""Checks of destinations: whether they answer, and what in them breaks the promise."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Mapping
-from typing import Any
-
-from sqlalchemy.exc import SQLAlchemyError
+from collections.abc import Iterator
 
 from onceonly.audit.facts import reason_of
-from onceonly.cli.checks import Check, State
+from onceonly.doctor import UNOBSERVED, Check, Observed, State
+from onceonly.doctor.server import judge_server, read_server
 from onceonly.errors import OnceOnlyError, mask
-from onceonly.protocol import Sink
+from onceonly.protocol import Examinable, Sink
 from onceonly.registry import sink_from_address
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.ledgerplace import place_of, unavailable
 
-_PIPELINE = "onceonly-doctor"
+NOBODY = "onceonly-doctor"
 """A name that no pipeline has: opening creates nothing, so nothing remembers it."""
 
-_SETTINGS = ("server_version", "fsync", "synchronous_commit", "full_page_writes", "transaction_read_only")
 
-RETENTION = "delta.setTransactionRetentionDuration"
+def destination(address: str, pipeline: str = NOBODY, observed: Observed = UNOBSERVED) -> Iterator[Check]:
+    """Everything about one address; a plain Postgres DSN is checked as a server.
 
-
-def destination(address: str) -> Iterator[Check]:
-    """Everything about one address; a plain Postgres DSN is checked as a server."""
+    Args:
+        address: of a sink, or a DSN.
+        pipeline: the pipeline that writes there.
+        observed: what its past epochs took.
+    """
     if address.startswith(("postgres://", "postgresql://")):
-        yield from server(mask(address), address)
+        yield from server(mask(address), address, observed)
         return
     try:
         sink = sink_from_address(address)
-        sink.open(_PIPELINE)
     except (OnceOnlyError, OSError) as error:
-        remedy = error.remedy if isinstance(error, OnceOnlyError) else ""
-        yield Check(mask(address), State.PROBLEM, reason_of(error), remedy)
+        yield _silent(address, error)
         return
     try:
-        yield Check(sink.address, State.OK, f"answers; {sink.capabilities.committer}")
-        yield from _inside(sink)
+        yield from _sink(sink, pipeline, observed)
+    except (OnceOnlyError, OSError) as error:
+        yield _silent(sink.address, error)
     finally:
         sink.close()
 
 
-def _inside(sink: Sink) -> Iterator[Check]:
+def _silent(address: str, error: Exception) -> Check:
+    remedy = error.remedy if isinstance(error, OnceOnlyError) else ""
+    code = error.code if isinstance(error, OnceOnlyError) else ""
+    return Check(mask(address), State.PROBLEM, reason_of(error), remedy, code)
+
+
+def _sink(sink: Sink, pipeline: str, observed: Observed) -> Iterator[Check]:
+    sink.open(pipeline)
+    yield Check(sink.address, State.OK, f"answers; {sink.capabilities.committer}")
     if sink.ledger_url:
-        yield from server(sink.address, sink.ledger_url)
-    if sink.address.startswith("delta:"):
-        yield from delta_table(sink)
+        yield from server(sink.address, sink.ledger_url, observed)
+    if isinstance(sink, Examinable):
+        yield from sink.examine(observed)
 
 
-def server(name: str, url: str) -> Iterator[Check]:
-    """A Postgres server: reachable, and none of the settings that lose commits."""
+def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Check]:
+    """A Postgres server: reachable, and none of the settings that lose or forbid commits."""
     try:
-        found = _settings(url)
+        found = read_server(url)
     except (LedgerUnavailable, ValueError) as error:
-        yield Check(
-            name, State.PROBLEM, reason_of(error), "check host, port, role and password (PGPASSWORD, ~/.pgpass)"
-        )
+        remedy = "check host, port, role and password (PGPASSWORD, ~/.pgpass)"
+        yield Check(name, State.PROBLEM, reason_of(error), remedy)
         return
-    yield Check(name, State.OK, f"Postgres {found['server_version']} answers")
-    yield from judge_settings(name, found)
-
-
-def _settings(url: str) -> dict[str, str]:
-    place = place_of(url)
-    engine = place.engine()
-    try:
-        with engine.connect() as connection:
-            return {setting: str(connection.exec_driver_sql(f"SHOW {setting}").scalar()) for setting in _SETTINGS}
-    except SQLAlchemyError as error:
-        raise unavailable(place, error) from error
-    finally:
-        engine.dispose()
-
-
-def judge_settings(name: str, found: Mapping[str, str]) -> Iterator[Check]:
-    """Settings under which a confirmed commit can vanish."""
-    if found.get("fsync") == "off":
-        said = "fsync is off: a crash of the machine loses commits, or the whole database"
-        yield Check(name, State.PROBLEM, said, "set fsync = on in postgresql.conf and reload")
-    if found.get("full_page_writes") == "off":
-        said = "full_page_writes is off: a crash can leave torn pages"
-        yield Check(name, State.PROBLEM, said, "set full_page_writes = on in postgresql.conf and reload")
-    if found.get("synchronous_commit") == "off":
-        said = "synchronous_commit is off: a confirmed commit can vanish in a crash"
-        yield Check(name, State.PROBLEM, said, "set synchronous_commit = on for the server, the database or the role")
-    if found.get("transaction_read_only") == "on":
-        said = "the database takes no writes (a standby, or default_transaction_read_only)"
-        yield Check(name, State.PROBLEM, said, "point the sink at the primary")
-
-
-def delta_table(sink: Sink) -> Iterator[Check]:
-    """A Delta table's own settings, where it exists already."""
-    try:
-        deltalake: Any = importlib.import_module("deltalake")
-    except ModuleNotFoundError:
-        yield Check(sink.address, State.HINT, "deltalake is not installed", "pip install 'onceonly[delta]'")
-        return
-    path = table_path(sink.address)
-    if not deltalake.DeltaTable.is_deltatable(path):
-        yield Check(sink.address, State.HINT, f"{path} is no Delta table yet; the first epoch creates it")
-        return
-    table = deltalake.DeltaTable(path)
-    yield Check(sink.address, State.OK, f"readable at version {table.version()}")
-    yield from judge_properties(sink.address, table.metadata().configuration)
-
-
-def table_path(address: str) -> str:
-    """The table that a Delta sink's address names."""
-    return address.removeprefix("delta:").partition("#")[0]
-
-
-def judge_properties(name: str, properties: Mapping[str, str]) -> Iterator[Check]:
-    """Properties under which markers are forgotten."""
-    kept = properties.get(RETENTION)
-    if kept is not None:
-        remedy = f"ALTER TABLE ... UNSET TBLPROPERTIES ('{RETENTION}')"
-        yield Check(name, State.PROBLEM, f"forgets markers after {kept} ({RETENTION})", remedy)
+    yield Check(name, State.OK, f"Postgres {found.settings['server_version']} answers")
+    yield from judge_server(name, found, observed)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from onceonly.cli.checks import Check, State
+from onceonly.doctor import Check, State
 
 JAVA = (17, 21)
 """Java releases that Spark is tested with."""

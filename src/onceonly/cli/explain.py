@@ -11,6 +11,7 @@ from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
 from onceonly.codes import CATALOGUE, Entry
+from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
 from onceonly.lab.anomalies import PAGES
 from onceonly.lab.checker import MUST_HOLD, Anomaly
@@ -20,7 +21,7 @@ CodeArgument = Annotated[
     typer.Argument(metavar="[CODE]", help="E203, ONCE-E203, A121, X-LOSS ...; without it all codes are listed."),
 ]
 
-_DETAIL = re.compile(r"\{(\w+)\}")
+_DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
 
 
 def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> None:
@@ -47,7 +48,8 @@ def page_of(code: str) -> dict[str, str]:
         raise refuse(
             "E110",
             problem=f"There is no code {code!r}.",
-            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit), X-... (lab)",
+            cause="codes are E101 to E604 (errors), W701 and up (warnings), A101 and up (audit), D101 and up (doctor), "
+            "X-... (lab)",
             next="see all of them: onceonly explain",
         )
     return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
@@ -59,6 +61,9 @@ def _texts(name: str) -> dict[str, str] | None:
         return _of_error(CATALOGUE[name])
     if name in RULES:
         return _of_rule(RULES[name])
+    if name in ILLS:
+        page = ILLS[name]
+        return {"what": page.what, "why it matters": page.matter, "next": page.remedy}
     return _of_anomaly(Anomaly(name)) if name in list(Anomaly) else None
 
 
@@ -88,8 +93,8 @@ def _of_anomaly(anomaly: Anomaly) -> dict[str, str]:
 
 
 def all_codes() -> tuple[str, ...]:
-    """Every code that has a page: errors and warnings, findings of the audit, anomalies of the lab."""
-    return (*CATALOGUE, *RULES, *Anomaly)
+    """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab."""
+    return (*CATALOGUE, *RULES, *ILLS, *Anomaly)
 
 
 def _list(output: Output) -> None:

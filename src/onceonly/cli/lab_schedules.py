@@ -20,9 +20,8 @@ from onceonly.lab.schedule import Schedule, UnreadableSchedule
 
 ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
 SmallerOption = Annotated[
-    Path | None, typer.Option("-o", metavar="FILE", help="Where the smaller schedule goes. Default: stdout.")
+    Path | None, typer.Option("--smaller", metavar="FILE", help="Where the smaller schedule goes. Default: stdout.")
 ]
-LongOutputOption = Annotated[Output, typer.Option("--output", help="A table for people, JSON for programs.")]
 
 
 def replay(file: ScheduleArgument, level: LevelOption = None, output: OutputOption = Output.TABLE) -> None:
@@ -45,7 +44,7 @@ def replay(file: ScheduleArgument, level: LevelOption = None, output: OutputOpti
     raise typer.Exit(1 if name else 2 if missed else 0)
 
 
-def shrink(file: ScheduleArgument, to: SmallerOption = None, output: LongOutputOption = Output.TABLE) -> None:
+def shrink(file: ScheduleArgument, to: SmallerOption = None, output: OutputOption = Output.TABLE) -> None:
     """Make a schedule that breaks something smaller, as long as it breaks the same.
 
     Exit code: 0 it breaks nothing, 1 it breaks something and was made smaller, 3 it cannot be read.

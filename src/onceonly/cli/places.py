@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -220,6 +221,6 @@ def _sink_of(entry: Pipeline, sink: str, address: str) -> Sink:
             "E110",
             problem=f"{address} leads to a sink called {found.id}, which {entry.name} calls {sink}.",
             cause="the sink was given another id= than the one its address stands for",
-            next=f"name it with its id: --sink KIND:TARGET (see onceonly queries show {entry.name})",
+            next=f"name it with its id: --sink KIND:TARGET (see onceonly queries show {shlex.quote(entry.name)})",
         )
     return found

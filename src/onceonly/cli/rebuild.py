@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -55,7 +56,7 @@ def plan(place: Place) -> Plan:
             "E110",
             problem=f'No sink holds a marker of "{place.pipeline}".',
             cause="the name or the addresses are wrong, or nothing was written yet",
-            next=f"onceonly audit --query {place.pipeline} --sink KIND:TARGET",
+            next=f"onceonly audit --query {shlex.quote(place.pipeline)} --sink KIND:TARGET",
         )
     recorded = tuple(place.certain_ledger.epochs(place.pipeline))
     return _compare(place, recorded, held)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -68,6 +69,6 @@ def one(place: Place, number: int | None) -> EpochRecord:
             "E110",
             problem=f'Neither the ledger nor a sink knows epoch {number or 1} of "{place.pipeline}".',
             cause=f"the newest is epoch {head[-1].epoch.number}" if head else "the pipeline has no epoch yet",
-            next=f"onceonly epochs list --query {place.pipeline}",
+            next=f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
         )
     return found[-1]

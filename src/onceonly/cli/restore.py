@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from onceonly.cli import records
@@ -83,14 +84,14 @@ def _plan_entry(place: Place, storage: Storage, known: Sequence[EpochRecord], ba
     raise CannotRebuild(
         f"no epoch came from batch {batch} of query id {query_id}",
         "the batch was never written, or the checkpoint is another query's",
-        f"onceonly epochs list --query {place.pipeline}",
+        f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
     )
 
 
 def compare(storage: Storage, pipeline: str, newest: EpochRecord) -> Iterator[Problem]:
     """Whether Spark will go on from this checkpoint where the sinks stand."""
     lineage = newest.epoch.lineage
-    remedy = f"onceonly checkpoint rebuild {storage.url} --query {pipeline}"
+    remedy = f"onceonly checkpoint rebuild {shlex.quote(storage.url)} --query {shlex.quote(pipeline)}"
     if lineage is None:
         return
     found = sparklog.query_id(storage)

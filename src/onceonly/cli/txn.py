@@ -61,7 +61,7 @@ def list_(query: QueryOption = None, ledger: LedgerOption = None, output: Output
         rows = ((one.pipeline, one.epoch, one.state, ", ".join(one.behind)) for one in found)
         emit_table(("pipeline", "epoch", "state", "not in"), rows)
         for name in dict.fromkeys(one.pipeline for one in found):
-            say(f"next: restart the query, or: onceonly txn resolve --query {name} --ledger {address}")
+            say(f"next: restart the query, or: onceonly txn resolve --query {shlex.quote(name)} --ledger {address}")
     else:
         say("Every epoch that was begun is in every sink.")
 

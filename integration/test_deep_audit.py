@@ -1,0 +1,95 @@
+"""``audit --deep``: the rows themselves are hashed again, and a value that somebody changed is found by its epoch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql import functions as f
+from typer.testing import CliRunner
+
+from onceonly import exactly_once
+from onceonly.audit import AuditResult, Verdict, audit
+from onceonly.cli.app import app
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+def shaped(df):
+    """Types that come back as they went in, with nulls."""
+    return df.select(
+        "id",
+        f.when(f.col("id") % 3 != 0, f.col("word")).alias("word"),
+        (f.col("id") * 1.1).alias("ratio"),
+        (f.col("id") * 1.1).cast("float").alias("small"),
+        f.col("id").cast("decimal(20,4)").alias("price"),
+        f.col("id").cast("smallint").alias("short"),
+        f.timestamp_micros(f.col("id") * 1_000_003).alias("seen"),
+        f.timestamp_micros(f.col("id") * 1_000_003).cast("timestamp_ntz").alias("clock"),
+        f.date_from_unix_date(f.col("id").cast("int")).alias("day"),
+        f.col("word").cast("binary").alias("raw"),
+        (f.col("id") % 2 == 0).alias("even"),
+    )
+
+
+ROWS = {"A109", "A121", "A122", "A129"}
+"""Codes that speak of the rows of epochs."""
+
+
+def codes(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
+    return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in ROWS]
+
+
+def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(spark, stream, pg, delta, tmp_path):
+    memory = MemorySink(id="memory:orders")
+    sinks = (pg.sink(), delta.sink(), memory)
+    stream.receive(range(20), range(20, 40), range(40, 60))
+    stream.run(exactly_once(*sinks, ledger=tmp_path / "ledger.db"), shape=shaped)
+    assert codes(audit(None, "orders", sinks, spark=spark)) == []
+
+    pg.says("update orders set ratio = ratio + 1 where id = 25")
+    delta.table.update(predicate="id = 45", updates={"word": "'another'"})
+    assert codes(audit(None, "orders", sinks)) == []
+    found = audit(None, "orders", sinks, spark=spark)
+    assert codes(found) == [("A129", "postgres:orders", 2), ("A129", "delta:table", 3)]
+    assert found.verdict is Verdict.IN_DOUBT
+    assert codes(audit(None, "orders", sinks, since=3, spark=spark)) == [("A129", "delta:table", 3)]
+
+    said = CliRunner().invoke(
+        app,
+        [
+            "audit",
+            "--deep",
+            "-q",
+            "orders",
+            "--ledger",
+            str(tmp_path / "ledger.db"),
+            "-o",
+            "json",
+            "--sink",
+            pg.sink().address,
+            "--sink",
+            delta.sink().address,
+        ],
+    )
+    assert said.exit_code == 1, said.stderr
+    told = json.loads(said.stdout)["findings"]
+    assert [one["epoch"] for one in told if one["code"] == "A129"] == [2, 3]
+
+
+def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_other_types(spark, stream, pg, delta):
+    stream.receive(range(20), range(20, 40))
+    also = PostgresSink(pg.dsn, table="tiny", id="postgres:tiny")
+    sinks = (pg.sink(key="id"), delta.sink(), also)
+    stream.run(exactly_once(*sinks), shape=lambda df: df.withColumn("tiny", (f.col("id") % 100).cast("tinyint")))
+    delta.table.optimize.compact()
+    found = audit(None, "orders", sinks, spark=spark)
+    assert [one[:2] for one in codes(found) if one[0] == "A109"] == [
+        ("A109", "postgres:orders"),
+        ("A109", "delta:table"),
+        ("A109", "postgres:tiny"),
+    ]
+    assert found.verdict is Verdict.CANNOT_TELL
+    assert found.exit_code == 0

@@ -1,0 +1,136 @@
+"""The catalogue of the doctor's codes: what is wrong, why that matters, what to do. Codes are stable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The texts of one code; details stand in braces, as in :mod:`onceonly.codes`.
+
+    Attributes:
+        what: what was seen.
+        matter: what it does to the promise.
+        remedy: the next command or change.
+    """
+
+    what: str
+    matter: str
+    remedy: str
+
+
+_KAFKA = {
+    "D101": Page(
+        "epochs kept their transaction open for up to {longest}; the brokers end one after {limit} "
+        "(kafka.transaction.timeout.ms)",
+        "A batch that takes longer is refused (E513), and the query stops at the same batch again and again.",
+        "set kafka.transaction.timeout.ms to {enough_ms} in options= of KafkaSink (transaction.max.timeout.ms of the "
+        "brokers is {most_ms}), or make batches smaller, e.g. with maxOffsetsPerTrigger",
+    ),
+    "D102": Page(
+        "the marker topic {topic} has {found}",
+        "Markers that are cleaned away, or have no single order, cannot say where a pipeline stands.",
+        "{command}",
+    ),
+    "D103": Page(
+        "{topic} lies on one broker only",
+        "An epoch that was confirmed is gone with that broker's disk.",
+        "give it more replicas: kafka-reassign-partitions.sh --bootstrap-server {servers:q} ...; for a new one: "
+        "kafka-topics.sh --create --topic {topic:q} --replication-factor 3 --config min.insync.replicas=2",
+    ),
+    "D104": Page(
+        "{topic} takes a write that {least} of {replicas} replicas have (min.insync.replicas)",
+        "With acks=all a confirmed epoch can still be held by one broker alone, and be lost with it.",
+        "kafka-configs.sh --bootstrap-server {servers:q} --alter --topic {topic:q} "
+        "--add-config min.insync.replicas={enough}",
+    ),
+    "D105": Page(
+        "{topic} lets a replica lead that lacks confirmed rows (unclean.leader.election.enable=true)",
+        "Confirmed epochs can vanish without a trace, in the middle of the topic.",
+        "kafka-configs.sh --bootstrap-server {servers:q} --alter --topic {topic:q} "
+        "--add-config unclean.leader.election.enable=false",
+    ),
+}
+
+_POSTGRES = {
+    "D201": Page(
+        "fsync is off: a crash of the machine loses commits, or the whole database",
+        "A confirmed epoch is not on the disk.",
+        "set fsync = on in postgresql.conf and reload",
+    ),
+    "D202": Page(
+        "full_page_writes is off: a crash can leave torn pages",
+        "Rows and markers can be damaged without anybody noticing.",
+        "set full_page_writes = on in postgresql.conf and reload",
+    ),
+    "D203": Page(
+        "synchronous_commit is off: a confirmed commit can vanish in a crash",
+        "A marker that was seen is gone after the crash, and its rows with it; Spark does not offer them again.",
+        "set synchronous_commit = on for the server, the database or the role",
+    ),
+    "D204": Page(
+        "synchronous_commit is {found} although standbys are waited for (synchronous_standby_names = {standbys})",
+        "A standby that takes over after a crash can lack confirmed epochs; the query stops then (E207).",
+        "set synchronous_commit = on, or take the loss at a failover into account",
+    ),
+    "D205": Page(
+        "the database takes no writes (a standby, or default_transaction_read_only)",
+        "No epoch can be written.",
+        "point the sink at the primary",
+    ),
+    "D206": Page(
+        "{setting} is {limit}, and epochs kept their transaction open for up to {longest}",
+        "The server ends a transaction that takes longer; the query stops at the same batch again and again.",
+        "raise it for the role that writes: ALTER ROLE ... SET {setting} = '{enough_ms}ms'",
+    ),
+    "D207": Page(
+        "no unique index of {table} is on exactly ({key})",
+        "An upsert cannot find its row; the first epoch is refused (E506).",
+        "CREATE UNIQUE INDEX CONCURRENTLY ON {table} ({columns})",
+    ),
+}
+
+_DELTA = {
+    "D301": Page(
+        "the table forgets markers after {retention} (delta.setTransactionRetentionDuration)",
+        "A stop longer than that would make the table look unwritten; the query refuses to start (E509).",
+        "ALTER TABLE ... UNSET TBLPROPERTIES ('delta.setTransactionRetentionDuration')",
+    ),
+    "D302": Page(
+        "the log is kept for {retention} (delta.logRetentionDuration), the pipeline stood still for up to {longest}",
+        "After a stop that long the marker's text can be gone from the log; without the ledger nobody knows where the "
+        "table stands (E216), and restores by others go unseen.",
+        "ALTER TABLE ... SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval {enough_days} days')",
+    ),
+}
+
+_AROUND = {
+    "D401": Page(
+        "the clock of {place} is {skew} {way} this machine's",
+        "Times in markers and ledger, the retention of Delta's log and the timestamps of Kafka come from different "
+        "clocks; what looks older can be younger.",
+        "let both machines follow one time server (chrony, systemd-timesyncd): timedatectl timesync-status",
+    ),
+    "D402": Page(
+        "the checkpoint {checkpoint} is on {kind}",
+        "Two drivers can both write a batch's entry, or one can be seen half-written: offsets of a batch are lost or "
+        "doubled before any sink is asked. Fences keep the sinks exact, but the query can stop for good.",
+        "put checkpointLocation on hdfs://, abfss:// or a disk that is shared by file locks; on S3 use a checkpoint "
+        "file manager with conditional writes (spark.sql.streaming.checkpointFileManagerClass)",
+    ),
+    "D403": Page(
+        'two queries write as pipeline "{pipeline}": batches of {one} and {other} follow each other by turns',
+        "They fence each other out, and each one's rows are gaps or overlaps to the other.",
+        'give each its own name: exactly_once(..., name="...") or .queryName("...")',
+    ),
+    "D404": Page(
+        '{sink} was opened as "{pipeline}" by a driver (generation {theirs}) that this ledger does not know (it knows '
+        "{ours})",
+        "Another deployment runs under the same name, with a ledger of its own.",
+        "stop one of the two, or give one another name=; see who it was: onceonly epochs list --query {pipeline:q}",
+    ),
+}
+
+PAGES: dict[str, Page] = {**_KAFKA, **_POSTGRES, **_DELTA, **_AROUND}
+"""Every code, in the order of its families."""
