@@ -253,6 +253,12 @@ class SceneLedger:
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
         return found[-1] if found else None
 
+    def prune(self, pipeline: str, before: int) -> None:
+        """Forget epochs below ``before``."""
+        ledger = self._scene.ledger
+        kept = tuple(one for one in ledger.records if one.epoch.number >= before)
+        self._scene.ledger = replace(ledger, records=kept)
+
     def _alike(self) -> SimulatedLedger:
         """The ledger, with the batch's own names on the epoch whose slice reads like its own."""
         ledger = self._scene.ledger

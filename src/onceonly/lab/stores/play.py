@@ -11,7 +11,7 @@ from functools import partial
 from onceonly import commands as c
 from onceonly import faults
 from onceonly.faults import InjectedFault, Point
-from onceonly.lab.explorer.lone import ALLOWED
+from onceonly.lab.model.invariants import ALLOWED
 from onceonly.lab.history import Entry, Header, History, Kind, Op, Promise
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Schedule
 from onceonly.lab.stores.driver import Driver
