@@ -147,5 +147,9 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(clock=clock, thousands=lambda number: f"{number:,}", ms=lambda s: f"{s * 1000:,.0f}")
+    made.filters.update(clock=clock, thousands=lambda number: f"{number:,}", ms=_milliseconds)
     return made
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:,.0f}"
