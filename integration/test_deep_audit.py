@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 
 import pytest
 from pyspark.sql import functions as f
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from onceonly import exactly_once
 from onceonly.audit import AuditResult, Verdict, audit
 from onceonly.cli.app import app
+from onceonly.protocol import Sink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -38,24 +40,39 @@ ROWS = {"A109", "A121", "A122", "A129"}
 """Codes that speak of the rows of epochs."""
 
 
+@pytest.fixture
+def audited(spark) -> Callable[..., AuditResult]:
+    """Audits sinks and lets go of them."""
+
+    def judged(sinks: Sequence[Sink], *, deep: bool = True, since: int = 1) -> AuditResult:
+        try:
+            return audit(None, "orders", sinks, since=since, spark=spark if deep else None)
+        finally:
+            for sink in sinks:
+                sink.close()
+
+    return judged
+
+
 def codes(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
     return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in ROWS]
 
 
-def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(spark, stream, pg, delta, tmp_path):
+def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(audited, stream, pg, delta, tmp_path):
     memory = MemorySink(id="memory:orders")
     sinks = (pg.sink(), delta.sink(), memory)
     stream.receive(range(20), range(20, 40), range(40, 60))
     stream.run(exactly_once(*sinks, ledger=tmp_path / "ledger.db"), shape=shaped)
-    assert codes(audit(None, "orders", sinks, spark=spark)) == []
+    sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
+    assert codes(audited(sinks)) == []
 
     pg.says("update orders set ratio = ratio + 1 where id = 25")
     delta.table.update(predicate="id = 45", updates={"word": "'another'"})
-    assert codes(audit(None, "orders", sinks)) == []
-    found = audit(None, "orders", sinks, spark=spark)
+    assert codes(audited(sinks, deep=False)) == []
+    found = audited(sinks)
     assert codes(found) == [("A129", "postgres:orders", 2), ("A129", "delta:table", 3)]
     assert found.verdict is Verdict.IN_DOUBT
-    assert codes(audit(None, "orders", sinks, since=3, spark=spark)) == [("A129", "delta:table", 3)]
+    assert codes(audited(sinks, since=3)) == [("A129", "delta:table", 3)]
 
     said = CliRunner().invoke(
         app,
@@ -79,13 +96,13 @@ def test_a_changed_value_is_found_in_each_sink_and_named_by_its_epoch(spark, str
     assert [one["epoch"] for one in told if one["code"] == "A129"] == [2, 3]
 
 
-def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_other_types(spark, stream, pg, delta):
+def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_other_types(audited, stream, pg, delta):
     stream.receive(range(20), range(20, 40))
     also = PostgresSink(pg.dsn, table="tiny", id="postgres:tiny")
     sinks = (pg.sink(key="id"), delta.sink(), also)
     stream.run(exactly_once(*sinks), shape=lambda df: df.withColumn("tiny", (f.col("id") % 100).cast("tinyint")))
     delta.table.optimize.compact()
-    found = audit(None, "orders", sinks, spark=spark)
+    found = audited((pg.sink(key="id"), delta.sink(), PostgresSink(pg.dsn, table="tiny", id="postgres:tiny")))
     assert [one[:2] for one in codes(found) if one[0] == "A109"] == [
         ("A109", "postgres:orders"),
         ("A109", "delta:table"),

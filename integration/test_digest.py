@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from onceonly.frames import of_arrow
 from onceonly.protocol import Estimate
 from onceonly.sparkbatch import SparkBatch
 from onceonly_checkpoints.epoch import Digest
@@ -93,3 +95,8 @@ def test_rows_that_were_not_taken_to_the_last_have_no_digest(rows: DataFrame) ->
     parts.close()  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError):
         batch.digest()
+
+
+def test_rows_behind_an_empty_piece_of_a_table_are_not_lost(spark: SparkSession) -> None:
+    pieces = [pa.table({"id": pa.array(ids, pa.int64())}) for ids in ([1, 2], [], [3])]
+    assert sorted(row["id"] for row in of_arrow(spark, pa.concat_tables(pieces)).collect()) == [1, 2, 3]

@@ -126,15 +126,13 @@ def test_a_stateful_replay_under_another_number_of_shuffle_partitions_is_still_a
 # ---- a checkpoint that is not on this machine's disk
 
 
-ELSEWHERE = "viewfs://elsewhere"
-"""One of Hadoop's own file systems, which no Python driver reads: its files lie where a mount table says."""
-
-
 @pytest.fixture
 def elsewhere(spark, tmp_path) -> Iterator[str]:
+    """On one of Hadoop's own file systems, which no Python driver reads: its files lie where a mount table says."""
     (tmp_path / "far").mkdir()
-    with settings(spark, {"fs.viewfs.mounttable.elsewhere.link./far": (tmp_path / "far").as_uri()}):
-        yield f"{ELSEWHERE}/far/ck"
+    table = f"table{abs(hash(tmp_path)):x}"  # Hadoop keeps a file system it has opened, with its table
+    with settings(spark, {f"fs.viewfs.mounttable.{table}.link./far": (tmp_path / "far").as_uri()}):
+        yield f"viewfs://{table}/far/ck"
 
 
 def test_a_checkpoint_that_only_hadoop_can_read_serves_as_one_on_disk(stream, elsewhere, sink, ledger):
