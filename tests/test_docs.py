@@ -22,8 +22,8 @@ from onceonly_sinks.postgres import statements
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>.*)$")
-KNOWN = {"python", "python spark"}
-"""Info strings of Python blocks: run here, and run where there is a Spark session."""
+KNOWN = {"python", "python spark", "python chaos"}
+"""Info strings of Python blocks: run here, run where there is a Spark session, run as a chaos test."""
 
 CONSOLE = "console"
 """Info string of blocks with commands behind ``$`` and what they print; ``...`` stands for anything."""

@@ -3,8 +3,29 @@
 ``.foreachBatch(exactly_once(PostgresSink(dsn, table="orders")))`` is the one line that changes.
 """
 
-from onceonly.errors import OnceOnlyError
-from onceonly.readpoint import ReadPoint, read_point
-from onceonly.wrap import ExactlyOnce, exactly_once
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from onceonly.errors import OnceOnlyError
+    from onceonly.readpoint import ReadPoint, read_point
+    from onceonly.wrap import ExactlyOnce, exactly_once
 
 __all__ = ["ExactlyOnce", "OnceOnlyError", "ReadPoint", "exactly_once", "read_point"]
+
+_HOMES = {
+    "ExactlyOnce": "onceonly.wrap",
+    "OnceOnlyError": "onceonly.errors",
+    "ReadPoint": "onceonly.readpoint",
+    "exactly_once": "onceonly.wrap",
+    "read_point": "onceonly.readpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is asked for: pytest, which loads our plugin always, must not pay for the core."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -343,8 +343,21 @@ class Legible(Protocol):
 
 @runtime_checkable
 class Examinable(Protocol):
-    """A sink that knows what its destination must be set to. Optional; ``onceonly doctor`` asks those that can."""
+    """A sink that knows what its destination must be. Optional; ``onceonly doctor`` and ``sink check`` ask it.
+
+    A sink without it is opened, and no more is known of it.
+    """
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """What in the destination's settings breaks the promise, given what past epochs took. Creates nothing."""
+        """What was seen of the destination of the open sink: what breaks the promise, or will, and what fits.
+
+        Args:
+            observed: what past epochs took, for limits that are measured by it.
+
+        Returns:
+            Checks in the order of looking; creates and changes nothing.
+
+        Raises:
+            DestinationError: there is no answer, or it cannot be used at all.
+        """
         ...

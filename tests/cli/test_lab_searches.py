@@ -185,6 +185,12 @@ def test_a_schedule_that_breaks_something_is_1_and_made_smaller(run: Run, breaki
     [
         (["run", "--bound", "pair", "--level", "L2"], "draws nothing"),
         (["run", "--level", "L9"], "--level"),
+        (["run", "--level", "L3"], "goes at L1 or L2"),
+        (["run", "here:job", "--level", "L2"], "goes at L3 or L4"),
+        (["run", "here:job", "--bound", "pair"], "--bound cannot be used here"),
+        (["run", "--junit", "out.xml"], "--junit cannot be used here"),
+        (["points", "--level", "L2"], "goes at L1 or L3 or L4"),
+        (["points", "here:job", "--schedules", "5"], "--schedules cannot be used here"),
         (["mutants", "--only", "M23"], "There is no mutant 'M23'"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
@@ -236,4 +242,4 @@ def test_a_schedule_is_replayed_on_real_stores(run: Run, tmp_path: Path) -> None
     )
     result = run("lab", "replay", str(path), "--level", "L2", "-o", "json")
     assert result.exit_code == 2
-    assert document(result)["unstruck"] == ["1:commit.after#9 kill"]
+    assert document(result)["unstruck"] == ["1:execute.after#1 kill", "1:commit.after#9 kill"]

@@ -29,6 +29,8 @@ COMMANDS = [
     ["audit"],
     ["epochs", "list"],
     ["epochs", "show"],
+    ["epochs", "tail"],
+    ["epochs", "diff"],
     ["queries", "list"],
     ["queries", "show"],
     ["queries", "adopt"],
@@ -38,10 +40,15 @@ COMMANDS = [
     ["checkpoint", "offsets"],
     ["checkpoint", "rebuild"],
     ["ledger", "rebuild"],
+    ["ledger", "export"],
+    ["ledger", "prune"],
     ["txn", "list"],
     ["txn", "resolve"],
+    ["sink", "check"],
     ["explain"],
     ["doctor"],
+    ["watch"],
+    ["metrics"],
     ["session", "prepare"],
     ["lab", "recheck"],
     ["lab", "run"],
@@ -49,6 +56,7 @@ COMMANDS = [
     ["lab", "shrink"],
     ["lab", "points"],
     ["lab", "necessity"],
+    ["lab", "mutants"],
 ]
 
 
@@ -71,6 +79,7 @@ def test_the_root_lists_every_noun(run: Run) -> None:
         "txn",
         "ledger",
         "session",
+        "sink",
         "lab",
         "explain",
     ):

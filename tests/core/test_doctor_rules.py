@@ -136,7 +136,7 @@ def test_a_server_that_can_lose_a_commit_is_told(changed: Mapping[str, str], cod
 
 def test_a_server_that_ends_long_transactions_is_told() -> None:
     limits = {"statement_timeout": "60000", "transaction_timeout": "0"}
-    assert codes(judge_timeouts("db", limits, UNOBSERVED)) == []
+    assert codes(judge_timeouts("db", limits, UNOBSERVED)) == [("D214", State.HINT)]
     assert codes(judge_timeouts("db", limits, Observed(5, 3.0))) == []
     [check] = judge_timeouts("db", limits, Observed(5, 61.0))
     assert (check.code, check.state) == ("D206", State.PROBLEM)

@@ -87,5 +87,5 @@ def test_a_topic_whose_leader_may_lack_rows_is_found(kafka: EmbeddedKafka, topic
 def test_a_row_that_one_broker_alone_can_hold_is_told(brokers: int, replicas: int, least: str, expected) -> None:
     """On facts: a broker alone has no replicas to lack."""
     topic = TopicFacts("orders", 4, replicas, {"cleanup.policy": "delete", "min.insync.replicas": least})
-    facts = ClusterFacts("one:9092", brokers, 300.0, 900.0, "markers", (topic,))
-    assert [(check.code, check.state) for check in judge("kafka:orders", facts, UNOBSERVED)] == expected
+    facts = ClusterFacts("one:9092", brokers, 300.0, 900.0, "markers", "orders", (topic,))
+    assert [(check.code, check.state) for check in judge("kafka:orders", facts, UNOBSERVED) if check.code] == expected

@@ -256,10 +256,10 @@ class DeltaSink:
         return foreign.transaction(self._open.table, app)
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether the table remembers markers for longer than the pipeline may stand still."""
-        handle = self._open.table.reopen()
-        found = None if handle is None else health.TableFacts(handle.version(), dict(handle.metadata().configuration))
-        return list(health.judge(self.address, found, observed))
+        """Whether the place can be written, who can commit there, and how long the table remembers markers."""
+        merges = self._settings.merge is not None or self._free is not None
+        place, table = health.read(self._open.table)
+        return list(health.judge(self.address, place, table, observed, merges=merges))
 
     def close(self) -> None:
         """Let go of handle and fence."""

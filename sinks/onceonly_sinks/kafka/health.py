@@ -60,6 +60,7 @@ class ClusterFacts:
         limit_s: after which the brokers end a transaction of this sink, seconds.
         most_s: the highest such limit that the brokers allow, seconds.
         marker: name of the marker topic.
+        rows: name of the topic that rows go to; ``None`` where they name theirs.
         topics: those of the sink that exist, and the brokers' own for transactions.
     """
 
@@ -68,6 +69,7 @@ class ClusterFacts:
     limit_s: float
     most_s: float
     marker: str
+    rows: str | None
     topics: tuple[TopicFacts, ...]
 
 
@@ -86,7 +88,8 @@ def read(ground: Ground) -> ClusterFacts:
     topics = tuple(_topic(ground, str(name), seen.topics[name].partitions.values()) for name in wanted)
     limit = float(ground.options.timeout)
     longest = ground.cluster.longest_transaction() - SCAN
-    return ClusterFacts(ground.options.servers, len(seen.brokers), limit, longest, ground.marker_topic, topics)
+    servers, brokers = ground.options.servers, len(seen.brokers)
+    return ClusterFacts(servers, brokers, limit, longest, ground.marker_topic, ground.topic, topics)
 
 
 def _topic(ground: Ground, name: str, partitions: Any) -> TopicFacts:
@@ -95,7 +98,7 @@ def _topic(ground: Ground, name: str, partitions: Any) -> TopicFacts:
 
 
 def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]:
-    """D101 to D105.
+    """D101 to D107.
 
     Args:
         name: the sink's address.
@@ -112,10 +115,30 @@ def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]
             enough_ms=enough_ms(observed),
             most_ms=int(facts.most_s * 1000),
         )
+    if facts.limit_s > facts.most_s:
+        yield spot("D107", name, limit=spell(facts.limit_s), most=spell(facts.most_s), most_ms=int(facts.most_s * 1000))
+    else:
+        yield Check(name, State.OK, f"an epoch may keep its transaction open for {spell(facts.limit_s)}")
+    if facts.rows is None:
+        yield Check(name, State.HINT, "rows name their topics; which ones is known when they come")
+    if facts.marker not in [topic.name for topic in facts.topics]:
+        yield Check(name, State.OK, f"topic {facts.marker} for markers is made with the first fence")
     for topic in facts.topics:
         if topic.name == facts.marker:
             yield from _marker(name, facts.servers, topic)
+        elif topic.name == facts.rows:
+            yield from _rows(name, facts.servers, topic)
         yield from _kept(name, facts, topic)
+
+
+def _rows(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
+    """Whether every row stays that was written."""
+    if "compact" in topic.policy.split(","):
+        yield spot("D106", name, State.HINT, topic=topic.name, servers=servers)
+        return
+    kept = int(topic.settings.get("retention.ms", "-1")) / 1000
+    how_long = "for ever" if kept < 0 else f"for {spell(kept)}"
+    yield Check(name, State.OK, f"{topic.name} has {topic.partitions} partitions and keeps every row {how_long}")
 
 
 def _marker(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
@@ -127,6 +150,8 @@ def _marker(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
         command = f"delete it while it is empty: kafka-topics.sh {at} --delete --topic {topic.name}; or name another: "
         found = f"{topic.partitions} partitions"
         yield spot("D102", name, topic=topic.name, found=found, command=f"{command}KafkaSink(..., marker_topic=...)")
+    if (topic.policy, topic.partitions) == ("compact", 1):
+        yield Check(name, State.OK, f"topic {topic.name} keeps markers: it is compacted and has one partition")
 
 
 def _kept(name: str, facts: ClusterFacts, topic: TopicFacts) -> Iterator[Check]:

@@ -1,22 +1,170 @@
-"""What a table must be for its sink, judged before the first epoch is refused. Pure."""
+"""What a role and a table must be for their sink: read in one look, judged by pure rules before an epoch is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from onceonly.doctor import Check, spot
+from onceonly.doctor import Check, State, spot
+from onceonly_sinks.postgres import schema
+from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import TableName, quote
 from onceonly_sinks.postgres.upsert import Merge
 
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
 
-def judge(name: str, table: Table, merge: Merge) -> Iterator[Check]:
-    """D207: an upsert whose key no unique index decides.
+_ROLE = """
+SELECT current_user AS role,
+       EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'onceonly') AS has_schema,
+       has_database_privilege(current_database(), 'CREATE') AS may_make_schema,
+       coalesce((SELECT has_schema_privilege(oid, 'USAGE') AND has_schema_privilege(oid, 'CREATE')
+                 FROM pg_catalog.pg_namespace WHERE nspname = 'onceonly'), false) AS may_use_schema,
+       coalesce((SELECT has_schema_privilege(oid, 'CREATE')
+                 FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s), false) AS may_make_table,
+       current_setting('default_transaction_isolation') AS isolation
+"""
+
+_TABLE = """
+SELECT has_table_privilege(%(oid)s::oid, 'SELECT') AS "SELECT", has_table_privilege(%(oid)s::oid, 'INSERT') AS "INSERT",
+       has_table_privilege(%(oid)s::oid, 'UPDATE') AS "UPDATE", has_table_privilege(%(oid)s::oid, 'DELETE') AS "DELETE",
+       row_security_active(%(oid)s::oid) AS secured,
+       (SELECT count(*) FROM pg_catalog.pg_trigger WHERE tgrelid = %(oid)s::oid AND NOT tgisinternal) AS triggers
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleFacts:
+    """The role that writes, in its database.
+
+    Attributes:
+        role: its name.
+        has_schema: whether there is a schema for our own tables.
+        may_make_schema: whether the role may create it.
+        may_use_schema: whether the role may use it and create tables in it.
+        may_make_table: whether the role may create tables in the target's schema.
+        isolation: what transactions have that ask for nothing else.
+    """
+
+    role: str
+    has_schema: bool = True
+    may_make_schema: bool = True
+    may_use_schema: bool = True
+    may_make_table: bool = True
+    isolation: str = "read committed"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """The table that is written to.
+
+    Attributes:
+        table: its columns and unique indexes.
+        rights: whether the role has each of SELECT, INSERT, UPDATE, DELETE.
+        secured: whether row security is active for the role.
+        triggers: how many there are, those of foreign keys left out.
+    """
+
+    table: Table
+    rights: Mapping[str, bool]
+    secured: bool = False
+    triggers: int = 0
+
+
+def read(connection: Connection, sink: str, aim: Target) -> tuple[RoleFacts, TableFacts | None]:
+    """Ask for everything that an epoch will need.
+
+    Args:
+        connection: reading.
+        sink: sink id, for messages.
+        aim: where rows will go.
+
+    Raises:
+        DestinationError: E506, E508, the table cannot be used at all.
+    """
+    asked = connection.exec_driver_sql(_ROLE, {"schema": aim.name.schema}).mappings().one()
+    role = RoleFacts(**{str(name): value for name, value in asked.items()})
+    table = schema.inspect(connection, aim.name, sink, aim.epoch_column)
+    if table is None:
+        return role, None
+    found = dict(connection.exec_driver_sql(_TABLE, {"oid": table.oid}).mappings().one())
+    secured, triggers = bool(found.pop("secured")), int(found.pop("triggers"))
+    return role, TableFacts(table, {str(right): bool(has) for right, has in found.items()}, secured, triggers)
+
+
+def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: TableFacts | None) -> Iterator[Check]:
+    """D207 to D213.
 
     Args:
         name: the sink's address.
-        table: as it is.
+        target: the table that is written to.
         merge: how rows meet those already there.
+        role: who writes.
+        found: ``None`` where there is no such table.
     """
-    if merge.key and frozenset(merge.key) not in table.keys:
-        columns = ", ".join(f'"{column}"' for column in merge.key)
-        yield spot("D207", name, table=table.name.text, key=", ".join(merge.key), columns=columns)
+    yield Check(name, State.OK, f"the sink sets read committed; the default here is {role.isolation}")
+    yield from _markers(name, role)
+    if found is not None:
+        yield from _rights(name, role.role, found, merge)
+        yield from _key(name, found.table, merge)
+    elif role.may_make_table:
+        yield Check(name, State.OK, f"{target.text} is not there; the first epoch makes it")
+    else:
+        home = _quoted(target.schema or "public")
+        yield spot("D210", name, table=target.text, role=role.role, schema=home, to=_quoted(role.role))
+
+
+def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
+    """Our own tables: where markers and fences lie."""
+    role = _quoted(facts.role)
+    if facts.has_schema and not facts.may_use_schema:
+        command = f"GRANT USAGE, CREATE ON SCHEMA onceonly TO {role}"
+        yield spot("D208", name, role=facts.role, found="it may not use that schema", command=command)
+    elif not facts.has_schema and not facts.may_make_schema:
+        command = f"CREATE SCHEMA onceonly AUTHORIZATION {role}"
+        yield spot("D208", name, role=facts.role, found="there is none, and it may not create it", command=command)
+    else:
+        there = "markers lie in schema onceonly" if facts.has_schema else "the first fence makes schema onceonly"
+        yield Check(name, State.OK, there)
+
+
+def _rights(name: str, role: str, found: TableFacts, merge: Merge) -> Iterator[Check]:
+    """Rights on the table, and what stands between the sink and its rows."""
+    table = found.table.name.text
+    needed = ["SELECT", "INSERT", *(["UPDATE"] if merge.key else []), *(["DELETE"] if merge.delete else [])]
+    missing = ", ".join(right for right in needed if not found.rights[right])
+    if missing:
+        yield spot("D209", name, role=role, rights=missing, table=table, on=_sql(found.table.name), to=_quoted(role))
+    else:
+        yield Check(name, State.OK, f"{', '.join(needed)} on {table}")
+    if found.secured:
+        yield spot("D211", name, table=table, role=role, to=_quoted(role))
+    if found.triggers:
+        yield spot("D212", name, State.HINT, table=table, count=found.triggers)
+
+
+def _key(name: str, table: Table, merge: Merge) -> Iterator[Check]:
+    """What decides an upsert: the key's columns, and a unique index on exactly these."""
+    if not merge.key:
+        return
+    wanted = [*merge.key, *([merge.sequence] if merge.sequence else [])]
+    missing = [column for column in wanted if column not in table.by_name]
+    key = ", ".join(merge.key)
+    if missing:
+        yield spot("D213", name, table=table.name.text, columns=", ".join(missing))
+    elif frozenset(merge.key) not in table.keys:
+        columns = ", ".join(map(_quoted, merge.key))
+        yield spot("D207", name, table=table.name.text, key=key, on=_sql(table.name), columns=columns)
+    else:
+        yield Check(name, State.OK, f"a unique index is on ({key})")
+
+
+def _quoted(name: str) -> str:
+    """A name for a statement without placeholders."""
+    return quote(name).replace("%%", "%")
+
+
+def _sql(name: TableName) -> str:
+    return name.sql.replace("%%", "%")

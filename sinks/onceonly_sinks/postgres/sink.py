@@ -344,10 +344,14 @@ class PostgresSink:
             self._open.close()
 
     def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether the table has the unique index that an upsert needs; the server is looked at beside this."""
+        """Whether role and table are right: rights, markers, the key's index; the server is looked at beside this.
+
+        Raises:
+            DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
+        """
         with self._refusals(), self._transactions.reading() as connection:
-            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
-        return [] if table is None else list(health.judge(self.address, table, self._options.merge))
+            role, table = health.read(connection, self._id, self._aim)
+        return list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
 
     # ---- helpers
 

@@ -19,6 +19,7 @@ from onceonly.cli import (
     metrics,
     queries,
     session,
+    sink,
     txn,
     watch,
 )
@@ -44,6 +45,7 @@ app.add_typer(queries.app, name="queries")
 app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(sink.app, name="sink")
 app.add_typer(lab.app, name="lab")
 app.add_typer(session.app, name="session")
 app.command("explain")(explain.command)

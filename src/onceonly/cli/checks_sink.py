@@ -32,6 +32,17 @@ def destination(address: str, pipeline: str = NOBODY, observed: Observed = UNOBS
     except (OnceOnlyError, OSError) as error:
         yield _silent(address, error)
         return
+    yield from of_sink(sink, pipeline, observed)
+
+
+def of_sink(sink: Sink, pipeline: str = NOBODY, observed: Observed = UNOBSERVED) -> Iterator[Check]:
+    """Everything about one sink, which is opened and closed; what it refuses ends it.
+
+    Args:
+        sink: not open.
+        pipeline: the pipeline that writes there.
+        observed: what its past epochs took.
+    """
     try:
         yield from _sink(sink, pipeline, observed)
     except (OnceOnlyError, OSError) as error:
@@ -53,6 +64,9 @@ def _sink(sink: Sink, pipeline: str, observed: Observed) -> Iterator[Check]:
         yield from server(sink.address, sink.ledger_url, observed)
     if isinstance(sink, Examinable):
         yield from sink.examine(observed)
+    else:
+        said = f"{type(sink).__name__} has no examine(): no more than its opening was checked"
+        yield Check(sink.address, State.HINT, said)
 
 
 def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Check]:

@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 
 from onceonly.audit.facts import reason_of
-from onceonly.audit.verdict import CLEAN, FINDINGS
 from onceonly.cli import checks_pipeline, checks_sink, checks_spark
+from onceonly.cli.checked import emit_checks
 from onceonly.cli.checks import packages, python_version
 from onceonly.cli.options import LedgerOption, OutputOption, SinkOption
-from onceonly.cli.output import Output, emit_json, emit_table, plural, say
+from onceonly.cli.output import Output, plural
 from onceonly.cli.places import open_ledger
 from onceonly.doctor import Check, State
 from onceonly.doctor.gather import mount_of
@@ -50,12 +50,7 @@ def command(
     Creates nothing. Exit code: 0 fit, 1 problems.
     """
     found = list(examine(sink or (), ledger, query, checkpoint or ()))
-    problems = sum(1 for check in found if check.state is State.PROBLEM)
-    if output is Output.JSON:
-        emit_json({"problems": problems, "checks": [_to_json(check) for check in found]})
-    else:
-        _show(found, problems)
-    raise typer.Exit(FINDINGS if problems else CLEAN)
+    raise typer.Exit(emit_checks(found, output))
 
 
 def examine(
@@ -89,28 +84,3 @@ def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Ite
         known = []
     for address in () if known else sinks:
         yield from checks_sink.destination(address, query or checks_sink.NOBODY)
-
-
-def _to_json(check: Check) -> dict[str, str]:
-    return {
-        "name": check.name,
-        "state": str(check.state),
-        "code": check.code,
-        "said": check.said,
-        "remedy": check.remedy,
-    }
-
-
-def _show(found: list[Check], problems: int) -> None:
-    emit_table(("", "what", "seen"), ((check.state, check.name, check.said) for check in found))
-    for check in found:
-        if check.remedy and check.state is not State.OK:
-            say()
-            code = f" {check.code}" if check.code else ""
-            say(
-                f"{check.state}{code} {check.name}: {check.said}",
-                style="red" if check.state is State.PROBLEM else "yellow",
-            )
-            say(f"  next: {check.remedy}")
-    say()
-    say(plural(problems, "problem") if problems else "no problem found")

@@ -1,29 +1,45 @@
-"""Where schedules are played, and one of them on real stores, for ``onceonly lab run`` and ``replay``."""
+"""The option ``--level`` of the lab, and one schedule on real stores, for ``onceonly lab replay``."""
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from onceonly.cli.output import Output, emit_json, say
+from onceonly.errors import refuse
 from onceonly.lab.checker import Verdict, judge
+from onceonly.lab.level import Level
 from onceonly.lab.schedule import Schedule
 from onceonly.lab.stores.ground import temporary_ground
 from onceonly.lab.stores.play import play
 
-
-class Level(StrEnum):
-    """A level of the lab at which random schedules are played."""
-
-    SIMULATED = "L1"
-    STORES = "L2"
-
-
 LevelOption = Annotated[
-    Level | None, typer.Option("--level", help="In the simulated world (L1, the default) or on real stores (L2).")
+    Level | None,
+    typer.Option(
+        "--level",
+        help="L1: in a simulated world. L2: on real stores. L3: a job, whose drivers are killed; their JVM lives on. "
+        "L4: a job in cold processes, with zombies.",
+    ),
 ]
+
+
+def level_among(level: Level | None, *fit: Level) -> Level:
+    """The level that was asked for; the first that fits where none was.
+
+    Raises:
+        ConfigurationError: E110, it is none of those that fit.
+    """
+    if level is None:
+        return fit[0]
+    if level not in fit:
+        raise refuse(
+            "E110",
+            problem=f"--level {level} cannot be used here.",
+            cause=f"this goes at {' or '.join(fit)}; a job is run at L3 and L4, and nothing else is",
+            next="onceonly lab run --level L3 module:job",
+        )
+    return level
 
 
 def on_stores(schedule: Schedule, output: Output) -> int:
@@ -32,7 +48,7 @@ def on_stores(schedule: Schedule, output: Output) -> int:
         played = play(schedule, ground)
     judgement = judge(played.history)
     missed = [one for one in schedule.faults if one not in played.acted]
-    unstruck = [f"{one.incarnation}:{one.point}#{one.hit} {one.action}" for one in missed]
+    unstruck = [one.line for one in missed]
     if output is Output.JSON:
         emit_json({"schedule": schedule.to_json(), "unstruck": unstruck, "judgement": judgement.to_json()})
     else:

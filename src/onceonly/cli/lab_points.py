@@ -8,32 +8,91 @@ from typing import Annotated, Any
 
 import typer
 
+from onceonly.cli import lab_jobs
+from onceonly.cli.lab_levels import LevelOption, level_among
 from onceonly.cli.options import OutputOption
-from onceonly.cli.output import Output, emit_json, emit_table, say
+from onceonly.cli.output import Output, emit_json, emit_table, say, talk
 from onceonly.faults import Point
+from onceonly.lab.chaos.coverage import Covered, covered
+from onceonly.lab.chaos.running import seconds_of
 from onceonly.lab.fuzzer.aim import aimed
 from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.fuzz import Fuzzed, fuzz_all
+from onceonly.lab.level import Level
 from onceonly.lab.schedule import NOT_SENT, Action, actions_at
 
+BUDGET = "20m"
+"""The longest that the jobs of one matrix may take."""
+
+SCHEDULES = 500
+"""Random schedules in the simulated world."""
+
+BudgetOption = Annotated[
+    str | None,
+    typer.Option("--budget", metavar="TIME", help=f"Longest time for jobs (L3, L4): 90s, 3m. Default {BUDGET}."),
+]
 SchedulesOption = Annotated[
-    int, typer.Option("--schedules", min=0, metavar="N", help="Random schedules to play, besides those that are aimed.")
+    int | None,
+    typer.Option(
+        "--schedules",
+        min=0,
+        metavar="N",
+        help=f"Random schedules to play at L1, besides those that are aimed; default {SCHEDULES}.",
+    ),
 ]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the first schedule.")]
 
 
-def command(schedules: SchedulesOption = 500, seed: SeedOption = 1, output: OutputOption = Output.TABLE) -> None:
+def command(
+    job: lab_jobs.JobArgument = None,
+    *,
+    level: LevelOption = None,
+    budget: BudgetOption = None,
+    schedules: SchedulesOption = None,
+    seed: SeedOption = 1,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the fault points, with how often schedules passed each and how often each action struck there.
 
     One schedule is aimed at each point and action, others are random. Exit code: 0 every action that applies struck at
     every point, 1 one did not, or something broke.
+
+    At L3 and L4 on a real Spark: of a job, or of jobs of our own that together pass all points. Exit code: 0 every
+    point was passed, 1 one was not, or something broke, 3 the lab could not do it.
     """
-    fuzzed = fuzz_all(chain((schedule for _, _, schedule in aimed()), map(draw, range(seed, seed + schedules))))
+    fit = (Level.WARM, Level.COLD) if job is not None else (Level.SIMULATED, Level.WARM, Level.COLD)
+    where = level_among(level, *fit)
+    if where.runs_jobs:
+        lab_jobs.demand_none({"--schedules": schedules}, "schedules of a job are drawn from what it passes")
+        raise typer.Exit(_show_real(covered(where, job, seconds_of(budget or BUDGET), seed, talk), output))
+    lab_jobs.demand_job(budget=budget)
+    random = map(draw, range(seed, seed + (SCHEDULES if schedules is None else schedules)))
+    fuzzed = fuzz_all(chain((schedule for _, _, schedule in aimed()), random))
     if output is Output.JSON:
         emit_json({"seed": seed, "schedules": fuzzed.schedules, **_document(fuzzed)})
     else:
         _show(fuzzed)
     raise typer.Exit(1 if fuzzed.unreached or fuzzed.unstruck or fuzzed.failed else 0)
+
+
+def _show_real(real: Covered, output: Output) -> int:
+    if output is Output.JSON:
+        emit_json(real.to_json())
+    else:
+        emit_table(("point", "passed", *sorted(real.applicable)), _real_rows(real))
+        say(real.sentence)
+        for result in real.failed:
+            say(str(result), style="bold red")
+        if real.unpassed:
+            say(f"never passed: {', '.join(real.unpassed)}", style="bold red")
+    return 1 if real.unpassed or real.failed else 0
+
+
+def _real_rows(real: Covered) -> Iterator[tuple[object, ...]]:
+    for point in Point:
+        fit = actions_at(point)
+        struck = (real.struck[point, action] if action in fit else "-" for action in sorted(real.applicable))
+        yield point, real.passed[point], *struck
 
 
 def _document(fuzzed: Fuzzed) -> dict[str, Any]:
@@ -64,7 +123,10 @@ def _show(fuzzed: Fuzzed) -> None:
         never = ", ".join(f"{point} {action}" for point, action in fuzzed.unstruck)
         say(f"never struck: {never}", style="bold red")
     if fuzzed.shrunk:
-        say(f"{fuzzed.shrunk.name}: stopped there; onceonly lab replay tells this schedule:", style="bold red")
+        say(
+            f"{fuzzed.shrunk.name}: stopped there; for onceonly lab replay (as a file):",
+            style="bold red",
+        )
         say(fuzzed.shrunk.schedule.text.rstrip())
     if not (fuzzed.unreached or fuzzed.unstruck or fuzzed.failed):
         pairs = sum(len(actions_at(point)) for point in Point)

@@ -1,4 +1,4 @@
-"""``onceonly lab run``: every interleaving within bounds, or many random schedules."""
+"""``onceonly lab run``: every interleaving within bounds, many random schedules, or a job of yours on a real Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onceonly.cli.lab_levels import Level, LevelOption
+from onceonly.cli import lab_jobs
+from onceonly.cli.lab_levels import LevelOption, level_among
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say
 from onceonly.errors import refuse
@@ -20,6 +21,7 @@ from onceonly.lab.explorer import report as explored
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.fuzzer import report as played
 from onceonly.lab.fuzzer.fuzz import fuzz
+from onceonly.lab.level import Level
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.stores import run as stores
 from onceonly.lab.stores.ground import temporary_ground
@@ -49,23 +51,36 @@ SeedOption = Annotated[int | None, typer.Option("--seed", metavar="S", help="See
 
 
 def command(
-    bound: BoundOption = None,
-    limit: LimitOption = None,
+    job: lab_jobs.JobArgument = None,
     *,
     level: LevelOption = None,
+    bound: BoundOption = None,
+    limit: LimitOption = None,
     schedules: SchedulesOption = None,
     seed: SeedOption = None,
     keep: KeepOption = None,
+    budget: lab_jobs.BudgetOption = None,
+    only: lab_jobs.OnlyOption = None,
+    to: lab_jobs.FolderOption = None,
+    junit: lab_jobs.JunitOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Break the product in a simulated world: random schedules, or with --bound every interleaving.
+    """Break the product in a simulated world or on real stores, or a job of yours on a real Spark.
 
-    Several bounds are searched side by side, each in a process of its own.
+    Without a job, random schedules in a simulated world (L1); with --bound every interleaving (L0), several bounds side
+    by side, each in a process of its own. At L2 the same random schedules run on a real Postgres, a real Delta log and
+    a real broker, which are started for it.
 
-    At level L2 the same random schedules run on a real Postgres, a real Delta log and a real broker, which are started
-    for it. Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit or the schedules never led
-    to what must be survived, 3 the lab could not do it.
+    With a job (L3, L4), drivers that are really killed. Exit code: 0 nothing breaks, 1 something does, 2 a search
+    stopped at its limit, or what must be survived was never met, 3 the lab could not do it.
     """
+    drawn = {"--bound": bound, "--limit": limit, "--schedules": schedules, "--keep": keep}
+    if job is not None:
+        lab_jobs.demand_none(drawn, "schedules of a job are drawn from what it passes, and kept with --to")
+        where = level_among(level, Level.WARM, Level.COLD)
+        asked = lab_jobs.Asked(budget or lab_jobs.BUDGET, 1 if seed is None else seed, where, only)
+        raise typer.Exit(lab_jobs.run(job, asked, to, junit, output))
+    lab_jobs.demand_job(budget=budget, only=only, to=to, junit=junit)
     if bound is None:
         if limit is not None:
             raise _refused(
@@ -73,16 +88,27 @@ def command(
                 "random schedules end by themselves",
                 "onceonly lab run --bound pair --limit 60",
             )
-        where, first = level or Level.SIMULATED, 1 if seed is None else seed
-        count = schedules or SCHEDULES[where]
-        raise typer.Exit(_fuzz(count, first, output) if where is Level.SIMULATED else _real(count, first, keep, output))
-    if any(given is not None for given in (schedules, seed, level)):
+        where = level_among(level, Level.SIMULATED, Level.STORES)
+        raise typer.Exit(_drawn(where, schedules or SCHEDULES[where], 1 if seed is None else seed, keep, output))
+    if any(given is not None for given in (schedules, seed, level, keep)):
         raise _refused(
             "A search of a bound draws nothing.",
-            "--bound with --schedules, --seed or --level",
+            "--bound with --schedules, --seed, --level or --keep",
             "onceonly lab run --bound pair",
         )
     raise typer.Exit(_search(bound, limit, output))
+
+
+def _drawn(level: Level, count: int, seed: int, keep: Path | None, output: Output) -> int:
+    if level is Level.STORES:
+        return _real(count, seed, keep, output)
+    if keep is not None:
+        raise _refused(
+            "--keep is for real stores.",
+            "at L1 the schedule that is printed says it all",
+            "onceonly lab run --level L2 --keep FILE",
+        )
+    return _fuzz(count, seed, output)
 
 
 def _refused(problem: str, cause: str, command_line: str) -> Exception:

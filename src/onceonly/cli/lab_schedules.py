@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli.lab_levels import Level, LevelOption, on_stores
+from onceonly.cli import lab_jobs
+from onceonly.cli.lab_levels import LevelOption, level_among, on_stores
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.lab.checker import Anomaly
@@ -16,7 +17,8 @@ from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.report import of_one, told, unstruck
 from onceonly.lab.fuzzer.shrink import MOST_REPLAYS, Shrunk
 from onceonly.lab.fuzzer.shrink import shrink as smallest
-from onceonly.lab.schedule import Schedule, UnreadableSchedule
+from onceonly.lab.level import Level
+from onceonly.lab.schedule import Schedule, load_schedule
 
 ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
 SmallerOption = Annotated[
@@ -24,13 +26,24 @@ SmallerOption = Annotated[
 ]
 
 
-def replay(file: ScheduleArgument, level: LevelOption = None, output: OutputOption = Output.TABLE) -> None:
-    """Play a schedule and tell it step by step; on real stores, as the lines of its history.
+def replay(
+    file: ScheduleArgument,
+    *,
+    level: LevelOption = None,
+    to: lab_jobs.FolderOption = None,
+    junit: lab_jobs.JunitOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Play a schedule and tell it step by step; on real stores, as the lines of its history; of a job, on a real Spark.
 
     Exit code: 0 nothing breaks, 1 something does, 2 a fault of the schedule never came to act, 3 it cannot be read.
     """
-    schedule = _read(file)
-    if level is Level.STORES:
+    schedule = load_schedule(file)
+    if schedule.job:
+        where = level and level_among(level, Level.WARM, Level.COLD)
+        raise typer.Exit(lab_jobs.replay(schedule, where, to, junit, output))
+    lab_jobs.demand_job(to=to, junit=junit)
+    if level_among(level, Level.SIMULATED, Level.STORES) is Level.STORES:
         raise typer.Exit(on_stores(schedule, output))
     played = play(schedule)
     name, missed = broken(played), unstruck(played)
@@ -49,7 +62,9 @@ def shrink(file: ScheduleArgument, to: SmallerOption = None, output: OutputOptio
 
     Exit code: 0 it breaks nothing, 1 it breaks something and was made smaller, 3 it cannot be read.
     """
-    schedule = _read(file)
+    schedule = load_schedule(file)
+    if schedule.job:
+        raise typer.Exit(lab_jobs.shrink(schedule, to, output))
     name = _broken(schedule)
     smaller = smallest(schedule, name, _broken) if name else None
     if smaller and to:
@@ -77,10 +92,3 @@ def _document(smaller: Shrunk | None) -> dict[str, object]:
     if smaller is None:
         return {"anomaly": None, "replays": 0, "schedule": None}
     return {"anomaly": str(smaller.name), "replays": smaller.replays, "schedule": smaller.schedule.to_json()}
-
-
-def _read(path: Path) -> Schedule:
-    try:
-        return Schedule.parse(path.read_text(encoding="utf-8"))
-    except (UnreadableSchedule, UnicodeDecodeError) as wrong:
-        raise UnreadableSchedule(f"{path}: {wrong}") from None

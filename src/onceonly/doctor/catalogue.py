@@ -51,6 +51,18 @@ _KAFKA = {
         "kafka-configs.sh --bootstrap-server {servers:q} --alter --topic {topic:q} "
         "--add-config unclean.leader.election.enable=false",
     ),
+    "D106": Page(
+        "{topic} is compacted: of the rows with one key only the newest stays",
+        "Rows that were written once are taken away later; an audit cannot count them.",
+        "if every row is to stay: kafka-configs.sh --bootstrap-server {servers:q} --alter --topic {topic:q} "
+        "--add-config cleanup.policy=delete",
+    ),
+    "D107": Page(
+        "the sink asks for {limit} for a transaction, the brokers allow {most} (transaction.max.timeout.ms)",
+        "The brokers refuse the producer; the query stops at its start (E110).",
+        "set kafka.transaction.timeout.ms to at most {most_ms} in options= of KafkaSink, or raise "
+        "transaction.max.timeout.ms of the brokers",
+    ),
 }
 
 _POSTGRES = {
@@ -87,7 +99,42 @@ _POSTGRES = {
     "D207": Page(
         "no unique index of {table} is on exactly ({key})",
         "An upsert cannot find its row; the first epoch is refused (E506).",
-        "CREATE UNIQUE INDEX CONCURRENTLY ON {table} ({columns})",
+        "CREATE UNIQUE INDEX CONCURRENTLY ON {on} ({columns})",
+    ),
+    "D208": Page(
+        "role {role} cannot keep markers in schema onceonly: {found}",
+        "Fences and markers lie there; the query is refused at its start (E502).",
+        "{command}",
+    ),
+    "D209": Page(
+        "role {role} lacks {rights} on {table}",
+        "The first epoch that needs it is refused (E502).",
+        "GRANT {rights} ON {on} TO {to}",
+    ),
+    "D210": Page(
+        "{table} is not there, and role {role} may not create it",
+        "The first epoch, which would make it, is refused (E502).",
+        "create {table}, or let the role make it: GRANT CREATE ON SCHEMA {schema} TO {to}",
+    ),
+    "D211": Page(
+        "row security of {table} is active for role {role}",
+        "COPY is refused there, and rows that the role may not see are missing from an audit.",
+        "ALTER ROLE {to} BYPASSRLS",
+    ),
+    "D212": Page(
+        "triggers run on {table} within the epoch's transaction: {count}",
+        "What they do in this database is part of the epoch; what they do outside is done again with each attempt.",
+        "keep them to tables of this database",
+    ),
+    "D213": Page(
+        "{table} has no column {columns}, which key= or sequence= names",
+        "An upsert cannot find its row; the first epoch is refused (E506).",
+        "correct key= or sequence= of the sink, or add the column",
+    ),
+    "D214": Page(
+        "{setting} is {limit}, and how long epochs keep their transaction open is not known yet",
+        "The server ends a transaction that takes longer; the query stops at the same batch again and again.",
+        "ALTER ROLE ... SET {setting} = 0, or once epochs are recorded: onceonly doctor --ledger LEDGER",
     ),
 }
 
@@ -102,6 +149,21 @@ _DELTA = {
         "After a stop that long the marker's text can be gone from the log; without the ledger nobody knows where the "
         "table stands (E216), and restores by others go unseen.",
         "ALTER TABLE ... SET TBLPROPERTIES ('delta.logRetentionDuration' = 'interval {enough_days} days')",
+    ),
+    "D303": Page(
+        "{place} cannot be written",
+        "No epoch can be written (E507).",
+        "give this user write access to {place}",
+    ),
+    "D304": Page(
+        "only Spark's own Delta can commit there, because of {beyond}",
+        "Each epoch takes longer, and the session needs Delta's jars.",
+        "give the session Delta's jars: with_delta(builder)",
+    ),
+    "D305": Page(
+        "delta.appendOnly is true, and an upsert replaces rows",
+        "The first epoch that replaces a row is refused.",
+        "ALTER TABLE ... UNSET TBLPROPERTIES ('delta.appendOnly')",
     ),
 }
 

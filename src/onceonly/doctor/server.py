@@ -82,9 +82,11 @@ def judge_settings(name: str, found: Mapping[str, str]) -> Iterator[Check]:
 
 
 def judge_timeouts(name: str, found: Mapping[str, str], observed: Observed) -> Iterator[Check]:
-    """D206: limits of the server that past epochs came near to."""
+    """D206, D214: limits of the server that past epochs came near to, or that nothing is known about yet."""
     for setting in _TIMEOUTS:
         limit = int(found.get(setting, "0")) / 1000
-        if limit and (state := too_short(limit, observed)):
+        if limit and not observed.epochs:
+            yield spot("D214", name, State.HINT, setting=setting, limit=spell(limit))
+        elif limit and (state := too_short(limit, observed)):
             longest, enough = spell(observed.longest_open_s), enough_ms(observed)
             yield spot("D206", name, state, setting=setting, limit=spell(limit), longest=longest, enough_ms=enough)

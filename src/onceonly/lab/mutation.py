@@ -9,6 +9,7 @@ from typing import Any
 
 from onceonly.errors import refuse
 from onceonly.lab.checker import Anomaly, Judgement, Verdict, judge
+from onceonly.lab.level import Level
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.schedule import Schedule
 from onceonly.lab.stores.ground import Ground
@@ -18,7 +19,7 @@ from onceonly.lab.stores.world import Making
 GROUP = "onceonly.mutants"
 """Entry-point group whose members are sequences of :class:`Mutant`."""
 
-LEVEL = "L2"
+LEVEL = Level.STORES
 """Every mutant runs on real stores, without Spark."""
 
 

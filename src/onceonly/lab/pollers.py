@@ -58,6 +58,8 @@ class Poller:
         self.sink, self.every = sink, every
         self._record, self._look = record, look
         self._over = threading.Event()
+        # One reader looks once at a time: of two looks that overlap, the older could be written down last.
+        self._turn = threading.Lock()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._poll, name=f"poller-{sink}", daemon=True)
 
@@ -82,6 +84,10 @@ class Poller:
         Raises:
             SinkUnreachable: the sink gave no answer; that is written down too.
         """
+        with self._turn:
+            return self._read(final=final)
+
+    def _read(self, *, final: bool) -> Seen:
         actor = f"reader-{self.sink}" + ("-final" if final else "")
         self._record.append(Entry(actor, Kind.INVOKE, Op.READ, sink=self.sink))
         try:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Self
 
 from onceonly.faults import Point
@@ -58,6 +59,8 @@ class Fault:
         action: what.
         hit: how often the point is passed before, this time included; from 1.
         steps: of a pause, how many steps others take before the driver goes on; of a delay, before the request lands.
+        ms: of a kill, how many milliseconds after the point it comes. Simulated drivers know no time: they are killed
+            at the point itself.
     """
 
     incarnation: int
@@ -65,6 +68,13 @@ class Fault:
     action: Action
     hit: int = 1
     steps: int = 0
+    ms: int = 0
+
+    @property
+    def line(self) -> str:
+        """The fault in a few words."""
+        later = f"+{self.ms}ms" if self.ms else ""
+        return f"{self.incarnation}:{self.point}#{self.hit}{later} {self.action}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class Schedule:
         files: whether the source is a directory, whose offsets count the batches of one checkpoint.
         stateful: whether the plan keeps state, so that a batch that is skipped is executed.
         seed: what it was drawn from; ``None`` where it was written by hand.
+        job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
     """
 
     sinks: tuple[Kind, ...]
@@ -111,6 +122,7 @@ class Schedule:
     files: bool = False
     stateful: bool = False
     seed: int | None = None
+    job: str = ""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -153,12 +165,25 @@ class Schedule:
     @property
     def line(self) -> str:
         """The schedule in one line, for people."""
-        faults = ", ".join(f"{one.incarnation}:{one.point}#{one.hit} {one.action}" for one in self.faults)
+        faults = ", ".join(one.line for one in self.faults)
         losses = ", ".join(f"{one.what} before {one.before}" for one in self.losses)
         sinks = ", ".join(self.sinks)
         return (
             f"{sinks}; {self.records} records by {self.cuts}; {'; '.join(filter(None, (faults, losses))) or 'no fault'}"
         )
+
+
+def load_schedule(path: Path | str) -> Schedule:
+    """Read a schedule from a file.
+
+    Raises:
+        UnreadableSchedule: it is none; the text names file and place.
+        OSError: there is no such file.
+    """
+    try:
+        return Schedule.parse(Path(path).read_text(encoding="utf-8"))
+    except (UnreadableSchedule, UnicodeDecodeError) as wrong:
+        raise UnreadableSchedule(f"{path}: {wrong}") from None
 
 
 def _check(schedule: Schedule) -> None:
@@ -179,8 +204,8 @@ def _check(schedule: Schedule) -> None:
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
     if not 1 <= fault.incarnation <= incarnations:
         raise UnreadableSchedule(f"{where}.incarnation: wants 1 to {incarnations}, got {fault.incarnation}")
-    if fault.hit < 1 or fault.steps < 0:
-        raise UnreadableSchedule(f"{where}: hits count from 1 and steps from 0")
+    if fault.hit < 1 or min(fault.steps, fault.ms) < 0:
+        raise UnreadableSchedule(f"{where}: hits count from 1, steps and milliseconds from 0")
     if fault.action not in actions_at(fault.point):
         raise UnreadableSchedule(
             f"{where}.action: nothing is sent at {fault.point}, so there is nothing to {fault.action}"
@@ -255,6 +280,7 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "action": _one_of(Action),
         "hit": _integer,
         "steps": _integer,
+        "ms": _integer,
     },
     Loss: {"before": _integer, "what": _text},
     Schedule: {
@@ -268,5 +294,6 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "files": _flag,
         "stateful": _flag,
         "seed": _seed,
+        "job": _text,
     },
 }

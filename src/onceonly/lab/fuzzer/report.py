@@ -71,4 +71,4 @@ def of_one(played: Played, name: Anomaly | None, unstruck: tuple[str, ...]) -> d
 def unstruck(played: Played) -> tuple[str, ...]:
     """Faults of the schedule that never came to act, in words."""
     missed = (fault for fault in played.schedule.faults if fault not in played.acted)
-    return tuple(f"{fault.incarnation}:{fault.point}#{fault.hit} {fault.action}" for fault in missed)
+    return tuple(fault.line for fault in missed)

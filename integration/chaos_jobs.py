@@ -1,0 +1,104 @@
+"""Jobs for the chaos tests: right ones, wrong ones, and some that cannot be judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+from onceonly.lab import pipeline
+from onceonly.lab.chaos.env import Env
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.postgres import PostgresSink
+
+
+def build(source: DataFrame, write: Any) -> Any:
+    return source.writeStream.queryName("orders").foreachBatch(write)
+
+
+@pipeline(rows=60, batches=3)
+def wrapped(env: Env) -> Any:
+    return build(env.source, exactly_once(DeltaSink(env.sinks.delta("orders"))))
+
+
+@pipeline(rows=60, batches=3)
+def plain(env: Env) -> Any:
+    path = env.sinks.delta("orders")
+    return build(env.source, lambda df, batch: df.write.format("delta").mode("append").save(path))
+
+
+@pipeline(rows=60, batches=3)
+def skipping(env: Env) -> Any:
+    """Writes its mark before its rows: what a crash leaves out is never written."""
+    path, marks = env.sinks.delta("orders"), env.sinks.postgres("marks")
+
+    def write(df: DataFrame, batch: int) -> None:
+        with psycopg.connect(marks, autocommit=True) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS marks (id bigint)")
+            if connection.execute("SELECT 1 FROM marks WHERE id = %s", [batch]).fetchone():
+                return
+            connection.execute("INSERT INTO marks VALUES (%s)", [batch])
+        df.write.format("delta").mode("append").save(path)
+
+    return build(env.source, write)
+
+
+@pipeline(rows=60, batches=3, order_by=("key", "seq"))
+def ordered(env: Env) -> Any:
+    """One topic and one table, in the order of the input."""
+    topic = KafkaSink(*env.sinks.kafka("events"))
+    table = PostgresSink(env.sinks.postgres("events"), table="events", via="driver")
+
+    def valued(df: DataFrame) -> DataFrame:
+        return df.coalesce(1).select("*", f.to_json(f.struct("*")).alias("value"))
+
+    return build(env.source, exactly_once(topic, table, before=valued))
+
+
+@pipeline(rows=60, batches=3, keeps=False, values=("total",), identity="key", row=lambda n: {"key": n % 5, "n": n})
+def totals(env: Env) -> Any:
+    """A sum for each key, replaced by every batch."""
+    sums = env.source.groupBy("key").agg(f.sum("n").alias("total"))
+    sink = DeltaSink(env.sinks.delta("totals"), key="key")
+    return build(sums, exactly_once(sink)).outputMode("update")
+
+
+@pipeline(rows=6, batches=3)
+def idle(env: Env) -> None:
+    """Starts nothing."""
+    env.sinks.delta("orders")
+
+
+@pipeline(rows=6, batches=3)
+def unseen(env: Env) -> Any:
+    """Asks for no destination."""
+    return build(env.source, lambda df, batch: df.count())
+
+
+@pipeline(rows=6, batches=3)
+def elsewhere(env: Env) -> Any:
+    """Asks for one, and leaves it empty."""
+    env.sinks.delta("orders")
+    return build(env.source, lambda df, batch: df.count())
+
+
+@pipeline(rows=6, batches=3)
+def nameless(env: Env) -> Any:
+    """Loses the column that tells rows apart."""
+    path = env.sinks.delta("orders")
+    return build(env.source.drop("id"), lambda df, batch: df.write.format("delta").mode("append").save(path))
+
+
+@pipeline(rows=6, batches=3)
+def broken(env: Env) -> Any:
+    """Fails without any help."""
+
+    def write(df: DataFrame, batch: int) -> None:
+        raise RuntimeError("the job's own fault")
+
+    env.sinks.delta("orders")
+    return build(env.source, write)

@@ -1,0 +1,146 @@
+"""Destinations that a job asks for: made when they are asked for, read from outside of the drivers that are killed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from onceonly.errors import mask
+from onceonly.lab.history import Promise
+from onceonly.lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.pollers import Look, Seen, SinkUnreachable
+
+if TYPE_CHECKING:
+    from onceonly.lab.chaos.pipeline import Pipeline
+    from onceonly.lab.kafka import EmbeddedKafka
+    from onceonly.lab.postgres import EmbeddedPostgres
+
+ORDERED = frozenset({Kind.POSTGRES, Kind.KAFKA})
+"""Sinks that have an order of rows: pages of a heap that is only added to, offsets of a partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """One destination of one run.
+
+    Attributes:
+        kind: what it is.
+        sink: name in the history, which is the default id of our sink there.
+        address: what the job gets.
+        look: reads it.
+        promise: what is judged.
+    """
+
+    kind: Kind
+    sink: str
+    address: tuple[str, ...]
+    look: Look
+    promise: Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A look at rows of unknown making: columns that are not there, values that are no JSON, give no answer."""
+
+    sink: str
+    look: Look
+
+    def __call__(self) -> Seen:
+        """Look once.
+
+        Raises:
+            SinkUnreachable: no answer, or none that can be understood.
+        """
+        try:
+            return self.look()
+        except (LookupError, ValueError, TypeError) as error:
+            raise SinkUnreachable(self.sink, f"{type(error).__name__}: {mask(str(error))}") from error
+
+
+class Servers:
+    """Servers that come up with the first job that needs one. A context manager; its end ends them."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._postgres: EmbeddedPostgres | None = None
+        self._kafka: EmbeddedKafka | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    @property
+    def postgres(self) -> EmbeddedPostgres:
+        """The Postgres server."""
+        from onceonly.lab.postgres import temporary_postgres
+
+        if self._postgres is None:
+            self._postgres = self._running.enter_context(temporary_postgres())
+        return self._postgres
+
+    @property
+    def kafka(self) -> EmbeddedKafka:
+        """The Kafka broker."""
+        from onceonly.lab.kafka import temporary_kafka
+
+        if self._kafka is None:
+            self._kafka = self._running.enter_context(temporary_kafka())
+        return self._kafka
+
+
+class Destinations:
+    """The destinations of one run.
+
+    Args:
+        servers: where databases and topics are made.
+        job: says what is looked at.
+        folder: of the run; its name makes the run's databases and topics its own.
+    """
+
+    def __init__(self, servers: Servers, job: Pipeline, folder: Path) -> None:
+        self._servers = servers
+        self._folder = folder
+        # Rows that are replaced have values in between that no run without faults ends with.
+        self._columns = Columns(job.identity, job.key, values=job.values)
+        self._job = job
+        self.answers = folder / "sinks"
+        self.answers.mkdir(parents=True)
+
+    def make(self, kind: Kind, name: str) -> Destination:
+        """Make a destination and leave its address for the drivers."""
+        made = {Kind.DELTA: self._delta, Kind.POSTGRES: self._table, Kind.KAFKA: self._topic}[kind](name)
+        answer = self.answers / f"{kind}-{name}.json"
+        hidden = answer.with_suffix(".tmp")
+        hidden.write_text(json.dumps(made.address))
+        hidden.rename(answer)
+        return made
+
+    def _promise(self, kind: Kind, sink: str) -> Promise:
+        ordered = bool(self._job.order_by) and kind in ORDERED
+        return Promise(sink, ordered=ordered, whole=kind is not Kind.KAFKA, keeps=self._job.keeps)
+
+    def _delta(self, name: str) -> Destination:
+        sink, path = f"delta:{name}", str(self._folder / "tables" / name)
+        Path(path).parent.mkdir(exist_ok=True)
+        look = DeltaLook(sink, path, self._columns)
+        return Destination(Kind.DELTA, sink, (path,), Guarded(sink, look), self._promise(Kind.DELTA, sink))
+
+    def _table(self, name: str) -> Destination:
+        sink, dsn = f"postgres:{name}", self._servers.postgres.database(f"{self._folder.name}_{name}")
+        look = PostgresLook(sink, dsn, name, self._columns)
+        return Destination(Kind.POSTGRES, sink, (dsn,), Guarded(sink, look), self._promise(Kind.POSTGRES, sink))
+
+    def _topic(self, name: str) -> Destination:
+        sink, servers = f"kafka:{name}", self._servers.kafka.servers
+        topic = self._servers.kafka.topic(f"{self._folder.name}_{name}")
+        look = KafkaLook(sink, servers, topic, self._columns)
+        return Destination(Kind.KAFKA, sink, (servers, topic), Guarded(sink, look), self._promise(Kind.KAFKA, sink))

@@ -1,0 +1,59 @@
+"""Jobs of our own that together pass every fault point: for ``onceonly lab points --level L3``, and for a first try."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from onceonly.lab.chaos.pipeline import pipeline
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from onceonly.lab.chaos.env import Env
+
+ALL = ("two_sinks", "stateful")
+"""Names of the jobs that use onceonly."""
+
+
+def _sink(kind: str, name: str) -> Any:
+    # The core knows no sink by name: a job of a user imports its own.
+    return getattr(import_module(f"onceonly_sinks.{kind}"), name)
+
+
+def _ledger(env: Env) -> str:
+    """Beside the checkpoint, where the lab can lose it."""
+    return f"{env.checkpoint}.onceonly.db"
+
+
+@pipeline(rows=300, batches=3)
+def two_sinks(env: Env) -> Any:
+    """One query into Postgres and Delta: staged, healed."""
+    from onceonly import exactly_once
+
+    live = _sink("postgres", "PostgresSink")(env.sinks.postgres("live"), table="live")
+    history = _sink("delta", "DeltaSink")(env.sinks.delta("history"))
+    write = exactly_once(live, history, ledger=_ledger(env))
+    return env.source.writeStream.queryName("two_sinks").foreachBatch(write)
+
+
+@pipeline(rows=300, batches=3)
+def stateful(env: Env) -> Any:
+    """Distinct rows into Postgres: a batch that is skipped has to be executed all the same."""
+    from onceonly import exactly_once
+
+    write = exactly_once(
+        _sink("postgres", "PostgresSink")(env.sinks.postgres("seen"), table="seen"), ledger=_ledger(env)
+    )
+    return env.source.dropDuplicates(["id"]).writeStream.queryName("stateful").foreachBatch(write)
+
+
+@pipeline(rows=300, batches=3)
+def plain(env: Env) -> Any:
+    """An ordinary ``foreachBatch`` that appends to a Delta table: it doubles rows."""
+    path = env.sinks.delta("orders")
+
+    def append(df: DataFrame, batch: int) -> None:
+        df.write.format("delta").mode("append").save(path)
+
+    return env.source.writeStream.queryName("plain").foreachBatch(append)

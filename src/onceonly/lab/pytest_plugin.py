@@ -1,0 +1,68 @@
+"""The pytest plugin: the fixture ``chaos``, its options and markers. Loads nothing else of ours until it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onceonly.lab.chaos.pipeline import Pipeline
+    from onceonly.lab.chaos.result import Result
+
+MARKERS = (
+    "chaos_level(level): how real a chaos test is: L3 (drivers are killed, their JVM lives on) or L4 (cold processes)",
+    "chaos_only(action): a chaos test plays schedules with this action only: kill, pause, 'lose answer', 'lose ledger'",
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of a whole run; a test's own arguments are its defaults."""
+    group = parser.getgroup("chaos", "onceonly: jobs under faults")
+    group.addoption("--chaos-seed", type=int, metavar="S", help="draw the schedules from this seed")
+    group.addoption("--chaos-budget", metavar="TIME", help="longest time for each chaos test: 90s, 3m")
+    group.addoption("--chaos-level", choices=("L3", "L4"), help="how real: L3 (warm JVM) or L4 (cold processes)")
+    group.addoption("--chaos-replay", metavar="FILE", help="play only this schedule, in every chaos test that is run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+@pytest.fixture
+def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
+    """Break a job: ``chaos(job, budget="3m").assert_exactly_once()``. Its schedules are shown with ``-s``."""
+
+    def run(job: Pipeline, budget: str | float = "3m", *, seed: int = 1) -> Result:
+        from onceonly.lab.chaos import running
+        from onceonly.lab.level import Level
+        from onceonly.lab.schedule import Action, load_schedule
+
+        asked = request.config.getoption
+        folder = tmp_path_factory.mktemp("chaos")
+        level = asked("--chaos-level") or _marked(request, "chaos_level")
+        file = asked("--chaos-replay")
+        if file is not None:
+            return running.replay(load_schedule(file), job, folder, level and Level(level))
+        only = _marked(request, "chaos_only")
+        given = asked("--chaos-seed")
+        return running.chaos(
+            job,
+            folder,
+            asked("--chaos-budget") or budget,
+            seed=seed if given is None else given,
+            level=Level(level or Level.WARM),
+            only=only and Action(only),
+            told=print,
+        )
+
+    return run
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> Any:
+    marker = request.node.get_closest_marker(name)
+    return marker.args[0] if marker else None
