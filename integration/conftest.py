@@ -211,6 +211,12 @@ def delta(tmp_path: Path) -> DeltaTarget:
     return DeltaTarget(str(tmp_path / "table"))
 
 
+@pytest.fixture(params=["postgres", pytest.param("delta", marks=pytest.mark.slow)])
+def either(request: pytest.FixtureRequest) -> Any:
+    """A destination, where which one matters little: Postgres; Delta among the slow tests."""
+    return request.getfixturevalue("pg" if request.param == "postgres" else "delta")
+
+
 @pytest.fixture(params=["postgres", "delta"])
 def target(request: pytest.FixtureRequest) -> Any:
     """Each of the two destinations in turn."""

@@ -27,9 +27,9 @@ def test_rows_arrive_once_across_restarts(stream, target):
     assert target.ids() == list(range(30))
 
 
-def test_executors_write_the_same_rows(stream, target):
-    stream.receive(range(500), range(500, 1000)).run(exactly_once(target.sink(driver_limit=1)))
-    assert target.ids() == list(range(1000))
+def test_executors_write_the_same_rows(stream, either):
+    stream.receive(range(500), range(500, 1000)).run(exactly_once(either.sink(driver_limit=1)))
+    assert either.ids() == list(range(1000))
 
 
 def test_a_replaced_table_is_refused(stream, target):
@@ -39,14 +39,14 @@ def test_a_replaced_table_is_refused(stream, target):
     assert "[ONCE-E208]" in said
 
 
-def test_a_column_that_disappears_between_epochs_is_refused(stream, target):
-    stream.receive(range(10)).run(exactly_once(target.sink()))
+def test_a_column_that_disappears_between_epochs_is_refused(stream, either):
+    stream.receive(range(10)).run(exactly_once(either.sink()))
     said = stream.receive(range(10, 20)).fail(
-        exactly_once(target.sink()), shape=lambda df: df.select("id", f.col("word").alias("other"))
+        exactly_once(either.sink()), shape=lambda df: df.select("id", f.col("word").alias("other"))
     )
     assert "[ONCE-E506]" in said
     assert "other" in said
-    assert target.ids() == list(range(10))
+    assert either.ids() == list(range(10))
 
 
 def test_a_type_that_changes_between_epochs_is_refused(stream, target):
@@ -73,39 +73,39 @@ def test_a_key_twice_in_one_epoch_is_refused(stream, target):
     assert "[ONCE-E505]" in said
 
 
-def test_an_upsert_takes_the_newest_of_a_key(stream, target):
-    sink = target.sink(key="id", sequence="seq")
+def test_an_upsert_takes_the_newest_of_a_key(stream, either):
+    sink = either.sink(key="id", sequence="seq")
     stream.receive(range(10), range(10, 20)).run(
         exactly_once(sink), shape=lambda df: df.selectExpr("id % 5 as id", "word", "id as seq")
     )
-    assert target.ids() == [0, 1, 2, 3, 4]
+    assert either.ids() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_ledger_is_named_for_an_ordinary_user(stream, target, tmp_path):
+def test_a_read_only_ledger_is_named_for_an_ordinary_user(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
-    stream.receive(range(10)).run(exactly_once(target.sink(), ledger=ledger))
+    stream.receive(range(10)).run(exactly_once(either.sink(), ledger=ledger))
     ledger.chmod(stat.S_IRUSR)
-    said = stream.receive(range(10, 20)).fail(exactly_once(target.sink(), ledger=ledger))
+    said = stream.receive(range(10, 20)).fail(exactly_once(either.sink(), ledger=ledger))
     assert "[ONCE-E511]" in said
-    assert target.ids() == list(range(10))
+    assert either.ids() == list(range(10))
 
 
-def test_a_ledger_that_is_no_database_is_named(stream, target, tmp_path):
+def test_a_ledger_that_is_no_database_is_named(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
     ledger.write_text("not a database, but text that is long enough to look like one" * 40)
-    said = stream.receive(range(10)).fail(exactly_once(target.sink(), ledger=ledger))
+    said = stream.receive(range(10)).fail(exactly_once(either.sink(), ledger=ledger))
     assert "[ONCE-E511]" in said
     assert "ledger.db" in said
 
 
-def test_a_ledger_deleted_while_stopped_costs_no_row(stream, target, tmp_path):
+def test_a_ledger_deleted_while_stopped_costs_no_row(stream, either, tmp_path):
     ledger = tmp_path / "ledger.db"
-    stream.receive(range(10), range(10, 20)).run(exactly_once(target.sink(), ledger=ledger))
+    stream.receive(range(10), range(10, 20)).run(exactly_once(either.sink(), ledger=ledger))
     ledger.unlink()
     stream.remove("commits", 1)
-    stream.receive(range(20, 30)).run(exactly_once(target.sink(), ledger=ledger))
-    assert target.ids() == list(range(30))
+    stream.receive(range(20, 30)).run(exactly_once(either.sink(), ledger=ledger))
+    assert either.ids() == list(range(30))
 
 
 # ---- Postgres
@@ -163,6 +163,7 @@ def test_a_table_restored_to_an_older_state_is_refused(stream, pg):
 # ---- Delta
 
 
+@pytest.mark.slow
 def test_a_restored_delta_table_is_refused(stream, spark, delta):
     stream.receive(range(10), range(10, 20)).run(exactly_once(delta.sink()))
     versions = DeltaTable(delta.path).version()

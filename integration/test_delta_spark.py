@@ -115,6 +115,7 @@ def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: Spa
         story.holds(first)
 
 
+@pytest.mark.slow
 def test_a_table_that_only_spark_writes_is_written_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     harness = SparkHarness(spark, tmp_path / "rows", CLUSTERED)
     with Story(harness) as story:

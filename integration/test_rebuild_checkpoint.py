@@ -170,8 +170,8 @@ def files(spark: SparkSession, inbox: Inbox, tmp_path: Path) -> Pipeline:
         pytest.param(1, 2, None, id="one batch"),
         pytest.param(4, 3, None, id="no compacted log yet"),
         pytest.param(13, 9, None, id="one compacted log, and the next compaction"),
-        pytest.param(23, 8, None, id="two compacted logs, and the next compaction"),
-        pytest.param(23, 8, "3", id="another compaction interval than was recorded"),
+        pytest.param(23, 8, None, id="two compacted logs, and the next compaction", marks=pytest.mark.slow),
+        pytest.param(23, 8, "3", id="another compaction interval than was recorded", marks=pytest.mark.slow),
         pytest.param(12, 8, "5", id="another compaction interval, short log"),
     ],
 )

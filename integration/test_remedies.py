@@ -26,39 +26,39 @@ def test_a_deleted_checkpoint_is_put_back(stream, target):
     assert target.ids() == list(range(15))
 
 
-def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, target):
-    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
+def test_where_a_pipeline_stands_is_printed_without_its_checkpoint(stream, either):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink()))
     stream.lose_checkpoint()
-    said = stream.fail(exactly_once(target.sink()))
+    said = stream.fail(exactly_once(either.sink()))
     assert '"logOffset":1' in run(command(said, "checkpoint offsets"))
 
 
-def test_rows_are_written_again_only_when_that_is_said(stream, target):
-    stream.receive(range(5)).run(exactly_once(target.sink()))
+def test_rows_are_written_again_only_when_that_is_said(stream, either):
+    stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.lose_checkpoint()
-    said = stream.receive(range(5, 10)).fail(exactly_once(target.sink()))
+    said = stream.receive(range(5, 10)).fail(exactly_once(either.sink()))
     run(command(said, "accept-duplicates"), "--yes")
-    stream.run(exactly_once(target.sink()))
-    assert Counter(target.ids()) == Counter([*range(5), *range(10)])
+    stream.run(exactly_once(either.sink()))
+    assert Counter(either.ids()) == Counter([*range(5), *range(10)])
 
 
-def test_a_gap_is_given_up_by_name(stream, target):
-    stream.receive(range(5)).run(exactly_once(target.sink()))
+def test_a_gap_is_given_up_by_name(stream, either):
+    stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
-    said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
+    said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
     run(command(said, "accept-loss"), "--yes")
-    stream.run(exactly_once(target.sink()))
-    assert target.ids() == [*range(5), *range(10, 15)]
+    stream.run(exactly_once(either.sink()))
+    assert either.ids() == [*range(5), *range(10, 15)]
 
 
-def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, target):
-    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink()))
+def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, either):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink()))
     stream.remove("commits", 1)
     stream.remove("offsets", 1)
-    said = stream.receive(range(10, 15)).fail(exactly_once(target.sink()))
+    said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
     run(command(said, "--entry 1"), "--yes")
-    stream.run(exactly_once(target.sink()))
-    assert target.ids() == list(range(15))
+    stream.run(exactly_once(either.sink()))
+    assert either.ids() == list(range(15))
 
 
 def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
@@ -72,38 +72,38 @@ def test_a_lost_table_is_filled_from_here_on_by_name(stream, target):
     assert target.ids() == list(range(5, 10))
 
 
-def test_lost_state_is_accepted_by_name(stream, target):
+def test_lost_state_is_accepted_by_name(stream, either):
     options = {"shape": counted, "mode": "update"}
-    stream.receive(range(9)).run(exactly_once(target.sink()), **options)
+    stream.receive(range(9)).run(exactly_once(either.sink()), **options)
     stream.lose_checkpoint()
-    said = stream.fail(exactly_once(target.sink()), **options)
+    said = stream.fail(exactly_once(either.sink()), **options)
     assert "[ONCE-E206]" in said
     run(command(said, "accept-state-loss"), "--yes")
-    stream.run(exactly_once(target.sink()), **options)
-    assert target.ids() == [0, 0, 1, 1, 2, 2]
+    stream.run(exactly_once(either.sink()), **options)
+    assert either.ids() == [0, 0, 1, 1, 2, 2]
 
 
-def test_recomputed_state_is_kept_by_name(stream, target):
+def test_recomputed_state_is_kept_by_name(stream, either):
     options = {"shape": counted, "mode": "update"}
-    stream.receive(range(9), range(9, 18)).run(exactly_once(target.sink()), **options)
+    stream.receive(range(9), range(9, 18)).run(exactly_once(either.sink()), **options)
     stream.remove("commits", 1)
     other = {"shape": lambda df: counted(df.where("id <> 10")), "mode": "update"}
-    said = stream.fail(exactly_once(target.sink()), **other)
+    said = stream.fail(exactly_once(either.sink()), **other)
     assert "[ONCE-E215]" in said
     run(command(said, "--keep-recomputed-state"), "--yes")
-    stream.receive(range(18, 27)).run(exactly_once(target.sink()), **other)
-    assert target.ids() == sorted([0, 1, 2] * 3)
+    stream.receive(range(18, 27)).run(exactly_once(either.sink()), **other)
+    assert either.ids() == sorted([0, 1, 2] * 3)
 
 
-def test_missing_input_is_given_up_by_name(stream, target):
-    stream.receive(range(5)).run(exactly_once(target.sink()))
+def test_missing_input_is_given_up_by_name(stream, either):
+    stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).fail(_dies)
     (stream.inbox / "part-0001.parquet").unlink()
-    said = stream.fail(exactly_once(target.sink()))
+    said = stream.fail(exactly_once(either.sink()))
     assert "[ONCE-E214]" in said
     run(command(said, "accept-loss"), "--yes")
-    stream.receive(range(10, 15)).run(exactly_once(target.sink()))
-    assert target.ids() == [*range(5), *range(10, 15)]
+    stream.receive(range(10, 15)).run(exactly_once(either.sink()))
+    assert either.ids() == [*range(5), *range(10, 15)]
 
 
 def _dies(df, batch_id):
@@ -119,17 +119,17 @@ def test_a_change_by_somebody_else_is_accepted_by_name(stream, delta):
     assert delta.ids() == [0, 1, 2, *range(4, 10)]
 
 
-def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, target):
+def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
     ledger = str(stream.root / "ledger.db")
-    stream.receive(range(5), range(5, 10)).run(exactly_once(target.sink(), ledger=ledger))
+    stream.receive(range(5), range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))
     said = run(["onceonly", "audit", "--query", "orders", "--ledger", ledger, "--output", "json"])
     assert '"verdict": "EXACTLY ONCE"' in said
 
 
-def test_a_pipeline_is_resolved_without_spark(stream, target):
+def test_a_pipeline_is_resolved_without_spark(stream, either):
     ledger = str(stream.root / "ledger.db")
-    stream.receive(range(5)).run(exactly_once(target.sink(), ledger=ledger))
+    stream.receive(range(5)).run(exactly_once(either.sink(), ledger=ledger))
     said = run(["onceonly", "txn", "resolve", "--query", "orders", "--ledger", ledger])
     assert "epoch 1" in said
-    stream.receive(range(5, 10)).run(exactly_once(target.sink(), ledger=ledger))
-    assert target.ids() == list(range(10))
+    stream.receive(range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))
+    assert either.ids() == list(range(10))

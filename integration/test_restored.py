@@ -210,6 +210,7 @@ def paired(pair: Pair, any_kafka, tmp_path: Path, request) -> Several:
     return Several(tmp_path, pair.url, f"{any_kafka.servers} {topic}")
 
 
+@pytest.mark.slow
 def test_t6_a_promoted_standby_that_lagged_by_an_epoch_gets_it_from_the_staged_bytes(
     paired: Several, pair: Pair, warm_company: Company
 ) -> None:

@@ -148,6 +148,7 @@ def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
+@pytest.mark.slow
 def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Several, warm_company: Company) -> None:
     several.inbox.fill(2)
     assert was_killed(warm_company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 1}"))
