@@ -28,6 +28,8 @@ _CRASH_BETWEEN = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.KILL))
 _ZOMBIE = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_BEFORE, Action.PAUSE, steps=100))
 _ANSWER_LOST = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.LOSE_ANSWER))
 _DELAYED = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY))
+# M10 passes PREPARE_SENT twice in each commit; this many points after epoch 2 began to commit is epoch 3's first half.
+_AT_HALF_OF_THE_NEXT = 14
 _BETWEEN_SINKS = (Fault(1, Point.COMMIT_AFTER, Action.KILL),)
 _TWO_EPOCHS = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
 _CHECKPOINT_LOST = (Loss(2, Damage.DELETED),)
@@ -119,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "Kafka producer reused after a commit timeout",
         "delayed EndTxn",
         (Anomaly.TORN,),
-        _on(_K, faults=(_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY, steps=14))),
+        _on(_K, faults=(_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY, steps=_AT_HALF_OF_THE_NEXT))),
         Making(sink=transactions.ReusesItsProducer),
         _AT_THE_END,
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +28,7 @@ PATIENCE = 2.5
 """Seconds that a sink waits for an answer: a lost one must not hold up the run."""
 
 _HIDDEN_S = 0.5
+_DECIDED_S = 10.0
 _DATABASE = "lab"
 _TABLE = 'CREATE TABLE {} ("id" text, "key" text, "amount" bigint, "value" text)'
 _ANSWERS = {Action.LOSE_ANSWER: Act.CUT_ANSWER, Action.LOSE_REQUEST: Act.CUT_REQUEST, Action.DELAY: Act.HOLD_REQUEST}
@@ -52,6 +55,35 @@ class Strike:
         """Put it out of force; what it holds goes on."""
         self.proxy.remove(self.rule)
         self.rule.release()
+
+
+@dataclass(frozen=True, slots=True)
+class LateEnd(Strike):
+    """An EndTxn that is held. Brokers answer it once it is decided, and readers see it a moment later.
+
+    What a producer sends within that moment is taken into the transaction that is ending, so a run in which drivers go
+    on at once would have now one end and now another.
+
+    Attributes:
+        undecided: from which offset on the topic holds what is not decided; empty if all is.
+    """
+
+    undecided: Callable[[], tuple[str, ...]]
+
+    def end(self) -> None:
+        """Put it out of force; where the brokers accept what was held, return once readers see what it decided.
+
+        Raises:
+            TimeoutError: they never do.
+        """
+        self.proxy.remove(self.rule)
+        before = self.undecided()
+        if 0 not in self.rule.release() or not before:
+            return
+        deadline = time.monotonic() + _DECIDED_S
+        while self.undecided() == before:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"a late end of a transaction was accepted, and still there is an {before[0]}")
 
 
 class Place(ABC):
@@ -191,8 +223,12 @@ class KafkaPlace(Place):
             hidden = self._inner.rule(Act.DELAY_REQUEST, Api.WRITE_TXN_MARKERS, delay_s=_HIDDEN_S, times=1)
             return Strike(hidden, self._inner)
         act = _ANSWERS.get(action)
-        times = 1 if action is Action.DELAY else None
-        return Strike(self._wire.rule(act, Api.END_TXN, where=_committing, times=times), self._wire) if act else None
+        if act is None:
+            return None
+        if action is Action.DELAY:
+            held = self._wire.rule(act, Api.END_TXN, where=_committing, times=1)
+            return LateEnd(held, self._wire, lambda: self.look()().leaks)
+        return Strike(self._wire.rule(act, Api.END_TXN, where=_committing), self._wire)
 
     def vanish(self, prepared: Prepared) -> None:
         """Its transaction stays open: only the next producer of its id ends it."""
