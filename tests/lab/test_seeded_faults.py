@@ -1,12 +1,17 @@
-"""Four faults that are easy to make, each put into the product by hand: both searches find every one of them."""
+"""Four faults that are easy to make, each put into the product by hand: searches and real stores find every one."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
-from onceonly.lab.checker import Anomaly
+from onceonly import commands as c
+from onceonly.faults import Point
+from onceonly.lab.checker import Anomaly, Verdict, judge
 from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import search
 from onceonly.lab.fuzzer.fuzz import broken, fuzz
@@ -15,6 +20,17 @@ from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.spark import Damage
 from onceonly.lab.model.world import Bound
+from onceonly.lab.mutation import mutants
+from onceonly.lab.postgres import temporary_postgres
+from onceonly.lab.proxy import PostgresProxy
+from onceonly.lab.schedule import Action, Fault, Schedule
+from onceonly.lab.stores import play as stores
+from onceonly.lab.stores.ground import Ground
+from onceonly.lab.stores.told import ToldRunner
+from onceonly.lab.stores.world import Making
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.postgres import statements
 
 P, D = Kind.POSTGRES, Kind.DELTA
 SEEDS = 2000
@@ -53,3 +69,106 @@ def test_a_seeded_fault_is_found_by_random_schedules_and_made_small(fault: str) 
     print(f"seed {fuzzed.failed.schedule.seed}: {fuzzed.shrunk.schedule.line}")
     assert fuzzed.shrunk.name is anomaly
     assert broken(play(fuzzed.shrunk.schedule)) is None
+
+
+# ---- on real stores
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A fault in what ships.
+
+    Attributes:
+        put: puts it in, and says how the parts of the run are made.
+        schedule: under which it shows.
+        called: what the checker must call it.
+        terms: what is played besides.
+    """
+
+    put: Callable[[pytest.MonkeyPatch], Making]
+    schedule: Schedule
+    called: tuple[Anomaly, ...]
+    terms: stores.Terms = stores.ORDINARY
+
+
+class SweepsBeforeItsFences(ToldRunner):
+    """Removes what no newest marker names as soon as it has asked for the fences that stand."""
+
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        outcome = super()._carry_out(state, command)
+        if isinstance(outcome, c.Probed) and self._staging is not None:
+            highest = max((fence.generation for fence in outcome.fences if fence), default=0)
+            epochs = [marker.epoch for sink in self._sinks.values() for marker, _ in sink.history()]
+            newest = max(epochs, key=lambda epoch: epoch.number, default=None)
+            self._staging.sweep(highest + 1, newest.manifest if newest else None)
+        return outcome
+
+
+def forget_the_owner(patch: pytest.MonkeyPatch) -> Making:
+    """Two fences of one generation are taken for one, in every comparison and in the statement that commits."""
+    without = statements.ADVANCE.replace(" AND h.owner = %(owner)s", "")
+    assert without != statements.ADVANCE
+    patch.setattr(statements, "ADVANCE", without)
+    patch.setattr(Fence, "__eq__", lambda one, other: one.generation == other.generation)
+    return stores.SHIPPED
+
+
+def of_mutant(name: str) -> Seed:
+    found = next(one for one in mutants() if one.id == name)
+    return Seed(lambda _: found.making, found.schedule, found.expected, found.terms)
+
+
+# The first driver has asked which generation stands and sleeps. The second one installs the next, then the first does;
+# it is told yes and dies, and the second one commits.
+ONE_GENERATION = (
+    Fault(1, Point.PROBE_AFTER, Action.PAUSE, steps=7),
+    Fault(1, Point.READ_AFTER, Action.KILL),
+)
+# The second driver looks and dies. The first one wakes, commits to one sink what was swept meanwhile, and dies, too.
+ASLEEP_AT_ITS_COMMIT = (
+    Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=4),
+    Fault(1, Point.COMMIT_AFTER, Action.KILL),
+    Fault(2, Point.RECALL_AFTER, Action.KILL),
+)
+ON_STORES = {
+    "the owner is not checked": Seed(
+        forget_the_owner, Schedule((P,), records=2, incarnations=2, faults=ONE_GENERATION), (Anomaly.ZOMBIE,)
+    ),
+    "the marker is written after the rows' transaction": of_mutant("M1"),
+    "slices are matched as text": of_mutant("M21"),
+    "staging is swept too early": Seed(
+        lambda _: Making(runner=SweepsBeforeItsFences),
+        Schedule((P, D), records=2, incarnations=2, faults=ASLEEP_AT_ITS_COMMIT),
+        (Anomaly.STUCK,),
+        stores.Terms(random=True),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with (
+        tempfile.TemporaryDirectory() as root,
+        temporary_postgres() as server,
+        PostgresProxy(("127.0.0.1", server.port)) as wire,
+    ):
+        yield Ground(Path(root), (server, wire))
+
+
+def assert_played(played: stores.Played) -> None:
+    assert set(played.schedule.faults) == played.acted
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.parametrize("fault", SEEDED)
+def test_a_seeded_fault_is_found_on_real_stores(fault: str, ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = ON_STORES[fault]
+    shipped = stores.play(seed.schedule, ground, terms=seed.terms)
+    assert_played(shipped)
+    assert judge(shipped.history).verdict is Verdict.CLEAN, judge(shipped.history).findings
+    with monkeypatch.context() as patch:
+        broken = stores.play(seed.schedule, ground, seed.put(patch), seed.terms)
+    assert_played(broken)
+    found = judge(broken.history)
+    assert found.anomalies == set(seed.called), found.findings
