@@ -14,7 +14,7 @@ import typer
 from onceonly.cli import lab_jobs
 from onceonly.cli.lab_levels import LevelOption, level_among
 from onceonly.cli.options import OutputOption
-from onceonly.cli.output import Output, emit_json, say
+from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.errors import refuse
 from onceonly.lab.checker import Verdict
 from onceonly.lab.explorer import report as explored
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SCHEDULES = {Level.SIMULATED: 5000, Level.STORES: 300}
 """Random schedules of one run."""
+
+_TOLD_EVERY = 20
 
 BoundOption = Annotated[
     list[str] | None,
@@ -127,7 +129,7 @@ def _fuzz(count: int, seed: int, output: Output) -> int:
 
 def _real(count: int, seed: int, keep: Path | None, output: Output) -> int:
     with temporary_ground(frozenset(Kind)) as ground:
-        ran = stores.run(seed, count, ground)
+        ran = stores.run(seed, count, ground, lambda so_far: _progress(so_far, count))
     if output is Output.JSON:
         emit_json(stores.document(ran))
     else:
@@ -141,6 +143,11 @@ def _real(count: int, seed: int, keep: Path | None, output: Output) -> int:
     if keep is not None:
         keep.write_text(played.history.text, encoding="utf-8")
     return 1 if judgement.verdict is Verdict.ANOMALY else 2
+
+
+def _progress(ran: stores.Ran, count: int) -> None:
+    if ran.schedules % _TOLD_EVERY == 0:
+        talk(f"{ran.schedules} of {count} schedules, {ran.rate:.0f} a minute")
 
 
 def _search(names: list[str], limit: float | None, output: Output) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,30 +52,36 @@ class Ran:
         return tuple(one for one in Situation if not self.reached[one])
 
 
-def run(first: int, count: int, ground: Ground) -> Ran:
+def run(first: int, count: int, ground: Ground, tell: Callable[[Ran], None] = lambda _: None) -> Ran:
     """Play the schedules of seeds from ``first`` on, until one is not clean.
 
     Args:
         first: seed.
         count: how many.
         ground: the servers.
+        tell: hears after each schedule what all of them showed so far.
 
     Raises:
-        Stuck: a driver hangs.
+        Stuck: a driver hangs; a note says with which seed.
     """
     ran, began = Ran(first), time.monotonic()
     for seed in range(first, first + count):
-        played = play(draw(seed), ground)
+        try:
+            played = play(draw(seed), ground)
+        except Exception as failure:
+            failure.add_note(f"while the schedule of seed {seed} was played")
+            raise
         judgement = judge(played.history)
         ran.schedules += 1
         ran.passed += played.passed
         ran.acted.update((fault.point, fault.action) for fault in played.acted)
         ran.reached.update(judgement.reached)
         ran.refused.update([played.refusal] if played.refusal else [])
+        ran.seconds = time.monotonic() - began
+        tell(ran)
         if judgement.verdict is not Verdict.CLEAN:
             ran.failed = (played, judgement)
             break
-    ran.seconds = time.monotonic() - began
     return ran
 
 
