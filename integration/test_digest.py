@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -100,3 +102,18 @@ def test_rows_that_were_not_taken_to_the_last_have_no_digest(rows: DataFrame) ->
 def test_rows_behind_an_empty_piece_of_a_table_are_not_lost(spark: SparkSession) -> None:
     pieces = [pa.table({"id": pa.array(ids, pa.int64())}) for ids in ([1, 2], [], [3])]
     assert sorted(row["id"] for row in of_arrow(spark, pa.concat_tables(pieces)).collect()) == [1, 2, 3]
+
+
+def test_a_stage_holds_rows_and_nothing_else(rows: DataFrame, tmp_path: Path) -> None:
+    SparkBatch(rows, Estimate(None, None)).write(str(tmp_path / "staged"))
+    assert {path.suffix for path in (tmp_path / "staged").iterdir()} == {".parquet"}
+
+
+def test_a_file_system_that_the_user_chose_writes_the_stage(rows: DataFrame, tmp_path: Path) -> None:
+    hadoop = rows.sparkSession.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.file.impl", "org.apache.hadoop.fs.LocalFileSystem")
+    try:
+        SparkBatch(rows, Estimate(None, None)).write(str(tmp_path / "staged"))
+    finally:
+        hadoop.unset("fs.file.impl")
+    assert ".crc" in {path.suffix for path in (tmp_path / "staged").iterdir()}

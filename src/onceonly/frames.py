@@ -119,6 +119,13 @@ def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
         conf.set(name, before)
 
 
+def hadoop_setting(df: DataFrame, name: str) -> str | None:
+    """What the application says for a setting of Hadoop; ``None``: nothing."""
+    context: Any = df.sparkSession.sparkContext
+    value: str | None = context._jsc.hadoopConfiguration().get(name)
+    return value
+
+
 def stream_arrow(df: DataFrame) -> Generator[pa.RecordBatch]:
     """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
 

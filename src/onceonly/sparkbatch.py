@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -21,6 +22,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _HASH = "onceonly row hash"
+
+_LOCAL_FILES = "fs.file.impl"
+_PLAIN_FILES = {
+    _LOCAL_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
+    # Else the session's own one is handed out, whatever class is asked for.
+    f"{_LOCAL_FILES}.disable.cache": "true",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+"""Without native code Hadoop's local file systems start a process, ``chmod``, for each file and directory they make.
+The usual one makes twice as many files, for checksums that only Hadoop reads. A manifest, not ``_SUCCESS``, says that
+the files are whole."""
+
+_WORK = "_temporary/0/_temporary"
+"""Where Hadoop's committer lets tasks write; removed by it at the end. What is there already needs no ``chmod``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +132,12 @@ class SparkBatch:
 
     def write(self, directory: str) -> None:
         """Write all rows as Parquet by Spark's own writer, times in microseconds."""
+        writer = self.dataframe.write
+        if not frames.hadoop_setting(self._df, _LOCAL_FILES):
+            Path(directory, _WORK).mkdir(parents=True)
+            writer = writer.mode("append").options(**_PLAIN_FILES)
         with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
-            self.dataframe.write.parquet(directory)
+            writer.parquet(directory)
 
     def reread(self, paths: tuple[str, ...]) -> SparkBatch:
         """The same columns out of Parquet files; the number of rows is not known here."""
