@@ -1,11 +1,14 @@
-"""One Kafka broker for all tests of a session, with a proxy before its clients and one before itself."""
+"""One Kafka broker for all tests of a session, with a proxy before its clients and one before itself; a browser."""
 
 from collections.abc import Iterator
 
 import pytest
+from tests.browser import chromium, shown
 
 from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.proxy import KafkaProxy
+
+__all__ = ["chromium", "shown"]
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,9 @@ from tests.audit.pages import BEGAN_MS, SINKS, TAKEN, damaged, judged, line_of, 
 
 from onceonly.audit import RULES, Facts, Verdict
 from onceonly.audit.finding import Finding
-from onceonly.audit.page import LabRun, drawing, render, write
+from onceonly.audit.page import LabRun, render, write
 from onceonly.audit.page.words import commands_in
+from onceonly.page import Undrawable, svg
 from onceonly_checkpoints.ledger import Event, EventKind
 
 EVIL = """</script><script>alert(1)</script><img src=x onerror=alert(1)>'"&{{ 7*7 }}]]>"""
@@ -190,8 +191,8 @@ def test_a_drawing_that_could_run_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     evil = '<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
     monkeypatch.setattr(vl_convert, "vegalite_to_svg", lambda *_, **__: evil)
-    with pytest.raises(drawing.Undrawable, match="<script>"):
-        drawing.svg({}, "x")
+    with pytest.raises(Undrawable, match="<script>"):
+        svg({}, "x")
 
 
 def test_a_page_is_there_completely_or_not_at_all(tmp_path: Path) -> None:

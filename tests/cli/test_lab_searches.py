@@ -16,6 +16,7 @@ from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.fuzzer.fuzz import fuzz
 from onceonly.lab.fuzzer.play import play
+from onceonly.lab.history import load
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Bound
@@ -211,6 +212,7 @@ def test_a_mutant_that_is_called_by_its_name_is_0_and_keeps_its_histories(run: R
     assert found["killed"] == 1
     assert run("lab", "recheck", str(tmp_path / "M16.jsonl")).exit_code == 1
     assert run("lab", "recheck", str(tmp_path / "M16-twin.jsonl")).exit_code == 0
+    assert load(tmp_path / "M16.jsonl").header.again == ("mutants", "--only", "M16")
 
 
 def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 from tests.audit.histories import slice_
 from tests.audit.world import World
@@ -15,6 +16,7 @@ from tests.cli.conftest import Run, assert_answerless
 from onceonly.metrics import Exporter
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Event, EventKind
+from onceonly_checkpoints.sqlledger import SqlLedger
 
 
 def value(exporter: Exporter, name: str, **labels: str) -> float | None:
@@ -60,6 +62,31 @@ def test_an_open_epoch_has_an_age_until_it_is_recorded(world: World) -> None:
     world.write(9)
     exporter.look(intent.at_ms + 5_000)
     assert value(exporter, "onceonly_in_doubt_seconds") == 0
+
+
+def test_of_a_pipeline_that_appears_later_everything_is_counted(tmp_path: Path) -> None:
+    early = SqlLedger(str(tmp_path / "ledger.db"))
+    early.open()
+    exporter = Exporter(early)
+    exporter.look(0)
+    World(tmp_path).write_all([7, 2])
+    exporter.look(0)
+    assert value(exporter, "onceonly_epochs_total", outcome="committed") == 2
+    assert value(exporter, "onceonly_rows_total") == 9
+    assert value(exporter, "onceonly_epochs_total", outcome="opened") == 1
+
+
+def test_pipelines_that_are_not_wanted_have_no_metrics(world: World) -> None:
+    wanted: set[str] = set()
+    exporter = Exporter(world.ledger, lambda entry: entry.name in wanted)
+    exporter.look(0)
+    world.write(9)
+    assert value(exporter, "onceonly_epoch") is None
+    exporter.begin()
+    wanted.add("orders")
+    world.write(5)
+    exporter.look(0)
+    assert value(exporter, "onceonly_rows_total") == 5
 
 
 def test_a_ledger_that_is_gone_is_a_metric(world: World) -> None:

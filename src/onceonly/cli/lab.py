@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_run, lab_schedules
+from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_run, lab_schedules
 from onceonly.cli.calm import DEBUG, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
@@ -20,7 +20,6 @@ from onceonly.lab.history import History, UnreadableHistory, load
 from onceonly.lab.junit import junit as to_junit
 from onceonly.lab.schedule import UnreadableSchedule
 
-EXIT_CODES = {Verdict.CLEAN: 0, Verdict.ANOMALY: 1, Verdict.INCONCLUSIVE: 2}
 FAILED = 3
 """The exit code where no run was judged: a file cannot be read or written, an argument is wrong."""
 
@@ -60,12 +59,9 @@ app.command("shrink")(lab_schedules.shrink)
 app.command("points")(lab_points.command)
 app.command("necessity")(lab_necessity.command)
 app.command("mutants")(lab_mutants.command)
+app.command("report")(lab_report.command)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]
-GoldenOption = Annotated[
-    Path | None,
-    typer.Option("--golden", metavar="HISTORY", help="The same run without faults: its last reads are what is right."),
-]
 JunitOption = Annotated[
     Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit XML too, a case per anomaly.")
 ]
@@ -83,7 +79,7 @@ def root() -> None:
 def recheck(
     history: HistoryArgument,
     *,
-    golden: GoldenOption = None,
+    golden: lab_report.GoldenOption = None,
     output: OutputOption = Output.TABLE,
     junit: JunitOption = None,
 ) -> None:
@@ -98,7 +94,7 @@ def recheck(
         emit_json(judged.to_json())
     else:
         _show(judged)
-    raise typer.Exit(EXIT_CODES[judged.verdict])
+    raise typer.Exit(lab_report.EXIT_CODES[judged.verdict])
 
 
 def _golden(path: Path | None) -> History | None:

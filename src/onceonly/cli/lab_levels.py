@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from onceonly.cli.output import Output, emit_json, say
 from onceonly.errors import refuse
 from onceonly.lab.checker import Verdict, judge
+from onceonly.lab.history import History
 from onceonly.lab.level import Level
 from onceonly.lab.schedule import Schedule
 from onceonly.lab.stores.ground import temporary_ground
@@ -42,10 +44,11 @@ def level_among(level: Level | None, *fit: Level) -> Level:
     return level
 
 
-def on_stores(schedule: Schedule, output: Output) -> int:
-    """Play a schedule on real stores and judge it; the exit code."""
+def on_stores(schedule: Schedule, output: Output, keep: Callable[[History], None]) -> int:
+    """Play a schedule on real stores, keep its history and judge it; the exit code."""
     with temporary_ground(frozenset(schedule.sinks)) as ground:
         played = play(schedule, ground)
+    keep(played.history)
     judgement = judge(played.history)
     missed = [one for one in schedule.faults if one not in played.acted]
     unstruck = [one.line for one in missed]

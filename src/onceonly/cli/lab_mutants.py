@@ -50,7 +50,7 @@ def _all_tried(wanted: Sequence[Mutant], keep: Path | None) -> list[Trial]:
             trials.append(trial)
             if keep is not None:
                 for name, played in zip((mutant.id, f"{mutant.id}-twin"), trial.histories, strict=True):
-                    (keep / f"{name}.jsonl").write_text(played.history.text, encoding="utf-8")
+                    played.history.keep(keep / f"{name}.jsonl", "mutants", "--only", mutant.id)
     return trials
 
 

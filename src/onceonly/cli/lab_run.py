@@ -141,7 +141,8 @@ def _real(count: int, seed: int, keep: Path | None, output: Output) -> int:
         return 2 if ran.missing else 0
     played, judgement = ran.failed
     if keep is not None:
-        keep.write_text(played.history.text, encoding="utf-8")
+        drawn = ("--schedules", "1", "--seed", str(played.schedule.seed))
+        played.history.keep(keep, "run", "--level", Level.STORES, *drawn)
     return 1 if judgement.verdict is Verdict.ANOMALY else 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -11,16 +12,21 @@ from onceonly.cli import lab_jobs
 from onceonly.cli.lab_levels import LevelOption, level_among, on_stores
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say, talk
+from onceonly.errors import refuse
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.fuzzer.fuzz import broken
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.report import of_one, told, unstruck
 from onceonly.lab.fuzzer.shrink import MOST_REPLAYS, Shrunk
 from onceonly.lab.fuzzer.shrink import shrink as smallest
+from onceonly.lab.history import History
 from onceonly.lab.level import Level
 from onceonly.lab.schedule import Schedule, load_schedule
 
 ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
+KeepOption = Annotated[
+    Path | None, typer.Option("--keep", metavar="HISTORY", help="Write the history there, for recheck and report.")
+]
 SmallerOption = Annotated[
     Path | None, typer.Option("--smaller", metavar="FILE", help="Where the smaller schedule goes. Default: stdout.")
 ]
@@ -30,6 +36,7 @@ def replay(
     file: ScheduleArgument,
     *,
     level: LevelOption = None,
+    keep: KeepOption = None,
     to: lab_jobs.FolderOption = None,
     junit: lab_jobs.JunitOption = None,
     output: OutputOption = Output.TABLE,
@@ -40,12 +47,25 @@ def replay(
     """
     schedule = load_schedule(file)
     if schedule.job:
+        if keep is not None:
+            raise refuse(
+                "E110",
+                problem="A job keeps its history in a folder.",
+                cause="--keep with the schedule of a job",
+                next=f"onceonly lab replay {shlex.quote(str(file))} --to FOLDER",
+            )
         where = level and level_among(level, Level.WARM, Level.COLD)
         raise typer.Exit(lab_jobs.replay(schedule, where, to, junit, output))
     lab_jobs.demand_job(to=to, junit=junit)
+
+    def kept(history: History) -> None:
+        if keep is not None:
+            history.keep(keep, "replay", str(file), *(("--level", level) if level else ()))
+
     if level_among(level, Level.SIMULATED, Level.STORES) is Level.STORES:
-        raise typer.Exit(on_stores(schedule, output))
+        raise typer.Exit(on_stores(schedule, output, kept))
     played = play(schedule)
+    kept(played.history)
     name, missed = broken(played), unstruck(played)
     if output is Output.JSON:
         emit_json(of_one(played, name, missed))

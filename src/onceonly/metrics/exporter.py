@@ -1,9 +1,14 @@
-"""Turns what appears in a ledger into Prometheus metrics; counters start at 0 with the exporter, as is usual there."""
+"""Turns what appears in a ledger into Prometheus metrics; counters start at 0 with the exporter, as is usual there.
+
+What a pipeline did before the exporter's first look is not counted, and everything that a pipeline does that appears
+later is.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -30,14 +35,20 @@ class Exporter:
 
     Attributes:
         registry: where the metrics are; hand it to ``prometheus_client.start_http_server``.
+        shown: the pipelines that it keeps metrics of, as they stood at the last look.
 
     Args:
         ledger: opened by the caller, who closes it.
+        wanted: which pipelines to keep metrics of.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, wanted: Callable[[Pipeline], bool] = lambda _: True) -> None:
         self.registry = CollectorRegistry()
+        self.shown: tuple[Pipeline, ...] = ()
         self._ledger = ledger
+        self._wanted = wanted
+        self._looked = False
+        self._lock = threading.Lock()
         self._last: dict[str, int] = {}
         self._events: dict[str, Event | None] = {}
         by, registry = ["pipeline"], self.registry
@@ -70,20 +81,42 @@ class Exporter:
         Args:
             now_ms: milliseconds since 1970.
         """
-        try:
-            for entry in self._ledger.pipelines():
-                self._look(entry, now_ms)
-        except LedgerUnavailable as error:
-            log.warning("the ledger cannot be read: %s", error)
-            self._up.set(0)
-            return
-        self._up.set(1)
+        self._ask(lambda entries: self._look_at(entries, now_ms))
+
+    def begin(self) -> None:
+        """Count from here on what pipelines do that are not shown yet; the first look does the same of all."""
+        self._ask(self._begin)
+
+    def _ask(self, what: Callable[[Sequence[Pipeline]], None]) -> None:
+        with self._lock:
+            try:
+                what(self._ledger.pipelines())
+            except LedgerUnavailable as error:
+                log.warning("the ledger cannot be read: %s", error)
+                self._up.set(0)
+                return
+            self._up.set(1)
+
+    def _look_at(self, entries: Sequence[Pipeline], now_ms: int) -> None:
+        if not self._looked:
+            self._begin(entries)
+        shown = tuple(entry for entry in entries if self._wanted(entry))
+        for entry in shown:
+            self._look(entry, now_ms)
+        self.shown = shown
+
+    def _begin(self, entries: Sequence[Pipeline]) -> None:
+        known = {entry.name for entry in self.shown}
+        for entry in entries:
+            if entry.name not in known:
+                events = self._ledger.events(entry.name)
+                self._last[entry.name], self._events[entry.name] = entry.epoch, events[-1] if events else None
+        self._looked = True
 
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name
         intent = self._ledger.intent(name, entry.epoch + 1)
-        last = self._last.setdefault(name, entry.epoch)
-        for record in self._ledger.epochs(name, last + 1):
+        for record in self._ledger.epochs(name, self._last.setdefault(name, 0) + 1):
             self._count(record)
             self._last[name] = record.epoch.number
         for event in self._new_events(name):
@@ -111,10 +144,7 @@ class Exporter:
 
     def _new_events(self, name: str) -> Sequence[Event]:
         events = list(self._ledger.events(name))
-        first = name not in self._events
         known = self._events.get(name)
         self._events[name] = events[-1] if events else None
-        if first:
-            return ()
         after = next((index + 1 for index in range(len(events) - 1, -1, -1) if events[index] == known), 0)
         return events[after:]

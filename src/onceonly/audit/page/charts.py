@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from onceonly.audit.page.outcome import Column, Grid, Outcome
 from onceonly.audit.page.stairs import Stair
+from onceonly.page import clock
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -35,13 +35,6 @@ _NARROWEST = 300
 
 def _q(field: str, title: str | None, **more: Any) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **more}
-
-
-def clock(milliseconds: int) -> str:
-    """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
-    if not milliseconds:
-        return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:

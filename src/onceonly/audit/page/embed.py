@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,12 +19,6 @@ _OFFSETS = 1_500_000
 """Characters of offsets, the newest epochs first: a source of hundreds of partitions must not make the page heavy."""
 
 _CHAIN = 16
-_UNSAFE = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
-
-
-def embedded(document: dict[str, Any]) -> str:
-    """JSON that stands inside a ``<script>`` element: no text in it can end the element or begin another one."""
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).translate(_UNSAFE)
 
 
 def document_of(result: AuditResult, grid: Grid, allowance: int = _OFFSETS) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding
-from onceonly.audit.page import charts, drawing
+from onceonly.audit.page import charts
 from onceonly.audit.page.embed import FINDINGS
 from onceonly.audit.page.figures import TOTAL, Attempt, Journey, Phase, attempts_of, journey_of, phases_of
 from onceonly.audit.page.outcome import Column, Grid, Outcome
@@ -18,6 +18,7 @@ from onceonly.audit.page.stairs import Stair, stairs
 from onceonly.audit.page.words import commands_in
 from onceonly.audit.result import AuditResult
 from onceonly.audit.verdict import first_disagreement
+from onceonly.page import svg
 
 COLUMNS = 600
 """At most so many columns in a picture as wide as the page: more are thinner than a pixel and a half."""
@@ -172,11 +173,11 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
 
 def _stair(stair: Stair) -> Markup:
     state = "contiguous" if stair.sound else f"{len(stair.breaks)} breaks"
-    return drawing.svg(charts.staircase(stair.thinned(STEPS)), f"Offsets of {stair.name} by epoch: {state}.")
+    return svg(charts.staircase(stair.thinned(STEPS)), f"Offsets of {stair.name} by epoch: {state}.")
 
 
 def _draw(spec: charts.Spec, label: str) -> Markup:
-    return drawing.svg(spec, label) if spec else Markup("")
+    return svg(spec, label) if spec else Markup("")
 
 
 def _advice(finding: Finding) -> Advice:

@@ -40,9 +40,9 @@ class Scribe:
         """A driver is started."""
         self._entries.append(Entry("driver", Kind.START, incarnation=number))
 
-    def kill(self, number: int, fault: str) -> None:
+    def kill(self, number: int, where: str) -> None:
         """A driver is killed from outside."""
-        self._entries.append(Entry("nemesis", Kind.FAULT, fault=fault))
+        self._entries.append(Entry("nemesis", Kind.FAULT, fault=f"{where}:kill"))
         self._entries.append(Entry("driver", Kind.KILL, incarnation=number))
 
     def fault(self, words: str) -> None:

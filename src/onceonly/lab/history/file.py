@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,19 @@ class History:
     def text(self) -> str:
         """The file: one line each."""
         return "\n".join([self.header.text, *(entry.text for entry in self.entries), ""])
+
+    def keep(self, path: Path, *again: str) -> None:
+        """Write the file.
+
+        Args:
+            path: where.
+            again: arguments of ``onceonly lab`` that run the same once more; none where nothing does.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        kept = replace(self, header=replace(self.header, again=again))
+        path.write_text(kept.text, encoding="utf-8")
 
 
 def parse(text: str) -> History:

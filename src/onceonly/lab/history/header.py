@@ -57,6 +57,7 @@ class Header:
         deterministic: the plan gives the same rows when it is run again.
         requires: what the run had to go through to be worth something.
         refusals: codes of refusals that are a right answer to the faults of this run.
+        again: arguments of ``onceonly lab`` that run the same once more; empty where nothing does.
     """
 
     sinks: tuple[Promise, ...]
@@ -65,6 +66,7 @@ class Header:
     deterministic: bool = True
     requires: tuple[Situation, ...] = ()
     refusals: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -96,4 +98,5 @@ _HEADER: dict[str, Reader] = {
     "deterministic": flag,
     "requires": many(Situation),
     "refusals": many(text),
+    "again": many(text),
 }

@@ -1,6 +1,5 @@
 "use strict";
 (() => {
-  const facts = JSON.parse(document.getElementById("facts").textContent);
   const root = document.documentElement;
   const say = (text) => { document.getElementById("said").textContent = text; };
 
@@ -56,40 +55,5 @@
     box.addEventListener("change", () => {
       for (const one of box.closest("section").querySelectorAll(`li[data-severity="${box.dataset.severity}"]`)) one.hidden = !box.checked;
     });
-  }
-
-  const time = (ms) => (ms ? new Date(ms).toISOString().replace("T", " ").replace(/\.\d+Z/, " UTC") : null);
-  const told = (known, epochs, at) => {
-    const number = epochs.number[at];
-    const pairs = [["rows", epochs.rows[at]?.toLocaleString("en")], ["up to", epochs.up_to[at]]];
-    pairs.push(["planned", time(epochs.began_ms[at])], ["recorded", time(epochs.ended_ms[at])]);
-    pairs.push(["batch", epochs.batch[at]], ["chain", epochs.chain[at]], ["adoption", epochs.adoption[number]]);
-    for (const [sink, outcomes] of Object.entries(epochs.outcome)) {
-      const surplus = epochs.surplus[sink][at];
-      pairs.push([sink, known.outcomes[outcomes[at]] + (surplus ? `, ${surplus > 0 ? "+" : ""}${surplus} rows` : "")]);
-    }
-    pairs.push(["findings", epochs.codes[number]?.join(" ")]);
-    return pairs.filter(([, value]) => value !== null && value !== undefined);
-  };
-  for (const reader of document.querySelectorAll("[data-reader]")) {
-    const known = facts.pipelines[reader.closest("[data-pipeline]").dataset.pipeline];
-    const epochs = known.epoch_columns;
-    const input = reader.querySelector("input");
-    const list = reader.querySelector("dl");
-    const show = () => {
-      const at = Number(input.value) - epochs.number[0];
-      const pairs = Number.isInteger(at) && at in epochs.number ? told(known, epochs, at) : [["epoch", "not one of this pipeline"]];
-      list.replaceChildren(...pairs.flatMap(([label, value]) => {
-        const [term, text] = [document.createElement("dt"), document.createElement("dd")];
-        term.textContent = label;
-        text.textContent = value;
-        return [term, text];
-      }));
-    };
-    input.addEventListener("input", show);
-    for (const button of reader.querySelectorAll("[data-step]")) {
-      button.addEventListener("click", () => { if (button.dataset.step > 0) input.stepUp(); else input.stepDown(); show(); });
-    }
-    show();
   }
 })();

@@ -1,0 +1,67 @@
+"""Writes the lab's report: judged histories in, one HTML file out that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from onceonly.lab.report.charts import FAULT, PAINTS, SHAPES, STRETCHES, TONES
+from onceonly.lab.report.coverage import coverage
+from onceonly.lab.report.run import Run, by_verdict, worst
+from onceonly.lab.report.view import KEYS, view_of
+from onceonly.lab.schedule import NOT_SENT, Action
+from onceonly.page import Shell, Taken, put
+
+SCHEMA_VERSION = 1
+"""Version of the embedded form."""
+
+PICTURED = 40
+"""At most so many runs are drawn, the worst first; of all others verdict and faults are told."""
+
+_SHELL = Shell("onceonly.lab.report", "report")
+
+
+_LEGEND = {"paints": PAINTS, "shapes": SHAPES, "tones": TONES, "fault": FAULT, "stretches": STRETCHES}
+
+
+def render(runs: Sequence[Run], taken: Taken) -> str:
+    """The page over one or several runs.
+
+    Args:
+        runs: at least one.
+        taken: when.
+    """
+    ordered = by_verdict(runs)
+    views = [view_of(run, pictures=index < PICTURED) for index, run in enumerate(ordered)]
+    return _SHELL.render(
+        taken,
+        _document(ordered, taken),
+        views=views,
+        verdict=worst(runs),
+        keys=KEYS,
+        covered=coverage(run.history for run in runs),
+        actions=tuple(Action),
+        not_sent=NOT_SENT,
+        legend=_LEGEND,
+        pictured=PICTURED,
+    )
+
+
+def write(path: Path, runs: Sequence[Run], taken: Taken) -> None:
+    """Render into a file, which is there completely or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    put(path, render(runs, taken))
+
+
+def _document(runs: Sequence[Run], taken: Taken) -> dict[str, Any]:
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "taken_ms": taken.at_ms,
+        "onceonly": taken.onceonly,
+        "verdict": str(worst(runs)),
+        "runs": [{"history": run.place, **run.judgement.to_json()} for run in runs],
+    }

@@ -1,0 +1,88 @@
+"""Makes a driver tell Prometheus of its own pipelines: ``spark.streams.addListener(Listener(ledger))``."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql.streaming import StreamingQueryListener
+
+from onceonly.metrics.exporter import Exporter
+from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.sqlledger import SqlLedger
+
+log = logging.getLogger(__name__)
+
+
+class Listener(StreamingQueryListener, Collector):  # type: ignore[misc]
+    """Exposes the pipelines behind the queries of this Spark session, in the metrics of :class:`Exporter`.
+
+    The ledger is read when a query reports progress and whenever the registry is asked, so the age of an epoch in doubt
+    grows while its batch hangs. Counters start at 0 with the listener: add it before queries are started. Beside the
+    exporter's metrics there is ``onceonly_query_running``, 1 or 0 for each pipeline.
+
+    Args:
+        ledger: the ``ledger`` of :func:`onceonly.exactly_once`: a path, a URL, or one that is open already.
+        registry: where to register; the default one is what ``prometheus_client.start_http_server`` serves.
+
+    Raises:
+        ValueError: not an address of a ledger, or the registry has a listener already.
+    """
+
+    def __init__(self, ledger: str | os.PathLike[str] | Ledger, registry: CollectorRegistry = REGISTRY) -> None:
+        self._ledger = SqlLedger(os.fspath(ledger)) if isinstance(ledger, str | os.PathLike) else ledger
+        self._seen: set[str] = set()
+        self._running: set[str] = set()
+        self._exporter = Exporter(self._ledger, self._is_ours)
+        self._alive = Gauge(
+            "onceonly_query_running", "Whether the query runs in this driver.", ["pipeline"], registry=None
+        )
+        registry.register(self)
+
+    def _is_ours(self, entry: Pipeline) -> bool:
+        return entry.query_id in self._seen
+
+    # ---- Spark
+
+    def onQueryStarted(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Spark calls this before ``start()`` returns; what the pipeline did so far is not counted."""
+        self._running.add(str(event.id))
+        try:
+            # The first batch would make the tables; made here, a new pipeline is seen from its first epoch on.
+            self._ledger.open()
+        except LedgerUnavailable as error:
+            log.warning("the ledger cannot be opened: %s", error)
+        self._exporter.begin()
+        self._seen.add(str(event.id))
+
+    def onQueryProgress(self, event: Any) -> None:  # noqa: N802 - Spark's name and arguments
+        """Spark calls this after each batch."""
+        self._exporter.look(_now_ms())
+
+    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
+        """Spark calls this when a query has stopped or failed."""
+        self._running.discard(str(event.id))
+        self._exporter.look(_now_ms())
+
+    # ---- Prometheus
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not read the ledger."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as the ledger stands now."""
+        self._exporter.look(_now_ms())
+        for entry in self._exporter.shown:
+            self._alive.labels(entry.name).set(entry.query_id in self._running)
+        yield from self._exporter.registry.collect()
+        yield from self._alive.collect()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
