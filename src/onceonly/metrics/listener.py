@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
-from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from onceonly.metrics.exporter import Exporter
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
