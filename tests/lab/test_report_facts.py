@@ -116,6 +116,19 @@ def test_what_is_left_out_or_taken_again_is_a_bar_of_its_own() -> None:
     ]
 
 
+def test_an_epoch_that_two_commits_brought_is_taken_again_unless_the_sink_was_restored() -> None:
+    for restored in (False, True):
+        tale = written("pg")
+        if restored:
+            tale.restore("pg", 1)
+        tale.commit("pg", 2, driver=2, generation=2)
+        tale.end()
+        (partition,) = partitions(run_of("h", tale.history).reading)
+        again = [(bar.start, bar.end) for bar in partition.bars if bar.what is Stretch.AGAIN]
+        assert again == ([] if restored else [(1, 2)])
+        assert partition.sound is restored
+
+
 def test_a_plain_job_that_tells_no_commits_is_not_said_to_leave_anything_out() -> None:
     tale = Tale("pg")
     tale.input("a1")

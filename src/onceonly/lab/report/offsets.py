@@ -87,10 +87,22 @@ def _bars(reading: Reading, partition: str, ends: tuple[int, int]) -> Iterator[B
     for sink in reading.case.sinks:
         taken = _taken(reading, sink, partition)
         yield from _stretches(sink, taken, first)
+        yield from _doubled(reading, sink, partition)
         stands = max((end for _, end in taken.values()), default=first)
         # A sink of which the history tells no commit is judged by its rows alone: nothing says what it took.
         if reading.case.settled and sink in reading.case.committing and stands < last:
             yield Bar(sink, stands, last, Stretch.LEFT_OUT)
+
+
+def _doubled(reading: Reading, sink: str, partition: str) -> Iterator[Bar]:
+    """An epoch that two commits brought, with no restore between them that had taken the first away."""
+    for epoch in reading.epochs(sink):
+        first, *more = reading.landings(sink, epoch)
+        for commit in more:
+            if reading.case.last_restore(sink, commit.at) < first.at:
+                for one in commit.call.said.slice or ():
+                    if one.partition == partition:
+                        yield Bar(sink, one.start, one.end, Stretch.AGAIN, epoch)
 
 
 def _taken(reading: Reading, sink: str, partition: str) -> Mapping[int, tuple[int, int]]:
