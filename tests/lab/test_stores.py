@@ -112,6 +112,11 @@ def test_what_a_reader_sees_twice_is_found(ground: Ground) -> None:
     assert judge(replace(history, entries=tuple(doubled))).anomalies == {Anomaly.DUP}
 
 
+def test_an_install_whose_commit_is_held_up_keeps_nobody_out(ground: Ground) -> None:
+    text = Path(__file__).with_name("schedules").joinpath("silent-in-its-install.json").read_text()
+    clean(play(Schedule.parse(text), ground))
+
+
 def test_random_schedules_on_real_stores_are_clean(ground: Ground) -> None:
     from onceonly.lab.fuzzer.draw import draw
 

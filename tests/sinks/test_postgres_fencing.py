@@ -19,7 +19,7 @@ from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.head import Writer as Name
-from onceonly_sinks.postgres.head import of_lower_generation
+from onceonly_sinks.postgres.head import of_generation_up_to
 
 pytestmark = pytest.mark.postgres
 
@@ -164,6 +164,45 @@ def test_a_foreign_lock_on_the_head_is_waited_for_and_not_ended(dsn: str) -> Non
         assert stranger.execute("SELECT 1").fetchone() == (1,)
 
 
+def in_transaction(dsn: str, fence: Fence, statement: str) -> psycopg.Connection:
+    """A session of another opening that is silent in the middle of a transaction."""
+    other = psycopg.connect(dsn, application_name=Name(PIPELINE, "postgres:target").session(fence))
+    other.execute(statement)
+    return other
+
+
+def test_an_opening_that_fell_silent_in_its_install_does_not_keep_out_the_next_of_the_same_generation(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceonly_sinks.postgres.fencing._LOCK_SECONDS", 0.2)
+    with Writer(dsn):
+        pass
+    silent = in_transaction(dsn, Fence(2, "silent"), "UPDATE onceonly.head SET generation = 2, owner = 'silent'")
+    with closing(silent):
+        with Writer(dsn, generation=2) as owner:
+            assert owner.position().fence.generation == 2
+        with pytest.raises(psycopg.OperationalError):
+            silent.commit()
+    with closing(psycopg.connect(dsn)) as after:
+        assert after.execute("SELECT owner FROM onceonly.head").fetchone() != ("silent",)
+
+
+def test_an_opening_that_comes_too_late_ends_no_session_of_the_fence_that_stands(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceonly_sinks.postgres.fencing._LOCK_SECONDS", 0.2)
+    with Writer(dsn) as owner:
+        fence = owner.position().fence
+        with closing(in_transaction(dsn, fence, "SELECT * FROM onceonly.head FOR UPDATE")) as writing:
+            late = PostgresSink(dsn, "target")
+            late.open(PIPELINE)
+            with pytest.raises(Superseded) as caught:
+                late.install(Fence(fence.generation, "late"))
+            late.close()
+            assert caught.value.found == fence
+            writing.commit()
+
+
 def test_a_lock_that_is_never_released_is_refused_in_words(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onceonly_sinks.postgres.fencing._LOCK_SECONDS", 0.2)
     with Writer(dsn):
@@ -181,10 +220,9 @@ def test_a_lock_that_is_never_released_is_refused_in_words(dsn: str, monkeypatch
 
 def test_sessions_of_another_sink_or_a_newer_driver_are_left_alone() -> None:
     ours = Name("orders", "postgres:target")
-    assert of_lower_generation(ours.session(Fence(1, "a" * 32)), Fence(2, "b"))
-    assert not of_lower_generation(ours.session(Fence(2, "a")), Fence(2, "b"))
-    assert not of_lower_generation(ours.session(Fence(3, "a")), Fence(2, "b"))
-    assert not of_lower_generation("onceonly:psql", Fence(2, "b"))
+    assert of_generation_up_to(1, ours.session(Fence(1, "a" * 32)))
+    assert not of_generation_up_to(1, ours.session(Fence(2, "a")))
+    assert not of_generation_up_to(1, "onceonly:psql")
     assert len(ours.session(Fence(2**62, "a" * 64)).encode()) <= 63
     assert Name("orders", "postgres:other").tag != ours.tag
 

@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 _LOCK_SECONDS = 2.0
 _ATTEMPTS = 5
 
-Victim = Callable[[str], bool]
-"""Says by its name whether a session may be ended."""
-
 
 def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
     """Make ``fence`` the newest; afterwards end what older drivers left open.
@@ -40,13 +37,10 @@ def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
         head.create(connection)
         head.install(connection, writer, fence)
 
-    def victim(session: str) -> bool:
-        return head.of_lower_generation(session, fence)
-
-    transactions.send(_patiently(transactions, writer, fence, victim, act), Point.INSTALL_SENT)
+    transactions.send(_patiently(transactions, writer, fence, act), Point.INSTALL_SENT)
     # What an older driver left open can commit nothing any more, but its locks would stand in our way.
     try:
-        _end_sessions(transactions, writer, victim)
+        _end_sessions(transactions, writer, fence.generation - 1)
     except Exception as error:
         if classify.read(error) is None:
             raise
@@ -71,11 +65,8 @@ def look_up(transactions: Transactions, marker: Marker) -> Receipt | None:
         found.append(landed[1] if landed and _same(landed[0], marker) else None)
         head.touch(connection, writer)
 
-    def victim(session: str) -> bool:
-        return session == writer.session(marker.fence) or head.of_lower_generation(session, marker.fence)
-
     try:
-        transactions.send(_patiently(transactions, writer, marker.fence, victim, act))
+        transactions.send(_patiently(transactions, writer, marker.fence, act))
     except (Superseded, OutcomeUnknown):
         raise
     except Exception as error:
@@ -93,7 +84,7 @@ def _same(landed: Marker, marker: Marker) -> bool:
 
 
 def _patiently(
-    transactions: Transactions, writer: Writer, fence: Fence, victim: Victim, act: Callable[[Connection], None]
+    transactions: Transactions, writer: Writer, fence: Fence, act: Callable[[Connection], None]
 ) -> Connection:
     """Act in a transaction and leave it open; while a lock is in the way, end the sessions that may be ended."""
     for left in reversed(range(_ATTEMPTS)):
@@ -106,15 +97,32 @@ def _patiently(
             failure = classify.read(error)
             if failure is None or failure.state != classify.LOCK_NOT_AVAILABLE or not left:
                 raise
-            _end_sessions(transactions, writer, victim)
+            _make_way(transactions, writer, fence)
         else:
             return connection
     raise AssertionError("the last attempt returns or raises")
 
 
-def _end_sessions(transactions: Transactions, writer: Writer, victim: Victim) -> None:
+def _make_way(transactions: Transactions, writer: Writer, fence: Fence) -> None:
+    """End the sessions that keep the head locked, of our own generation, too, unless its fence is another's.
+
+    An opening that fell silent in the middle of its install keeps the head locked and shows nothing. Whoever comes
+    after it finds the generation below, proposes the same one, and would wait for ever.
+
+    Raises:
+        Superseded: a fence stands that is neither lower nor ours.
+    """
     with transactions.reading() as connection:
-        victims = [session for session in head.sessions(connection, writer) if victim(session[1])]
+        standing = head.newest_fence(connection, writer) if head.exists(connection) else None
+    if standing is not None and standing != fence and standing.generation >= fence.generation:
+        raise Superseded(writer.sink, standing)
+    _end_sessions(transactions, writer, fence.generation)
+
+
+def _end_sessions(transactions: Transactions, writer: Writer, highest: int) -> None:
+    """End this sink's sessions up to a generation."""
+    with transactions.reading() as connection:
+        victims = [one for one in head.sessions(connection, writer) if head.of_generation_up_to(highest, one[1])]
         for pid, name in victims:
             log.warning("%s: ending session %s (%s) of an older driver", writer.sink, pid, name)
         try:

@@ -227,10 +227,10 @@ def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-def of_lower_generation(session: str, fence: Fence) -> bool:
-    """Whether a session's name says that it belongs to an older opening."""
+def of_generation_up_to(highest: int, session: str) -> bool:
+    """Whether a session's name says that it belongs to an opening of this generation or a lower one."""
     parts = session.split(":")
-    return len(parts) > 3 and parts[2].isdigit() and int(parts[2]) < fence.generation
+    return len(parts) > 3 and parts[2].isdigit() and int(parts[2]) <= highest
 
 
 def terminate(connection: Connection, victims: Sequence[tuple[int, str]]) -> None:
