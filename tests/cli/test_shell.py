@@ -57,6 +57,7 @@ COMMANDS = [
     ["lab", "points"],
     ["lab", "necessity"],
     ["lab", "mutants"],
+    ["lab", "report"],
 ]
 
 
