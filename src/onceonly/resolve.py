@@ -8,6 +8,7 @@ pending has to be remembered anywhere else.
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -140,15 +141,20 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
         OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
     """
     state = _open(sinks, ledger, pipeline, accepted=FROM_CHECKPOINT)
-    if any(reading.position.epoch for reading in state.readings):
-        raise refuse(
-            "E110",
-            problem=f'Pipeline "{pipeline}" has epochs already; it stands where they end.',
-            cause="the name is that of a running pipeline, or it was taken over before",
-            next=f"onceonly epochs list --query {pipeline}; to move its position: --continue or --start OFFSETS",
-        )
+    if newest := max(reading.position.epoch for reading in state.readings):
+        raise begun_already(pipeline, newest)
     why = f"{FROM_CHECKPOINT}: {reason}" if reason else FROM_CHECKPOINT
     return _commit(state, sinks, ledger, _adoption(state, batch.written, why, (), batch.lineage))
+
+
+def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
+    """What is raised where a pipeline is to begin that has epochs."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" stands at epoch {newest} already.',
+        cause="the name is that of a running pipeline, or it was taken over before",
+        next=f"onceonly epochs list --query {shlex.quote(pipeline)}; a pipeline to be begun needs a name of its own",
+    )
 
 
 def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, sink: str, *, reason: str = "") -> Epoch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from onceonly.foreign import Transaction
@@ -60,7 +61,7 @@ def decide(job: OldJob) -> Start | Unproven:
 def _unsound(job: OldJob) -> Unproven | None:
     if not job.problem:
         return None
-    verify = f"see all that is wrong: onceonly checkpoint verify {job.checkpoint}"
+    verify = f"see all that is wrong: onceonly checkpoint verify {shlex.quote(job.checkpoint)}"
     return Unproven(job.problem, "the checkpoint is damaged, or it is no checkpoint", verify)
 
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlparse
 
 from onceonly import coordinator, engine, faults, guarantee, measure, overlap, trimming
 from onceonly.errors import refuse
@@ -30,7 +29,7 @@ from onceonly.state import State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import InputFile, Receipt, SourceOffsets, canonical
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.storage import local_path
+from onceonly_checkpoints.storage import is_local, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -275,13 +274,9 @@ def _no_staging(checkpoint: str) -> Exception:
     return refuse("E114", place=f"the checkpoint {checkpoint}", cause="staging= was not given")
 
 
-def _is_local(place: str) -> bool:
-    return urlparse(place).scheme in ("", "file")
-
-
 def _beside(checkpoint: str, what: str, refused: Callable[[str], Exception]) -> str:
     """A path next to a local checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
-    if not _is_local(checkpoint):
+    if not is_local(checkpoint):
         raise refused(checkpoint)
     root = local_path(checkpoint)
     return str(root.with_name(f"{root.name}.{what}"))
@@ -338,7 +333,7 @@ def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:
     if staging is None:
         return None
     place = os.fspath(staging)
-    if not _is_local(place):
+    if not is_local(place):
         raise refuse("E114", place=f"staging={place!r}", cause="staging= names an object store or another remote place")
     return place
 

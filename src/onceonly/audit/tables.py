@@ -1,4 +1,4 @@
-"""Plain rows for a table of epochs and one of findings; how they are drawn is the caller's business. Pure."""
+"""Plain rows for a table of epochs; how they are drawn is the caller's business. Pure."""
 
 from __future__ import annotations
 
@@ -40,19 +40,3 @@ def _row(line: EpochLine, sinks: Sequence[str]) -> tuple[str, ...]:
 def _cell(marker: bool, counted: int | None) -> str:
     rows = "cannot tell" if counted is None else f"{counted} rows"
     return rows if marker else f"no marker, {rows}"
-
-
-def finding_table(result: AuditResult) -> Table:
-    """One row per finding: severity, code, epoch, sink, evidence, next step."""
-    rows = tuple(
-        (
-            str(one.severity),
-            one.code,
-            "" if one.epoch is None else str(one.epoch),
-            one.sink or "",
-            f"{one.title} {one.evidence}",
-            one.remedy,
-        )
-        for one in result.findings
-    )
-    return Table(("severity", "code", "epoch", "sink", "evidence", "next"), rows)

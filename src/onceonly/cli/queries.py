@@ -19,6 +19,46 @@ from onceonly_checkpoints.ledger import Event, Pipeline
 app = typer.Typer(no_args_is_help=True, help="The pipelines.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
+AcceptLossOption = Annotated[
+    bool, typer.Option("--accept-loss", help="What lies between, or what the sink has lost, is given up.")
+]
+OverlapOption = Annotated[
+    adoption.Overlap | None,
+    typer.Option("--overlap", help="What was written already is written again, on purpose."),
+]
+AcceptStateLossOption = Annotated[
+    bool, typer.Option("--accept-state-loss", help="The query's windows and seen keys start empty.")
+]
+ContinueOption = Annotated[
+    bool, typer.Option("--continue", help="The new source starts exactly where the last epoch ended.")
+]
+AcceptChangeOption = Annotated[
+    bool, typer.Option("--accept-change", help="What somebody else did to the sink is as wanted.")
+]
+KeepStateOption = Annotated[
+    bool,
+    typer.Option("--keep-recomputed-state", help="A batch that was run again gave other rows; its state is kept."),
+]
+StartOption = Annotated[
+    str | None,
+    typer.Option("--start", metavar="JSON", help="The next batch starts here; as checkpoint offsets prints it."),
+]
+FromCheckpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-checkpoint",
+        metavar="PATH",
+        help="Begin the pipeline where an older job's checkpoint stands. Name its --sink.",
+    ),
+]
+FromDeltaTxnOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from-delta-txn",
+        metavar="APP_ID",
+        help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
+    ),
+]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why; goes into the marker and the ledger.")]
 
 
@@ -69,46 +109,15 @@ def show(
 def adopt(
     name: NameArgument,
     *,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="What lies between, or what the sink has lost, is given up.")
-    ] = False,
-    overlap: Annotated[
-        adoption.Overlap | None,
-        typer.Option("--overlap", help="What was written already is written again, on purpose."),
-    ] = None,
-    accept_state_loss: Annotated[
-        bool, typer.Option("--accept-state-loss", help="The query's windows and seen keys start empty.")
-    ] = False,
-    go_on: Annotated[
-        bool, typer.Option("--continue", help="The new source starts exactly where the last epoch ended.")
-    ] = False,
-    accept_change: Annotated[
-        bool, typer.Option("--accept-change", help="What somebody else did to the sink is as wanted.")
-    ] = False,
-    keep_recomputed_state: Annotated[
-        bool,
-        typer.Option("--keep-recomputed-state", help="A batch that was run again gave other rows; its state is kept."),
-    ] = False,
-    start: Annotated[
-        str | None,
-        typer.Option("--start", metavar="JSON", help="The next batch starts here; as checkpoint offsets prints it."),
-    ] = None,
-    from_checkpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--from-checkpoint",
-            metavar="PATH",
-            help="Begin the pipeline where an older job's checkpoint stands. Name its --sink.",
-        ),
-    ] = None,
-    from_delta_txn: Annotated[
-        str | None,
-        typer.Option(
-            "--from-delta-txn",
-            metavar="APP_ID",
-            help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
-        ),
-    ] = None,
+    accept_loss: AcceptLossOption = False,
+    overlap: OverlapOption = None,
+    accept_state_loss: AcceptStateLossOption = False,
+    go_on: ContinueOption = False,
+    accept_change: AcceptChangeOption = False,
+    keep_recomputed_state: KeepStateOption = False,
+    start: StartOption = None,
+    from_checkpoint: FromCheckpointOption = None,
+    from_delta_txn: FromDeltaTxnOption = None,
     reason: ReasonOption = "",
     sink: SinkOption = None,
     ledger: LedgerOption = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from onceonly.errors import refuse
 from onceonly.foreign import KeepsTransactions, Transaction
 from onceonly.protocol import Sink
 from onceonly.registry import sink_from_address
-from onceonly.resolve import FROM_CHECKPOINT, LastBatch, take_over
+from onceonly.resolve import FROM_CHECKPOINT, LastBatch, begun_already, take_over
 from onceonly.sources import describe
 from onceonly.takeover import OldJob, Start, Unproven
 from onceonly_checkpoints import sparklog, surgery
@@ -68,8 +69,8 @@ def demand(name: str, old: Given, sinks: Sequence[str] | None) -> str:
         cause="a transaction's version is a batch number, which means something in its checkpoint only"
         if sinks
         else "a pipeline that has no epoch yet stands in no ledger",
-        next=f"onceonly queries adopt {name} --from-checkpoint PATH --sink KIND:TARGET"
-        + (f" --from-delta-txn {old.app}" if old.app else ""),
+        next=f"onceonly queries adopt {shlex.quote(name)} --from-checkpoint PATH --sink KIND:TARGET"
+        + (f" --from-delta-txn {shlex.quote(old.app)}" if old.app else ""),
     )
 
 
@@ -129,12 +130,7 @@ def _last_batch(storage: Storage, number: int) -> LastBatch:
 
 def _demand_new(place: Place) -> None:
     if found := records.newest(place, 1):
-        raise refuse(
-            "E110",
-            problem=f'Pipeline "{place.pipeline}" stands at epoch {found[-1].epoch.number} already.',
-            cause="the name is that of a running pipeline, or it was taken over before",
-            next=f"onceonly epochs list --query {place.pipeline}; a pipeline to be begun needs a name of its own",
-        )
+        raise begun_already(place.pipeline, found[-1].epoch.number)
 
 
 def _look(place: Place, storage: Storage, app: str | None) -> OldJob:

@@ -7,8 +7,8 @@ import logging
 import os
 import shlex
 import threading
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.session import packages
 from onceonly.session.archive import QUIET, JvmArchive
+from onceonly.session.environment import variables
 from onceonly.session.packages import JARS, PACKAGES
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def begun(builder: Any, options: Mapping[str, Any], beginning: Beginning, java: 
         given = os.environ.get(_JAVA_OPTIONS, "")
         environment[_JAVA_OPTIONS] = f"{' '.join(map(shlex.quote, java))} {given}".strip()
     threading.Thread(target=_import_ahead, name="onceonly-imports", daemon=True).start()
-    with _environment(environment):
+    with variables(environment):
         session: SparkSession = builder.getOrCreate()
     if beginning.unknown:
         found = packages.resolved(session.sparkContext.getConf().get(JARS, ""), options.get(JARS))
@@ -140,20 +141,6 @@ def _starts_jvm(options: Mapping[str, Any]) -> bool:
     connect = "spark.remote" in options or "SPARK_REMOTE" in os.environ
     there = "PYSPARK_GATEWAY_PORT" in os.environ or SparkContext._gateway is not None
     return not connect and not there
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Generator[None]:
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _import_ahead() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,6 +18,7 @@ from onceonly.lab.jars import delta_jars, fast_options
 from onceonly.lab.level import Level
 from onceonly.lab.warm import WarmJvm
 from onceonly.session.archive import JvmArchive
+from onceonly.session.environment import variables
 
 _PROGRAM = "onceonly.lab.chaos.program"
 _PATH = "PYTHONPATH"
@@ -53,7 +54,7 @@ class Crew:
         self._folder.mkdir(parents=True, exist_ok=True)
         path = {_PATH: os.pathsep.join(dict.fromkeys([_folder_of(self._job), *filter(None, sys.path)]))}
         # Workers of a warm JVM inherit from it; they must find the user's modules, and run this interpreter.
-        with _set({**path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}):
+        with variables({**path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}):
             self._environment = {**path, "SPARK_LOCAL_IP": "127.0.0.1", **self._jvm()}
         making = self._archive.making() if self._archive and not self._archive.made else {}
         self._ready = self._hire(making)
@@ -102,17 +103,3 @@ class Crew:
 
 def _folder_of(job: Pipeline) -> str:
     return str(Path(job.function.__code__.co_filename).resolve().parent)
-
-
-@contextmanager
-def _set(variables: Mapping[str, str]) -> Generator[None]:
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value

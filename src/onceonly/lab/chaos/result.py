@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,7 @@ class Result:
     @property
     def replay(self) -> str:
         """The command that plays the failure again; empty where there is none."""
-        return f"onceonly lab replay {self.schedule_file}" if self.schedule else ""
+        return f"onceonly lab replay {shlex.quote(str(self.schedule_file))}" if self.schedule else ""
 
     def assert_exactly_once(self) -> None:
         """Raise unless every row was written once, and enough went wrong to tell.
