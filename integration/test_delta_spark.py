@@ -201,6 +201,7 @@ def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: P
             assert driver.position().epoch == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options",
     [pytest.param({}, marks=pytest.mark.slow), pytest.param(MERGES[0], marks=pytest.mark.slow), MERGES[1]],
@@ -377,6 +378,7 @@ def test_create_or_replace_is_found_although_it_keeps_the_application_version(
         spark.sql(f"DROP TABLE {name}")
 
 
+@pytest.mark.long
 def test_a_clone_is_another_table_than_the_one_that_was_written(
     harness: SparkHarness, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -449,6 +451,7 @@ ROWS = [
 ]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "estimate", [UNKNOWN, pytest.param(Estimate(3, 1000), marks=pytest.mark.slow)], ids=["executors", "driver"]
 )

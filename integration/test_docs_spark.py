@@ -12,7 +12,7 @@ from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
 from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, blocks, name, run
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 README = ROOT / "README.md"
 

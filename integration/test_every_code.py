@@ -15,7 +15,7 @@ from onceonly.codes import CATALOGUE, Entry
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.memory import MemorySink
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 ERRORS = [code for code in CATALOGUE if code.startswith("E")]
 AWKWARD = '{"a":{"0":5}} in "C:\\new", 100 % of $1 and it\'s ünïcode'

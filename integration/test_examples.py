@@ -19,7 +19,7 @@ ALWAYS = {"migrate_from_delta_txn"}
 
 
 def example(path: Path) -> pytest.param:
-    return pytest.param(path, id=path.stem, marks=() if path.stem in ALWAYS else pytest.mark.slow)
+    return pytest.param(path, id=path.stem, marks=() if path.stem in ALWAYS else pytest.mark.long)
 
 
 @pytest.mark.parametrize("script", [example(path) for path in SCRIPTS])
@@ -35,7 +35,7 @@ def test_an_example_ends_as_it_says(
     module.main(spark, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     script = FOLDER / "single_sink.py"
     done = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, timeout=300, check=False)
@@ -43,7 +43,7 @@ def test_an_example_runs_with_one_command(tmp_path: Path) -> None:
     assert "EXACTLY ONCE  orders" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
     import nbformat
     from nbclient import NotebookClient

@@ -133,6 +133,7 @@ def test_no_kill_loses_or_doubles_a_row(target):
         scene.has_one_owner_per_generation()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", [("delta", "delta-spark", "postgres")], indirect=True, ids=["both-and-by-spark"])
 def test_no_kill_of_a_stateful_query_loses_or_doubles_a_row(target):
     scenes, company = target.scenes, target.company

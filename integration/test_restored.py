@@ -26,7 +26,7 @@ from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.proxy import PostgresProxy
 from onceonly_checkpoints.ledger import EventKind
 
-pytestmark = [pytest.mark.kill, pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [pytest.mark.kill, pytest.mark.long, pytest.mark.kafka, pytest.mark.postgres]
 
 
 def holds_files(scene: Scene, files: Iterable[int]) -> None:

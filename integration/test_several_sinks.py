@@ -89,6 +89,7 @@ EVERYWHERE += [f"{point}:killgroup:{SINKS + sink}" for point in EACH for sink in
 EVERYWHERE += [f"{Point.COMMIT_AFTER}:killgroup:{SINKS + 2}", f"{Point.FETCH_AFTER}:killgroup"]
 
 
+@pytest.mark.long
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
@@ -114,6 +115,7 @@ def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deat
     several.hold_everything()
 
 
+@pytest.mark.long
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres

@@ -47,6 +47,7 @@ def assert_killed(mutant: Mutant, ground: Ground) -> None:
     assert trial.killed
 
 
+@pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda one: one.id)
 def test_a_mutant_is_called_what_it_is(mutant: Mutant, ground: Ground) -> None:
