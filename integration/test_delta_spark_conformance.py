@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable
+from integration.delta_by_spark import CLUSTERED, SparkHarness
 
-from onceonly.protocol import Batch, Estimate
-from onceonly.sparkbatch import SparkBatch
 from onceonly_sinks.conformance import SinkHarness
 from onceonly_sinks.conformance.harness import Claim
 from onceonly_sinks.conformance.suite import CLAIMS
-from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-
-CLUSTERED = "CREATE TABLE delta.`{path}` (id BIGINT, step BIGINT, note STRING) USING delta CLUSTER BY (id)"
-"""deltalake reads a clustered table and refuses to commit to it."""
 
 TELLING = [
     claim
@@ -37,32 +30,6 @@ TELLING = [
         "one_of_racing_commits_lands",
     }
 ]
-
-
-class SparkHarness(SinkHarness):
-    def __init__(self, spark: SparkSession, path: Path, create: str | None = None, **options: Any) -> None:
-        self._spark = spark
-        self._path = path
-        self._options = options
-        if create:
-            spark.sql(create.format(path=path))
-
-    def connect(self) -> DeltaSink:
-        return DeltaSink(self._path, **self._options)
-
-    def rows(self) -> list[dict[str, Any]]:
-        if not DeltaTable.is_deltatable(str(self._path)):
-            return []
-        return [row.asDict() for row in self._spark.read.format("delta").load(str(self._path)).collect()]
-
-    def maintain(self) -> None:
-        self._spark.sql(f"OPTIMIZE delta.`{self._path}`")
-
-    def batch(self, table: pa.Table, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Batch:
-        frame: DataFrame = self._spark.createDataFrame(table)
-        if breaks_off:
-            frame = frame.selectExpr("id", "if(id >= 0, raise_error('broken off'), step) step", "note")
-        return SparkBatch(frame, Estimate(table.num_rows, table.nbytes))
 
 
 def _run(claim: Claim, harness: SinkHarness) -> None:
