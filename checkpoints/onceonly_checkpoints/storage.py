@@ -187,6 +187,22 @@ def flush_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def file_system(url: str) -> tuple[Any, str]:
+    """The fsspec file system that a URL names, and the path in it; Hadoop's scheme names are understood.
+
+    Raises:
+        UnreachableStorage: the scheme is unknown, or its driver is not installed.
+    """
+    import fsspec
+
+    scheme, separator, rest = url.partition("://")
+    try:
+        found, root = fsspec.core.url_to_fs(f"{_ALIASES.get(scheme, scheme)}{separator}{rest}")
+    except (ImportError, ValueError) as error:
+        raise UnreachableStorage(f"{scheme}:// cannot be read here: {error}") from error
+    return found, str(root).rstrip("/")
+
+
 class FsspecStorage:
     """A root on any fsspec file system.
 
@@ -201,16 +217,7 @@ class FsspecStorage:
     """
 
     def __init__(self, url: str) -> None:
-        import fsspec
-
-        scheme, separator, rest = url.partition("://")
-        spelled = f"{_ALIASES.get(scheme, scheme)}{separator}{rest}"
-        try:
-            file_system, root = fsspec.core.url_to_fs(spelled)
-        except (ImportError, ValueError) as error:
-            raise UnreachableStorage(f"{scheme}:// cannot be read here: {error}") from error
-        self._fs: Any = file_system
-        self._root = str(root).rstrip("/")
+        self._fs, self._root = file_system(url)
         self._url = without_secrets(url)
 
     @property

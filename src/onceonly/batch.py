@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.storage import file_system
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,14 +65,15 @@ class ArrowBatch:
         return answers
 
     def write(self, directory: str) -> None:
-        """Write the rows as one Parquet file per partition."""
+        """Write the rows as one Parquet file per partition, below a path or a URL."""
         import pyarrow.parquet as pq
 
-        place = Path(directory)
-        place.mkdir()
+        files, place = file_system(directory)
+        files.makedirs(place)
         size = max(1, -(-self._table.num_rows // self._partitions))
         for partition in range(self._partitions):
-            pq.write_table(self._table.slice(partition * size, size), place / f"part-{partition:05d}.parquet")
+            with files.open(f"{place}/part-{partition:05d}.parquet", "wb") as file:
+                pq.write_table(self._table.slice(partition * size, size), file)
 
     def reread(self, paths: tuple[str, ...]) -> ArrowBatch:
         """A batch over Parquet files."""

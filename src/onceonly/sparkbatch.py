@@ -14,6 +14,7 @@ from onceonly import digest, frames
 from onceonly.protocol import Attempt, Estimate, Task
 from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.storage import is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,17 +132,18 @@ class SparkBatch:
         return [json.loads(row.answer) for row in answers]
 
     def write(self, directory: str) -> None:
-        """Write all rows as Parquet by Spark's own writer, times in microseconds."""
+        """Write all rows as Parquet by Spark's own writer, times in microseconds, into a path or a URL of a store."""
         writer = self.dataframe.write
-        if not frames.hadoop_setting(self._df, _LOCAL_FILES):
+        if is_local(directory) and not frames.hadoop_setting(self._df, _LOCAL_FILES):
             Path(directory, _WORK).mkdir(parents=True)
             writer = writer.mode("append").options(**_PLAIN_FILES)
         with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
-            writer.parquet(directory)
+            writer.parquet(_spelled(directory))
 
     def reread(self, paths: tuple[str, ...]) -> SparkBatch:
         """The same columns out of Parquet files; the number of rows is not known here."""
-        found = self._df.sparkSession.read.schema(self._df.schema).parquet(*paths) if paths else self._df.limit(0)
+        reader = self._df.sparkSession.read.schema(self._df.schema)
+        found = reader.parquet(*map(_spelled, paths)) if paths else self._df.limit(0)
         return SparkBatch(found, Estimate(None, None), self._leave_out)
 
     def trimmed(self, trim: Trim) -> SparkBatch:
@@ -168,6 +170,11 @@ class SparkBatch:
         if self._digest is None:
             raise RuntimeError("the batch was not read to its end, so it has no digest")
         return self._digest()
+
+
+def _spelled(place: str) -> str:
+    """A path is one of this machine, whichever file system is Spark's default."""
+    return f"file:{place}" if is_local(place) else place
 
 
 def _on_partition(task: Task, schema: pa.Schema) -> Any:

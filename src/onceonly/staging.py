@@ -8,22 +8,22 @@ productions of MillWheel.
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly.errors import refuse
+from onceonly.errors import ConfigurationError, refuse
 from onceonly.estimate import schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.stagefiles import Directory, LocalDirectory, directory
 from onceonly_checkpoints.epoch import Digest, Fence, Slice
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
-from onceonly_checkpoints.storage import LocalStorage, flush_directory, local_path, make_directories
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +41,7 @@ class Stageable(Protocol):
     """A batch that can be written to files by its one action, and read back where it was written."""
 
     def write(self, directory: str) -> None:
-        """Write all rows as Parquet files into a directory that does not exist yet; fills the digest."""
+        """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
         ...
 
     def reread(self, paths: tuple[str, ...]) -> Batch:
@@ -91,12 +91,15 @@ class Staging:
     """Staged epochs of one pipeline below a directory that driver and executors share.
 
     Args:
-        root: path or ``file:`` URI; made when it is needed.
+        root: path, ``file:`` URI or URL of a store; made when it is needed.
         pipeline: its name.
+
+    Raises:
+        ConfigurationError: E114, rows cannot be staged there.
     """
 
     def __init__(self, root: str, pipeline: str) -> None:
-        self._root = local_path(root).absolute() / _folder(pipeline)
+        self._root = directory(root).child(_folder(pipeline))
         self._pipeline = pipeline
 
     def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
@@ -108,26 +111,26 @@ class Staging:
         """
         if not isinstance(batch, Stageable):
             raise TypeError(f"{type(batch).__name__} cannot be staged")
-        directory = self._root / f"e{epoch:012d}-g{fence.generation}-{secrets.token_hex(6)}"
+        made = self._root.child(f"e{epoch:012d}-g{fence.generation}-{secrets.token_hex(6)}")
         try:
-            make_directories(self._root)
-            batch.write(str(directory))
-            files = _flushed(directory)
+            self._root.make()
+            batch.write(made.address)
+            files = _flushed(made)
             manifest = Manifest(
                 self._pipeline, epoch, fence.generation, slice_, batch.digest(), _spelled(batch.schema), files
             )
-            LocalStorage(directory).create(NAME, manifest.text.encode())
+            made.create(NAME, manifest.text.encode())
             # A marker will name this directory: its own name must not be lost in a power failure.
-            flush_directory(self._root)
+            self._root.flush_names()
         except OSError as error:
-            shutil.rmtree(directory, ignore_errors=True)
+            made.remove(NAME)
             raise refuse(
-                "E515", epoch=epoch, pipeline=self._pipeline, directory=directory, reason=os.strerror(error.errno or 0)
+                "E515", epoch=epoch, pipeline=self._pipeline, directory=made.address, reason=_reason(error)
             ) from error
         except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
+            made.remove(NAME)
             raise
-        return Staged(Reference.to(manifest, str(directory)), StagedBatch(manifest, directory, batch))
+        return Staged(Reference.to(manifest, made.address), _batch(manifest, made, batch))
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.
@@ -135,18 +138,17 @@ class Staging:
         A reference comes out of a sink: what it names is removed only where this pipeline stages its epochs.
         """
         with suppress(UnreadableManifest):
-            directory = Path(Reference.parse(reference).directory)
-            if directory.parent == self._root and _NAME.fullmatch(directory.name):
-                _remove(directory)
+            above, _, name = Reference.parse(reference).directory.rpartition("/")
+            if above == self._root.address and _NAME.fullmatch(name):
+                self._root.child(name).remove(NAME)
 
     def sweep(self, generation: int, keep: str | None) -> None:
         """Remove what lower generations left, except what ``keep``, the newest markers' reference, names."""
-        kept = Path(Reference.parse(keep).directory).name if keep else ""
-        with suppress(FileNotFoundError, NotADirectoryError):
-            for path in self._root.iterdir():
-                named = _NAME.fullmatch(path.name)
-                if named and int(named["generation"]) < generation and path.name != kept:
-                    _remove(path)
+        kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
+        for name in self._root.names():
+            named = _NAME.fullmatch(name)
+            if named and int(named["generation"]) < generation and name != kept:
+                self._root.child(name).remove(NAME)
 
 
 def fetch(reference: str, live: Batch | None) -> StagedBatch:
@@ -160,16 +162,29 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
         UnreadableManifest: they are gone or not what they were.
     """
     found = Reference.parse(reference)
-    directory = Path(found.directory)
     try:
-        manifest = found.check((directory / NAME).read_text())
+        place = directory(found.directory)
+    except ConfigurationError as error:
+        raise UnreadableManifest(str(error)) from error
+    try:
+        manifest = found.check(place.read(NAME).decode())
+        for file in manifest.files:
+            if place.size(file.path) != file.size:
+                raise UnreadableManifest(f"{found.directory}/{file.path} is gone or has another size")
     except OSError as error:
-        raise UnreadableManifest(f"{directory / NAME}: {os.strerror(error.errno or 0)}") from error
-    for file in manifest.files:
-        path = directory / file.path
-        if not path.is_file() or path.stat().st_size != file.size:
-            raise UnreadableManifest(f"{path} is gone or has another size")
-    return StagedBatch(manifest, directory, live)
+        raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
+    return _batch(manifest, place, live)
+
+
+def _reason(error: OSError) -> str:
+    """What a disk or a store says is wrong, without the address it was asked by: that may carry a token."""
+    return os.strerror(error.errno) if error.errno else type(error).__name__
+
+
+def _batch(manifest: Manifest, place: Directory, live: Batch | None) -> StagedBatch:
+    if isinstance(place, LocalDirectory):
+        return BatchOnDisk(manifest, place, live)
+    return StagedBatch(manifest, place, live)
 
 
 class StagedBatch:
@@ -177,14 +192,14 @@ class StagedBatch:
 
     Args:
         manifest: what the files hold.
-        directory: where they lie.
+        place: where they lie.
         live: the batch of the running query; ``None`` without Spark, and then executors are played by this process.
     """
 
-    def __init__(self, manifest: Manifest, directory: Path, live: Batch | None) -> None:
+    def __init__(self, manifest: Manifest, place: Directory, live: Batch | None) -> None:
         self._manifest = manifest
+        self._place = place
         self._live = live
-        self.paths = tuple(directory / file.path for file in manifest.files)
         self._schema = _read_schema(manifest.schema)
 
     @property
@@ -213,14 +228,14 @@ class StagedBatch:
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """The rows, file by file."""
-        for path in self.paths:
-            yield from _read(path, self._schema)
+        for file in self._manifest.files:
+            yield from self._read(file)
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """Run the task over the files: by Spark where there is one, else here, one file after the other."""
         if isinstance(self._live, Stageable):
             return self._reread().on_executors(task)
-        return [task(Attempt(at, at), _read(path, self._schema)) for at, path in enumerate(self.paths)]
+        return [task(Attempt(at, at), self._read(file)) for at, file in enumerate(self._manifest.files)]
 
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
@@ -229,29 +244,46 @@ class StagedBatch:
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
-        return self._live.reread(tuple(str(path) for path in self.paths))
+        return self._live.reread(tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files))
+
+    def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        with self._place.open(file.path) as stream, pq.ParquetFile(stream) as rows:
+            for batch in rows.iter_batches(ROWS_PER_BATCH):
+                yield batch.cast(self._schema)
 
 
-def _read(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
+class BatchOnDisk(StagedBatch):
+    """Staged files on a shared disk: a sink may take them as they are."""
 
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(ROWS_PER_BATCH):
-            yield batch.cast(schema)
+    def __init__(self, manifest: Manifest, place: LocalDirectory, live: Batch | None) -> None:
+        super().__init__(manifest, place, live)
+        self._folder = place.path
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files; each holds rows."""
+        return [self._folder / file.path for file in self._manifest.files]
 
 
-def _flushed(directory: Path) -> tuple[StagedFile, ...]:
+def _flushed(place: Directory) -> tuple[StagedFile, ...]:
     """Flush what Spark wrote, and list it from the files' own footers."""
     import pyarrow.parquet as pq
 
     listed: list[StagedFile] = []
-    for path in sorted(directory.glob("*.parquet")):
-        rows = int(pq.read_metadata(path).num_rows)
+    for name in place.names():
+        if not name.endswith(".parquet"):
+            continue
+        with place.open(name) as stream:
+            rows = int(pq.read_metadata(stream).num_rows)
         if not rows:
             continue
-        with path.open("rb") as stream:
-            os.fsync(stream.fileno())
-        listed.append(StagedFile(path.name, path.stat().st_size, rows))
+        place.flush(name)
+        size = place.size(name)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        listed.append(StagedFile(name, size, rows))
     return tuple(listed)
 
 
@@ -271,10 +303,3 @@ def _folder(pipeline: str) -> str:
 
     plain = re.sub(r"[^A-Za-z0-9_-]+", "_", pipeline)[:40]
     return f"{plain}-{hashlib.sha256(pipeline.encode()).hexdigest()[:8]}"
-
-
-def _remove(directory: Path) -> None:
-    # The manifest goes first: without it the files are nobody's, whatever a crash leaves of them.
-    with suppress(FileNotFoundError):
-        (directory / NAME).unlink()
-    shutil.rmtree(directory, ignore_errors=True)

@@ -24,6 +24,7 @@ from onceonly.protocol import Sink
 from onceonly.runner import Runner
 from onceonly.runs import Runs
 from onceonly.sparkbatch import SparkBatch
+from onceonly.stagefiles import directory
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints import chain
@@ -231,7 +232,9 @@ class ExactlyOnce:
         if self._options.ledger is None and own:
             return SqlLedger(own), alone
         if self._options.ledger is None:
-            return SqlLedger(_beside(run.checkpoint, "onceonly.db", _no_ledger)), False
+            if not is_local(run.checkpoint):
+                raise refuse("E107", checkpoint=run.checkpoint)
+            return SqlLedger(_beside(run.checkpoint, "onceonly.db")), False
         if isinstance(self._options.ledger, str | os.PathLike):
             ledger = SqlLedger(os.fspath(self._options.ledger))
             return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
@@ -240,7 +243,7 @@ class ExactlyOnce:
     def _place_staging(self, run: engine.Run, pipeline: str) -> Staging | None:
         if len(self._sinks) == 1:
             return None
-        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging", _no_staging), pipeline)
+        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging"), pipeline)
 
 
 def refuse_unfit(run: engine.Run, pipeline: str) -> None:
@@ -266,18 +269,10 @@ def refuse_unfit(run: engine.Run, pipeline: str) -> None:
             raise refuse("E116", query=pipeline, source=source.origin)
 
 
-def _no_ledger(checkpoint: str) -> Exception:
-    return refuse("E107", checkpoint=checkpoint)
-
-
-def _no_staging(checkpoint: str) -> Exception:
-    return refuse("E114", place=f"the checkpoint {checkpoint}", cause="staging= was not given")
-
-
-def _beside(checkpoint: str, what: str, refused: Callable[[str], Exception]) -> str:
-    """A path next to a local checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
+def _beside(checkpoint: str, what: str) -> str:
+    """A path or URL next to a checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
     if not is_local(checkpoint):
-        raise refused(checkpoint)
+        return f"{checkpoint.rstrip('/')}.{what}"
     root = local_path(checkpoint)
     return str(root.with_name(f"{root.name}.{what}"))
 
@@ -306,7 +301,8 @@ def exactly_once(
             ``"trim"``: write only rows whose position in the source is in no epoch. That takes a plan without state
             over one Kafka or file source, and rows that still have ``topic``, ``partition`` and ``offset``, or
             ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
-        staging: directory that driver and executors share, for several sinks. Default: beside a local checkpoint.
+        staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
+            that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint.
 
     Returns:
         A function for ``foreachBatch``.
@@ -333,8 +329,7 @@ def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:
     if staging is None:
         return None
     place = os.fspath(staging)
-    if not is_local(place):
-        raise refuse("E114", place=f"staging={place!r}", cause="staging= names an object store or another remote place")
+    directory(place)  # what cannot be reached from here is refused before the query starts
     return place
 
 

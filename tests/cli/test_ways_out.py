@@ -286,8 +286,8 @@ def test_other_sources_go_on_when_that_is_said(run: Run, one: Pipeline) -> None:
 
 
 def bereft(pipeline: Pipeline) -> Pipeline:
-    for directory in pipeline.staged():
-        (directory / NAME).unlink()
+    for address in pipeline.staged():
+        (Path(address) / NAME).unlink()
     return pipeline
 
 

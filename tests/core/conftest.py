@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.core.several import Pipeline, left_behind
 
 from onceonly import faults
 from onceonly_checkpoints.manifest import NAME
+from onceonly_checkpoints.storage import open_storage
 
 
 @pytest.fixture(autouse=True)
@@ -18,19 +20,25 @@ def _disarmed() -> Iterator[None]:
     faults.disarm()
 
 
-@pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path)
+@pytest.fixture(params=["disk", "store"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where rows are staged: on the disk, or in a store that fsspec reaches."""
+    return str(tmp_path / "staging") if request.param == "disk" else f"memory://{uuid.uuid4().hex}/staging"
 
 
 @pytest.fixture
-def behind(tmp_path: Path) -> Pipeline:
-    return left_behind(tmp_path)
+def pipeline(tmp_path: Path, place: str) -> Pipeline:
+    return Pipeline(tmp_path, staging=place)
+
+
+@pytest.fixture
+def behind(tmp_path: Path, place: str) -> Pipeline:
+    return left_behind(tmp_path, place)
 
 
 @pytest.fixture
 def bereft(behind: Pipeline) -> Pipeline:
     """And its staged bytes are gone."""
-    for directory in behind.staged():
-        (directory / NAME).unlink()
+    for address in behind.staged():
+        open_storage(address).delete(NAME)
     return behind

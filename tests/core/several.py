@@ -14,6 +14,7 @@ from onceonly.batch import ArrowBatch
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.runner import Runner
+from onceonly.stagefiles import directory
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints.ledger import EventKind
@@ -43,8 +44,9 @@ def offered(number: int) -> Offer:
 class Pipeline:
     """Three stores and what a driver needs; each ``Driver`` is a start of the query."""
 
-    def __init__(self, root: Path, names: tuple[str, ...] = NAMES) -> None:
+    def __init__(self, root: Path, names: tuple[str, ...] = NAMES, staging: str | None = None) -> None:
         self.root = root
+        self.staging = staging or str(root / "staging")
         self.stores = {name: MemoryStore() for name in names}
         self.ledger = SqlLedger(str(root / "ledger.db"))
 
@@ -54,8 +56,11 @@ class Pipeline:
     def driver(self) -> Driver:
         return Driver(self)
 
-    def staged(self) -> list[Path]:
-        return sorted((self.root / "staging").glob("*/*"))
+    def staged(self) -> list[str]:
+        """Addresses of what is staged."""
+        above = directory(self.staging)
+        folders = [above.child(name) for name in above.names()]
+        return [folder.child(name).address for folder in folders for name in folder.names()]
 
     def resolve(self) -> resolve.Resolution:
         return resolve.resolve(self.sinks(), self.ledger, "orders")
@@ -84,7 +89,7 @@ class Driver:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.sinks = pipeline.sinks()
-        staging = Staging(str(pipeline.root / "staging"), "orders")
+        staging = Staging(pipeline.staging, "orders")
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging)
         self.state: State | None = None
 
@@ -100,9 +105,9 @@ class Driver:
         return self.state
 
 
-def left_behind(root: Path) -> Pipeline:
+def left_behind(root: Path, staging: str | None = None) -> Pipeline:
     """Epoch 2 is in the first sink only."""
-    pipeline = Pipeline(root)
+    pipeline = Pipeline(root, staging=staging)
     driver = pipeline.driver()
     driver.writes(1)
     faults.arm(Point.COMMIT_AFTER, crash)

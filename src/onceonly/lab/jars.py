@@ -120,6 +120,33 @@ def kafka_broker_jars(cache: Path | None = None) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def hdfs_jars(cache: Path | None = None) -> list[Path]:
+    """A small HDFS of the version whose client PySpark brings, that client, and what both log with.
+
+    Args:
+        cache: see :func:`delta_jars`.
+
+    Raises:
+        ConfigurationError: E108, they cannot be fetched.
+    """
+    with_it = [_jar_of_pyspark(f"{name}-[0-9]*.jar") for name in _WITH_HDFS]
+    version = with_it[0].stem.rpartition("-")[2]
+    return [*with_it, *_fetched([Artifact("org.apache.hadoop", "hadoop-client-minicluster", version)], cache)]
+
+
+_WITH_HDFS = (
+    "hadoop-client-api",
+    "hadoop-client-runtime",
+    "jakarta.servlet-api",
+    "javax.servlet-api",
+    "jcl-over-slf4j",
+    "slf4j-api",
+    "log4j-slf4j2-impl",
+    "log4j-api",
+    "log4j-core",
+)
+
+
 def _fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
     folder = (cache or cache_directory()) / "jars"
     wanted = [folder / artifact.file for artifact in artifacts]
@@ -157,7 +184,7 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
     )
     mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
     (work / "settings.xml").write_text(_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
-    command = [java_program(), "-jar", str(_ivy_jar()), "-settings", str(work / "settings.xml")]
+    command = [java_program(), "-jar", str(_jar_of_pyspark("ivy-*.jar")), "-settings", str(work / "settings.xml")]
     command += ["-cache", str(work / "ivy"), "-ivy", str(work / "ivy.xml"), "-confs", "jars"]
     command += ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]
     try:
@@ -195,10 +222,10 @@ def java_program() -> str:
     return java
 
 
-def _ivy_jar() -> Path:
+def _jar_of_pyspark(pattern: str) -> Path:
     spec = importlib.util.find_spec("pyspark")
     for place in spec.submodule_search_locations or () if spec else ():
-        for jar in (Path(place) / "jars").glob("ivy-*.jar"):
+        for jar in (Path(place) / "jars").glob(pattern):
             return jar
     raise refuse("E108", what="Fetching jars", package="pyspark", extra="spark")
 
