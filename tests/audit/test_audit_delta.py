@@ -41,18 +41,18 @@ def test_a_true_table_is_exactly_once(stored: Stored) -> None:
 
 def test_deleted_rows_of_one_epoch_are_a_gap_at_that_epoch(stored: Stored, path: str) -> None:
     DeltaTable(path).delete("id >= 3000 and id < 3003")
-    assert found(stored) == (Verdict.GAPS, [("A126", None), ("A121", 3)])
+    assert found(stored) == (Verdict.GAPS, [("A121", 3), ("A126", None)])
 
 
 def test_a_deleted_epoch_is_a_gap_at_that_epoch(stored: Stored, path: str) -> None:
     DeltaTable(path).delete("note = 'e4'")
-    assert found(stored) == (Verdict.GAPS, [("A126", None), ("A121", 4)])
+    assert found(stored) == (Verdict.GAPS, [("A121", 4), ("A126", None)])
 
 
 def test_a_restore_loses_the_epochs_after_it(stored: Stored, path: str) -> None:
     version = next(int(one["version"]) for one in DeltaTable(path).history() if one["operation"] == "WRITE")
     DeltaTable(path).restore(version - 1)
-    assert found(stored) == (Verdict.GAPS, [("A126", None), ("A121", 4)])
+    assert found(stored) == (Verdict.GAPS, [("A121", 4), ("A126", None)])
 
 
 def test_a_restore_that_is_taken_back_leaves_only_the_doubt(stored: Stored, path: str) -> None:

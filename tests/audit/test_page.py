@@ -184,7 +184,7 @@ def test_hundreds_of_partitions_and_findings_leave_the_page_small() -> None:
     facts = with_sink(facts, rows=dict.fromkeys(facts.sinks[0].rows or {}, 1))
     text = render(judged(facts), TAKEN)
     assert len(text.encode()) < 6_000_000
-    assert "1,700 more findings are not shown" in text
+    assert "1,700 more findings of these kinds are not shown" in text
     assert "192 more partitions are not drawn" in text
 
 

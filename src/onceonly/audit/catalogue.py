@@ -232,7 +232,8 @@ _ROWS = {
         Verdict.IN_DOUBT,
         "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "
         "its next start.",
-        "check the rows; then, if they are as wanted: onceonly queries adopt {pipeline} --accept-change{where}",
+        "check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: onceonly "
+        "queries adopt {pipeline} --accept-change{where}",
     ),
     "A127": Rule(
         "Something happened to the target that leaves its epochs alone.",

@@ -1,10 +1,10 @@
-"""Applies every rule to the facts: facts in, findings out, worst and oldest first. Pure."""
+"""Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
-from onceonly.audit.catalogue import Severity
+from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding
 from onceonly.audit.line import Line, line_of
@@ -32,7 +32,12 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     begun,
 )
 
-_RANK = {Severity.ERROR: 0, Severity.WARN: 1, Severity.INFO: 2}
+_SEVERITIES = tuple(Severity)
+_VERDICTS: tuple[Verdict | None, ...] = (*Verdict, None)
+
+_DEEDS = frozenset({"A118", "A126", "A132", "A134"})
+"""Codes that say what was done to a sink: a zombie wrote, somebody changed it, it was set back, it is another one. Other
+codes of the same verdict say what that left behind."""
 
 
 def lines_of(facts: Facts) -> tuple[Line, ...]:
@@ -41,10 +46,40 @@ def lines_of(facts: Facts) -> tuple[Line, ...]:
 
 
 def examine(facts: Facts) -> tuple[Finding, ...]:
-    """Return all findings: by severity, then by epoch."""
+    """Return all findings, in the order of :func:`urgency`."""
     lines = lines_of(facts)
     findings = [finding.advised(facts) for finding in _all(facts, lines) if finding.concerns(facts.since)]
-    return tuple(sorted(findings, key=lambda one: (_RANK[one.severity], one.epoch or 0, one.code)))
+    return tuple(sorted(findings, key=urgency))
+
+
+def urgency(one: Finding) -> tuple[int, int, bool, int, str, str]:
+    """Where a finding stands among others, smaller is earlier.
+
+    By severity; then by what it makes of the verdict, so that the first finding is the one that decided it: rows known
+    to be missing come before a change that may have cost some, whose remedy is to accept it. Then cause before
+    consequence: what was done to a sink, then what that left behind; then by epoch, those that concern all epochs first.
+    """
+    return (
+        _SEVERITIES.index(one.severity),
+        _VERDICTS.index(one.verdict),
+        one.code not in _DEEDS,
+        one.epoch or 0,
+        one.code,
+        one.sink or "",
+    )
+
+
+def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
+    """At most so many, in their order; a thousand findings of one kind do not push out the first of another.
+
+    Args:
+        findings: in the order of :func:`urgency`.
+        limit: how many; more only where there are more kinds, a code in a sink each.
+    """
+    first = {(one.code, one.sink): index for index, one in reversed(list(enumerate(findings)))}
+    leading = set(first.values())
+    others = [index for index in range(len(findings)) if index not in leading]
+    return tuple(findings[index] for index in sorted([*leading, *others[: max(0, limit - len(leading))]]))
 
 
 def _all(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:

@@ -83,7 +83,7 @@ class AuditResult:
         sinks: ``(sink id, address)`` of the audited sinks.
         ledger: address of the ledger that was compared; ``None`` without one.
         epochs: every epoch that a marker or the chain proves, oldest first.
-        findings: by severity, then by epoch.
+        findings: the most urgent first, see ``onceonly.audit.findings.urgency``.
         since: epochs before this one were not judged.
     """
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
+from onceonly.audit.findings import foremost
 from onceonly.audit.result import to_json
 from onceonly.audit.tables import epoch_table
 from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
@@ -27,6 +28,9 @@ _STYLES = {
     Verdict.IN_DOUBT: "bold yellow",
 }
 _SEVERITIES = {Severity.ERROR: "red", Severity.WARN: "yellow", Severity.INFO: "cyan"}
+
+_SHOWN = 30
+"""About so many findings of a pipeline are printed, the first of every kind among them."""
 
 FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on: warn or error.")]
 HtmlOption = Annotated[
@@ -112,8 +116,12 @@ def _exit_code(results: Sequence[AuditResult], fail_on: Severity) -> int:
 def _show(result: AuditResult, limit: int) -> None:
     say(f"{result.verdict}  {result.pipeline}", style=_STYLES.get(result.verdict, "bold red"))
     say(result.scope)
-    for finding in result.findings:
+    shown = foremost(result.findings, _SHOWN)
+    for finding in shown:
         _show_finding(finding)
+    if unsaid := len(result.findings) - len(shown):
+        say()
+        say(f"{plural(unsaid, 'more finding')} of these kinds not shown; --output json prints all")
     table = epoch_table(result, limit)
     if table.rows:
         say()

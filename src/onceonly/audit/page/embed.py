@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from onceonly.audit.findings import foremost
 from onceonly.audit.page.outcome import Grid, Outcome
 from onceonly.audit.result import AuditResult
 from onceonly.sources import describe
@@ -13,7 +14,7 @@ SCHEMA_VERSION = 1
 """Version of the embedded form."""
 
 FINDINGS = 300
-"""At most so many findings of a pipeline are embedded and shown, the worst; the others are counted."""
+"""About so many findings of a pipeline are embedded and shown, the first of every kind among them; the others are counted."""
 
 _OFFSETS = 1_500_000
 """Characters of offsets, the newest epochs first: a source of hundreds of partitions must not make the page heavy."""
@@ -23,10 +24,11 @@ _CHAIN = 16
 
 def document_of(result: AuditResult, grid: Grid, allowance: int = _OFFSETS) -> dict[str, Any]:
     """One pipeline: its summary, its findings, its epochs as columns of equal length."""
+    shown = foremost(result.findings, FINDINGS)
     return {
         **result.summary(),
-        "findings": [one.to_json() for one in result.findings[:FINDINGS]],
-        "findings_left_out": max(0, len(result.findings) - FINDINGS),
+        "findings": [one.to_json() for one in shown],
+        "findings_left_out": len(result.findings) - len(shown),
         "outcomes": [str(outcome) for outcome in Outcome],
         "epoch_columns": _epochs(result, grid, allowance),
     }

@@ -10,6 +10,7 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding
+from onceonly.audit.findings import foremost
 from onceonly.audit.page import charts
 from onceonly.audit.page.embed import FINDINGS
 from onceonly.audit.page.figures import TOTAL, Attempt, Journey, Phase, attempts_of, journey_of, phases_of
@@ -64,7 +65,7 @@ class View:
         result: what was judged.
         grid: every epoch.
         first: the first disagreement; ``None`` if there is none.
-        advice: findings, worst first; at most ``FINDINGS``.
+        advice: findings, the most urgent first; ``FINDINGS`` of them.
         hidden: findings beyond these.
         legend: the outcomes that occur.
         ribbon: picture over time; empty where nothing says when epochs were.
@@ -146,15 +147,15 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     phases, attempts = phases_of(facts), attempts_of(facts)
     first = first_disagreement(result.findings)
     names = [phase.name for phase in phases if phase.name != TOTAL]
-    some = bool(drawn.columns)
+    some, shown = bool(drawn.columns), foremost(result.findings, FINDINGS)
     latency = charts.latency(grid.pooled(STEPS), records, names) if some and names else {}
     return View(
         facts=facts,
         result=result,
         grid=grid,
         first=_advice(first) if first else None,
-        advice=tuple(map(_advice, result.findings[:FINDINGS])),
-        hidden=max(0, len(result.findings) - FINDINGS),
+        advice=tuple(map(_advice, shown)),
+        hidden=len(result.findings) - len(shown),
         legend=tuple(outcome for outcome in Outcome if any(outcome in column.outcomes for column in grid.columns)),
         ribbon=_draw(charts.ribbon(drawn, events), f"Epochs of {facts.pipeline} over time, a lane per sink."),
         matrix=_draw(charts.matrix(drawn) if some else {}, "Outcome of each epoch in each sink."),
