@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test long slow sample lab stores mutants mutants-of-checker containers check docs bench fmt java
+.PHONY: demo test long slow sample lab stores mutants mutants-of-checker containers browser check docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -41,6 +41,11 @@ lab: $(STAMP)
 # Sinks on servers in containers. Where no engine can be had, it says so and passes.
 containers: $(STAMP)
 	@scripts/containers.sh $(ARGS)
+
+# The audit page, the lab's report and the documentation site in a Chromium, which is fetched where none is here; where
+# none can be had, it says so and passes.
+browser: $(STAMP)
+	@scripts/browser.sh $(ARGS)
 
 # 300 random schedules on a real Postgres, a real Delta log and a real broker, without Spark; make stores ARGS="--seed 7".
 stores: $(STAMP) java

@@ -130,10 +130,14 @@ def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
         return None
     ahead = _ahead(facts)
     first = ahead[0][0].epoch.number if ahead else highest.epoch.number
-    reason = f"epochs {first} to {highest.epoch.number} read back from the markers in {highest.sink}"
+    reason = f"{_span(first, highest.epoch.number)} read back from the markers in {highest.sink}"
     if first > number + 1:
-        reason += f"; epochs {number + 1} to {first - 1} have aged out there"
+        reason += f"; {_span(number + 1, first - 1)} aged out there"
     return Proceed(highest.epoch, ahead, (Happening(EventKind.REBUILT, reason, highest.epoch.number),))
+
+
+def _span(first: int, last: int) -> str:
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
 def _ahead(facts: OpeningFacts) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:

@@ -37,7 +37,7 @@ def test_missing_rows_come_before_the_change_that_may_have_cost_them() -> None:
 
 
 @pytest.mark.parametrize("facts", [damaged(), with_rows(true_facts(), e3=6, e4=24)], ids=["damaged", "rows"])
-def test_the_first_finding_is_the_one_that_decided_the_verdict(facts) -> None:
+def test_among_errors_the_first_is_the_one_that_decided_the_verdict(facts) -> None:
     result = judge(facts)
     assert result.findings[0].verdict is result.verdict
 
@@ -72,7 +72,7 @@ def test_what_needs_nothing_done_comes_last() -> None:
 
 
 def test_a_thousand_findings_of_one_kind_do_not_push_out_another() -> None:
-    gone = {number: 0 for number in range(1, 1001)}
+    gone = dict.fromkeys(range(1, 1001), 0)
     facts = with_sink(true_facts([5] * 1000), rows=gone, disturbances=(DELETED,))
     result = judge(with_ledger(facts, intent=intent(1001)))
     shown = foremost(result.findings, 30)

@@ -311,3 +311,16 @@ def test_a_restore_by_somebody_else_is_in_doubt_even_if_the_count_is_right() -> 
 def test_an_aged_marker_that_a_fence_repeats_is_not_counted_and_not_missed() -> None:
     facts = with_sink(with_history(true_facts(), epochs()[2:]), rows={4: 12})
     assert [finding.code for finding in judge(facts).findings] == ["A103"]
+
+
+def test_sinks_that_hold_the_same_share_a_sentence() -> None:
+    line = epochs()
+    alike = [sink_of(line, name) for name in ("postgres:orders", "kafka:orders", "delta:orders")]
+    short = replace(alike[2], rows={**(alike[2].rows or {}), 4: 11})
+    said = judge(Facts(PIPELINE, tuple(alike))).scope
+    assert said == (
+        "postgres:orders, kafka:orders and delta:orders hold epochs 1 to 4; 29 rows counted in each, 29 committed."
+    )
+    said = judge(Facts(PIPELINE, (*alike[:2], short))).scope
+    assert "postgres:orders and kafka:orders hold epochs 1 to 4; 29 rows counted in each, 29 committed." in said
+    assert "delta:orders holds epochs 1 to 4; 28 rows counted there, 29 committed." in said

@@ -36,8 +36,8 @@ _SEVERITIES = tuple(Severity)
 _VERDICTS: tuple[Verdict | None, ...] = (*Verdict, None)
 
 _DEEDS = frozenset({"A118", "A126", "A132", "A134"})
-"""Codes that say what was done to a sink: a zombie wrote, somebody changed it, it was set back, it is another one. Other
-codes of the same verdict say what that left behind."""
+"""Codes that say what was done to a sink: a zombie wrote, somebody changed it, it was set back, it is another one.
+Other codes of the same verdict say what that left behind."""
 
 
 def lines_of(facts: Facts) -> tuple[Line, ...]:
@@ -55,9 +55,9 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
 def urgency(one: Finding) -> tuple[int, int, bool, int, str, str]:
     """Where a finding stands among others, smaller is earlier.
 
-    By severity; then by what it makes of the verdict, so that the first finding is the one that decided it: rows known
-    to be missing come before a change that may have cost some, whose remedy is to accept it. Then cause before
-    consequence: what was done to a sink, then what that left behind; then by epoch, those that concern all epochs first.
+    By severity; then by what it makes of the verdict, worst first: rows known to be missing come before a change that
+    may have cost some, whose remedy is to accept it. Then cause before consequence: what was done to a sink, then what
+    that left behind. Then by epoch, those that concern all epochs first.
     """
     return (
         _SEVERITIES.index(one.severity),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.finding import Finding
@@ -45,23 +46,46 @@ def first_disagreement(findings: Iterable[Finding]) -> Finding | None:
 
 
 def scope_of(lines: Sequence[Line], findings: Sequence[Finding], since: int = 1) -> str:
-    """What the verdict covers, in one or two sentences."""
+    """What the verdict covers, in a few sentences; sinks that hold the same share one."""
     first = first_disagreement(findings)
-    spoken = [_line_scope(line, since) for line in lines]
+    alike: dict[_Held, list[str]] = {}
+    for line in lines:
+        alike.setdefault(_held(line, since), []).append(line.sink.id)
+    spoken = [held.sentence(sinks) for held, sinks in alike.items()]
     if first is not None:
         where = f" in {first.sink}" if first.sink else ""
         spoken.insert(0, f"First disagreement: epoch {first.epoch}{where}: {first.evidence} ({first.code}).")
     return " ".join(spoken) or "Nothing could be read."
 
 
-def _line_scope(line: Line, since: int) -> str:
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the scope says of a sink; ``counted`` is ``None`` where rows cannot be told, ``limit`` is `` from 3 on``."""
+
+    epochs: str
+    counted: int | None
+    committed: int
+    limit: str
+
+    def sentence(self, sinks: Sequence[str]) -> str:
+        """The sentence about all sinks of which this is true."""
+        many = len(sinks) > 1
+        names = f"{', '.join(sinks[:-1])} and {sinks[-1]}" if many else sinks[0]
+        holds = f"{names} {'hold' if many else 'holds'}"
+        if not self.epochs:
+            return f"{holds} no epoch{self.limit}."
+        if self.counted is None:
+            return f"{holds} epochs {self.epochs}; rows: CANNOT TELL."
+        there = "in each" if many else "there"
+        return f"{holds} epochs {self.epochs}; {self.counted} rows counted {there}, {self.committed} committed."
+
+
+def _held(line: Line, since: int) -> _Held:
     epochs = [epoch for epoch in line.epochs if epoch.number >= since]
-    if not epochs:
-        return f"{line.sink.id} holds no epoch{f' from {since} on' if line.held else ''}."
-    numbers = ranges(tuple(epoch.number for epoch in epochs))
-    said = f"{line.sink.id} holds epochs {numbers}"
-    if line.sink.rows is None:
-        return f"{said}; rows: CANNOT TELL."
-    committed = sum(epoch.digest.rows for epoch in epochs)
-    counted = sum(rows for number, rows in line.sink.rows.items() if number and number >= since)
-    return f"{said}; {counted} rows counted there, {committed} committed."
+    rows = line.sink.rows
+    return _Held(
+        epochs=ranges(tuple(epoch.number for epoch in epochs)),
+        counted=None if rows is None else sum(rows[number] for number in rows if number and number >= since),
+        committed=sum(epoch.digest.rows for epoch in epochs),
+        limit=f" from {since} on" if line.held and not epochs else "",
+    )

@@ -84,14 +84,18 @@ def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
 
 def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Spec]:
     """Every second driver's life is shaded, so that a restart is an edge."""
-    opened = [event for event in events if event.kind is EventKind.OPENED and begin <= event.at_ms <= end]
+    opened = [event for event in events if event.kind is EventKind.OPENED and event.at_ms <= end]
+    ends = [*(event.at_ms for event in opened[1:]), end]
     lives = [
         {
-            "from": event.at_ms,
-            "to": opened[index + 1].at_ms if index + 1 < len(opened) else end,
+            # Spark plans the first batch before the driver opens the sinks; an older life began before the picture.
+            "from": event.at_ms if index else begin,
+            "to": ended,
             "tip": f"driver of generation {event.generation}, from {clock(event.at_ms)}: {event.reason}",
         }
-        for index, event in enumerate(opened)
+        for index, (event, ended) in enumerate(
+            (event, ended) for event, ended in zip(opened, ends, strict=False) if ended > begin
+        )
     ]
     if not lives:
         return []
@@ -215,7 +219,8 @@ def conservation(grid: Grid) -> Spec:
     total, sums = 0, list[Spec]()
     for column in grid.columns:
         total += column.rows
-        sums.append({"from": column.last, "rows": total, "tip": f"up to {column.name}: {total:,} rows"})
+        sums.append({"from": column.first - 0.5, "rows": total})
+    sums.append({"from": grid.columns[-1].last + 0.5, "rows": total})
     differences = [
         {
             "from": column.first - 0.5,
@@ -241,7 +246,7 @@ def conservation(grid: Grid) -> Spec:
             "type": "area",
             "color": "var(--tint)",
             "line": {"color": "var(--exact)", "strokeWidth": 1.8},
-            "interpolate": "step-before",
+            "interpolate": "step-after",
         },
         "encoding": {"x": x, "y": _q("rows", "rows committed", axis={"labelExpr": _SHORT})},
     }

@@ -14,7 +14,7 @@ SCHEMA_VERSION = 1
 """Version of the embedded form."""
 
 FINDINGS = 300
-"""About so many findings of a pipeline are embedded and shown, the first of every kind among them; the others are counted."""
+"""About so many findings of a pipeline are embedded and shown, the first of each kind among them."""
 
 _OFFSETS = 1_500_000
 """Characters of offsets, the newest epochs first: a source of hundreds of partitions must not make the page heavy."""

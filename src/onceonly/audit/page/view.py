@@ -118,6 +118,11 @@ class View:
         return sum(line.epoch.digest.rows for line in self.result.epochs)
 
     @property
+    def untimed(self) -> int:
+        """Epochs without phase times."""
+        return len(self.result.epochs) - max((phase.epochs for phase in self.phases), default=0)
+
+    @property
     def pace(self) -> int:
         """Epochs in a column of the phases' picture."""
         return self.grid.pooled(STEPS).width
