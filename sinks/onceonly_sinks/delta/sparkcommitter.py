@@ -85,8 +85,9 @@ def _lost(sink: str, name: str, reason: str) -> OnceOnlyError:
         "E508",
         sink=sink,
         reason=f"table {name}: {reason}",
-        cause="a name without a session, a misspelt name, or a table that was never created",
-        next=f"CREATE TABLE {name} (...) USING delta, or give the path: DeltaSink(Path(...))",
+        cause="a path without a slash, which counts as a name; a name without a session; a misspelt name; or a table "
+        "that was never created",
+        next=f"CREATE TABLE {name} (...) USING delta, or, if a folder was meant: DeltaSink(Path({name!r}))",
     )
 
 

@@ -227,7 +227,7 @@ _ROWS = {
         "nothing to do, if the numbers are those that were accepted",
     ),
     "A126": Rule(
-        "Somebody else restored, replaced or emptied the target.",
+        "Somebody else restored or replaced the target, or changed rows in it.",
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "

@@ -38,5 +38,5 @@ def _row(line: EpochLine, sinks: Sequence[str]) -> tuple[str, ...]:
 
 
 def _cell(marker: bool, counted: int | None) -> str:
-    rows = "cannot tell" if counted is None else f"{counted} rows"
+    rows = "cannot tell" if counted is None else f"{counted} row{'s' if counted != 1 else ''}"
     return rows if marker else f"no marker, {rows}"
