@@ -46,7 +46,8 @@ def test_the_spark_blocks_of_the_readme_write_what_they_say(
         assert connection.execute("SELECT id FROM orders ORDER BY id").fetchall() == [(i,) for i in range(20)]
     stream.checkpoint = tmp_path / "second"
     stream.run(made["write"])
-    stream.checkpoint = tmp_path / "third"
+    # Another query into the first one's database, which also holds its ledger: a name of its own.
+    stream.checkpoint, stream.name = tmp_path / "third", "both"
     stream.run(made["both"])
     for path in (given["path"], given["history"]):
         assert made["spark"].read.format("delta").load(path).count() == 20

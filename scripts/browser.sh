@@ -47,7 +47,7 @@ cached() { starts "$cache/chromium" && echo "$PWD/$cache/chromium"; }
 browser=${ONCEONLY_TEST_BROWSER:-}
 if [ -z "$browser" ]; then
   browser=$(on_path || cached || from_apt || from_npm) || {
-    echo "browser: not exercised (no $names here, and neither apt-get nor npm could bring one)"
+    echo "browser: not exercised (none of $names is here, and neither apt-get nor npm could bring one)"
     exit 0
   }
 fi

@@ -124,7 +124,8 @@ def _decide_opening(state: State) -> State:
             return _refused(state, refusal, refusal.code)
         case Proceed() as found:
             number = found.last.number if found.last else 0
-            opened = Happening(EventKind.OPENED, f"{', '.join(state.sinks)} stand at epoch {number}", number)
+            stand = "stand" if len(state.sinks) > 1 else "stands"
+            opened = Happening(EventKind.OPENED, f"{', '.join(state.sinks)} {stand} at epoch {number}", number)
             return replace(
                 state,
                 phase=Phase.INDEX,
