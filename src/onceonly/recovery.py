@@ -101,6 +101,18 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
     return None
 
 
+def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
+    """The ledger knows the name from other sinks only; as no sink here has a marker, epoch 1 would come again."""
+    if facts.head is None or facts.accepted or _highest(facts) is not None:
+        return None
+    called = {reading.sink for reading in facts.readings}
+    if called & {sink for sink, _ in facts.head.sinks}:
+        return None
+    for sink, first in facts.head.sinks:
+        return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+    return None
+
+
 def _r3_behind(facts: OpeningFacts) -> Heal | None:
     highest = _highest(facts)
     if highest is None or highest.epoch.number == facts.lost:
@@ -169,7 +181,8 @@ def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
     for rule in () if facts.accepted else _R6:
         if refusal := rule(facts):
             return refusal
-    decision = _r13_joins(facts) or _r3_behind(facts) or _r5_forgotten(facts) or _r2_equal(facts)
+    joined = _r13_joins(facts) or _r13_elsewhere(facts)
+    decision = joined or _r3_behind(facts) or _r5_forgotten(facts) or _r2_equal(facts)
     if isinstance(decision, Proceed):
         noted = tuple(
             Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)

@@ -106,6 +106,15 @@ def test_r13_a_listed_sink_missing_from_the_call_is_refused():
     assert code(decide_opening(opening(reading(both)))) == "E213"
 
 
+def test_r13_a_name_that_the_ledger_knows_from_other_sinks_only_is_refused_before_anything_is_written():
+    new = reading(None, sink="memory:two", rows=False, identity="")
+    assert code(decide_opening(opening(new, head=ONE))) == "E213"
+    assert decide_opening(opening(new)) == Proceed(None)
+    assert decide_opening(opening(new, head=ONE, accepted="accept-loss")) == Proceed(None)
+    both = opening(reading(ONE, known=ONE), new, head=ONE)
+    assert decide_opening(both) == Proceed(ONE)
+
+
 def test_r13_a_new_sink_with_rows_is_refused_and_an_empty_one_joins():
     stranger = reading(None, sink="memory:two", rows=True)
     assert code(decide_opening(opening(reading(ONE), stranger))) == "E202"
