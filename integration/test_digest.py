@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
+from math import inf, nan
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,12 +12,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from onceonly import rowhash
 from onceonly.frames import of_arrow
 from onceonly.protocol import Estimate
 from onceonly.sparkbatch import SparkBatch
 from onceonly_checkpoints.epoch import Digest
 
 pytestmark = pytest.mark.spark
+
+DECIMALS = [(sign, bits, more) for sign in (1, -1) for bits in (0, 7, 8, 63, 64, 119, 126) for more in (-1, 0, 1)]
+"""Sign, power of two and what is added, around which the number of bytes changes."""
 
 
 @pytest.fixture
@@ -38,8 +45,12 @@ def rows(spark: SparkSession) -> DataFrame:
     )
 
 
-def driver(df: DataFrame) -> Digest:
-    batch = SparkBatch(df, Estimate(None, None))
+UNKNOWN, FEW = Estimate(None, None), Estimate(None, 100)
+"""Sizes with which rows that come to the driver are hashed in the cluster, and by the driver."""
+
+
+def driver(df: DataFrame, estimate: Estimate = UNKNOWN) -> Digest:
+    batch = SparkBatch(df, estimate)
     assert sum(part.num_rows for part in batch.arrow()) == batch.digest().rows
     return batch.digest()
 
@@ -59,6 +70,63 @@ def test_a_batch_has_one_digest_whichever_way_it_goes(rows: DataFrame, tmp_path)
     staged.write(str(tmp_path / "staged"))
     assert driver(rows) == executors(rows) == nowhere(rows) == staged.digest()
     assert driver(rows).rows == 500
+
+
+PLAIN = {
+    "yes": (pa.bool_(), [True, False]),
+    "tiny": (pa.int8(), [-(2**7), 2**7 - 1]),
+    "small": (pa.int16(), [-(2**15), 2**15 - 1]),
+    "number": (pa.int32(), [0, -1, -(2**31), 2**31 - 1]),
+    "Größe": (pa.int64(), [0, -1, -(2**63), 2**63 - 1]),
+    "single": (pa.float32(), [0.0, -0.0, nan, -inf, inf, 1.5, 1e-40]),
+    "a.b": (pa.float64(), [0.0, -0.0, nan, -inf, inf, 0.1, 5e-324]),
+    "text": (pa.string(), ["", "a", "ü€𝄞", "seven77", "eight888", "x" * 31, "x" * 32, "y" * 133, "nul\0"]),
+    "raw": (pa.binary(), [b"", b"\xff\x00", bytes(range(256))]),
+    "day": (pa.date32(), [date(1, 1, 1), date(1969, 12, 31), date(9999, 12, 31)]),
+    "seen": (pa.timestamp("us", "UTC"), [datetime(1, 1, 1, 0, 0, 0, 1), datetime(9999, 12, 31, 23, 59, 59, 999999)]),
+    "clock": (pa.timestamp("us"), [datetime(1969, 12, 31, 23, 59, 59, 999999), datetime(2024, 2, 29)]),
+    "price": (pa.decimal128(18, 2), [Decimal("-0.01"), Decimal(0), Decimal("9999999999999999.99")]),
+    "exact": (pa.decimal128(38, 0), [Decimal(sign * 2**bits + more) for sign, bits, more in DECIMALS]),
+}
+"""Columns of each type that the driver can hash by itself, with values at the edges of its forms."""
+
+
+def plain(session: SparkSession) -> DataFrame:
+    """Every value beside every other column's, and nulls."""
+    columns = {}
+    for at, (name, (kind, values)) in enumerate(PLAIN.items()):
+        each = [*values, None]
+        columns[name] = pa.array([each[(row * (at + 1) + row // 7) % len(each)] for row in range(400)], kind)
+    return of_arrow(session, pa.table(columns))
+
+
+def test_the_driver_hashes_plain_rows_as_spark_does(spark: SparkSession) -> None:
+    for df in (plain(spark), plain(spark).repartition(5), plain(spark).limit(0)):
+        assert rowhash.hashing(df.schema) is not None
+        assert driver(df, FEW) == driver(df) == nowhere(df)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_driver_hashes_values_of_each_type_as_spark_does(spark: SparkSession, name: str) -> None:
+    for df in (one := plain(spark).select(f"`{name}`"), one.where(f"`{name}` IS NULL")):
+        assert driver(df, FEW) == driver(df)
+
+
+def test_a_column_that_the_digest_leaves_out_is_left_out_by_the_driver_too(spark: SparkSession) -> None:
+    digests = set()
+    for estimate in (UNKNOWN, FEW):
+        batch = SparkBatch(plain(spark), estimate, frozenset({"a.b"}))
+        assert sum(part.num_rows for part in batch.arrow()) == 400
+        digests.add(batch.digest())
+    assert len(digests) == 1
+    assert digests != {driver(plain(spark))}
+
+
+def test_types_with_a_hash_of_their_own_are_left_to_spark(rows: DataFrame) -> None:
+    folded = rows.sparkSession.sql("SELECT 'a' COLLATE UTF8_LCASE AS word")
+    others = [rows.select(name) for name in ("list", "record", "map")]
+    assert [rowhash.hashing(df.schema) for df in (folded, *others)] == [None] * 4
+    assert driver(rows, FEW) == driver(rows)
 
 
 @pytest.mark.parametrize("partitions", [1, 7])

@@ -15,6 +15,7 @@ from integration.targets import events, ids
 from pyspark.sql import functions as f
 
 from onceonly import engine, exactly_once
+from onceonly.hadoop import HadoopFiles
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_checkpoints.storage import open_storage
@@ -51,22 +52,29 @@ def test_the_running_query_and_the_files_on_disk_say_the_same(stream, sink, ledg
     def compare(df, batch_id):
         run = engine.discover_run(df)
         on_disk = engine.see_on_disk(open_storage(run.checkpoint), batch_id, run)
-        compared.append(engine.see(df, batch_id, run) == on_disk)
+        asked = engine.see(df, batch_id, through_hadoop(df, run))
+        compared.append(on_disk == asked == engine.see(df, batch_id, run))
 
     stream.receive(range(3), range(3, 6), range(6, 9)).run(compare)
     assert compared == [True, True, True]
 
 
-def test_where_the_running_query_cannot_be_asked_the_files_on_disk_are_read(stream, sink):
+def test_where_the_running_query_cannot_be_asked_the_files_are_read(stream, sink):
     compared = []
 
     def compare(df, batch_id):
         run = engine.discover_run(df)
-        stranger = replace(run, execution=df.sparkSession._jsparkSession, entry={})
+        stranger = replace(through_hadoop(df, run), offsets=df.sparkSession._jsparkSession)
         compared.append(engine.see(df, batch_id, stranger) == engine.see(df, batch_id, run))
 
     stream.receive(range(3), range(3, 6)).run(compare)
     assert compared == [True, True]
+
+
+def through_hadoop(df, run):
+    """The run as if its checkpoint were on no disk of this machine."""
+    files = HadoopFiles(df.sparkSession.sparkContext, df.sparkSession._jsparkSession, run.checkpoint)
+    return replace(run, files=files, entry={})
 
 
 def test_it_may_be_called_inside_a_function_of_the_users_own(stream, sink, ledger):

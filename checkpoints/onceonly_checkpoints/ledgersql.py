@@ -5,10 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, Select, TableClause, and_, bindparam, delete, func, select
+from sqlalchemy import (
+    CTE,
+    JSON,
+    ColumnElement,
+    Delete,
+    Select,
+    TableClause,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    literal_column,
+    select,
+    true,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
-from onceonly_checkpoints.ledgertables import tables
+from onceonly_checkpoints.ledgertables import Tables, tables
 
 FAR = 2**63 - 1
 """An epoch number above all."""
@@ -19,11 +36,13 @@ class Part:
     """Statements over one of ``Tables.parts``.
 
     Attributes:
+        name: of its table.
         add: insert rows.
         within: rows of epochs ``first..last``, in their order.
         drop: delete rows of epochs ``first..last``.
     """
 
+    name: str
     add: Any
     within: Select[Any]
     drop: Delete
@@ -48,8 +67,11 @@ class Statements:
         self.pipelines = select(all_.pipelines, _newest(epochs, all_.pipelines)).order_by(all_.pipelines.c.pipeline)
         self.sinks = select(all_.sinks).order_by(all_.sinks.c.pipeline, all_.sinks.c.ordinal)
         self.intend = self._upsert(all_.intents, "pipeline", "epoch")
+        if dialect == "postgres":
+            self.intend = self.intend.returning(_UNHURRIED)
         self.intent = select(all_.intents).where(_is(all_.intents, "pipeline", "epoch"))
         self.record = self._insert(epochs).on_conflict_do_nothing(index_elements=["pipeline", "epoch"])
+        self.record_whole = _whole(all_) if dialect == "postgres" else None
         self.record_again = self._upsert(epochs, "pipeline", "epoch", keep="recorded_ms", same="chain")
         self.chain = select(epochs.c.chain).where(_is(epochs, "pipeline", "epoch"))
         self.head = _newest_first(select(epochs).where(_is(epochs, "pipeline")), epochs).limit(1)
@@ -70,7 +92,7 @@ class Statements:
 
     def _part(self, part: TableClause) -> Part:
         within = select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)
-        return Part(self._insert(part), within, delete(part).where(_within(part)))
+        return Part(part.name, self._insert(part), within, delete(part).where(_within(part)))
 
     def _upsert(self, into: TableClause, *key: str, keep: str = "", same: str = "") -> Any:
         """Insert or replace, keeping column ``keep`` and only where column ``same`` is the same."""
@@ -81,6 +103,33 @@ class Statements:
             set_={each.name: new[each.name] for each in into.c if each.name not in (*key, keep)},
             where=into.c[same] == new[same] if same else None,
         )
+
+
+_UNHURRIED = func.set_config("synchronous_commit", "off", True)
+"""For a transaction that answers before its commit is flushed. Every later commit of this database is flushed after it,
+so where the epoch lies here, too, its intent is never lost before it; elsewhere an intent is advice."""
+
+
+def new(name: str) -> str:
+    """The parameter of a value of :attr:`Statements.record_whole`; SQLAlchemy keeps the plain names for itself."""
+    return f"new_{name}"
+
+
+def _whole(all_: Tables) -> Select[Any]:
+    """Record an epoch that is not there yet with all its parts, which come as JSON lists: one trip to the server."""
+    first = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
+    recorded = first.on_conflict_do_nothing(index_elements=["pipeline", "epoch"]).returning(literal_column("1"))
+    found = recorded.cte("recorded")
+    return select(literal_column("1")).select_from(found).add_cte(*(_added(part, found).cte() for part in all_.parts))
+
+
+def _added(part: TableClause, recorded: CTE) -> Any:
+    """Insert the parts that came, if the epoch was."""
+    text = cast(bindparam(new(part.name), type_=Text()), JSON)
+    rows = func.json_to_recordset(text).table_valued(*(column(each.name, each.type) for each in part.c))
+    rows = rows.render_derived(with_types=True)
+    values = select(*rows.c).select_from(recorded.join(rows, true()))
+    return postgresql.insert(part).from_select([each.name for each in part.c], values)
 
 
 def _is(any_: TableClause, *columns: str) -> ColumnElement[bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
@@ -12,7 +13,7 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Delete, Row, Select, inspect, text
+from sqlalchemy import Connection, Delete, Engine, Row, Select, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly_checkpoints import ledgertables as rows
@@ -20,7 +21,7 @@ from onceonly_checkpoints.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerConflict, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.ledgerplace import place_of, unavailable
-from onceonly_checkpoints.ledgersql import FAR, Statements
+from onceonly_checkpoints.ledgersql import FAR, Statements, new
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class SqlLedger(Ledger):
         self._sql = Statements(self._place.dialect, self._place.schema)
         self._engine = self._place.engine()
         self._reader = self._engine.execution_options(**{READ_ONLY: True})
+        self._single = self._place.single(self._engine)
 
     @property
     def address(self) -> str:
@@ -123,7 +125,7 @@ class SqlLedger(Ledger):
     def intend(self, intent: Intent) -> None:
         """Note an intent; a later one for the same epoch replaces it."""
         values = rows.intent_values(replace(intent, at_ms=intent.at_ms or _now_ms()))
-        self._write(lambda connection: connection.execute(self._sql.intend, values))
+        self._write(lambda connection: connection.execute(self._sql.intend, values), self._single)
 
     def intent(self, pipeline: str, epoch: int) -> Intent | None:
         """The newest intent for an epoch."""
@@ -154,13 +156,24 @@ class SqlLedger(Ledger):
 
     def _record(self, connection: Connection, record: EpochRecord) -> None:
         values = rows.epoch_values(record)
-        if _touched(connection, self._sql.record, values):
-            self._add_parts(connection, record)
+        if self._recorded(connection, record, values):
             return
         if not _touched(connection, self._sql.record_again, values):
             recorded = str(connection.execute(self._sql.chain, values).scalar_one())
             raise LedgerConflict(record.pipeline, record.epoch.number, recorded, record.epoch.chain)
         self._add_parts(connection, record, replacing=True)
+
+    def _recorded(self, connection: Connection, record: EpochRecord, values: rows.Values) -> bool:
+        """Record an epoch that is not there yet; whether it was not."""
+        if self._sql.record_whole is not None:
+            found = rows.part_values(record)
+            parts = {part.name: json.dumps(each) for part, each in zip(self._sql.parts, found, strict=True)}
+            whole = {new(name): value for name, value in {**values, **parts}.items()}
+            return connection.execute(self._sql.record_whole, whole).first() is not None
+        if not _touched(connection, self._sql.record, values):
+            return False
+        self._add_parts(connection, record)
+        return True
 
     def _add_parts(self, connection: Connection, record: EpochRecord, *, replacing: bool = False) -> None:
         number = record.epoch.number
@@ -240,18 +253,18 @@ class SqlLedger(Ledger):
             self._place.check(connection)
             yield connection
 
-    def _write(self, work: Callable[[Connection], object]) -> None:
+    def _write(self, work: Callable[[Connection], object], engine: Engine | None = None) -> None:
         with self._failures():
             try:
-                self._transact(work)
+                self._transact(work, engine)
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
                 log.info("ledger %s dropped its connection; sending once more on a new one", self.address)
-                self._transact(work)
+                self._transact(work, engine)
 
-    def _transact(self, work: Callable[[Connection], _T]) -> _T:
-        with self._engine.begin() as connection:
+    def _transact(self, work: Callable[[Connection], _T], engine: Engine | None = None) -> _T:
+        with (engine or self._engine).begin() as connection:
             self._place.check(connection)
             return work(connection)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -265,16 +265,20 @@ def _nondeterministic(plan: Any) -> str | None:
 
 
 def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
-    """What the engine says of this batch: asked of the running query, or, where that has no such log, of the disk.
+    """What the engine says of this batch: read from its offset log's file, where that lies on a disk of this machine.
+
+    Elsewhere the running query is asked, in half a dozen calls into the JVM, and the files only where it has no such
+    log.
 
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
     """
     from py4j.protocol import Py4JError
 
+    known = {number: text for number, text in run.entry.items() if number == batch_id - 1}
+    wanted = [number for number in (batch_id - 1, batch_id) if number >= 0 and number not in known]
     try:
-        before = run.entry if batch_id - 1 in run.entry else _entries(df, run.offsets, batch_id - 1)
-        texts = {**before, **_entries(df, run.offsets, batch_id)}
+        texts = {**known, **(_on_disk(run, wanted) or _asked(df, run, wanted))}
     except Py4JError as error:
         log.info("the query's own offset log cannot be asked (%s): reading %s", type(error).__name__, run.checkpoint)
         return see_on_disk(run.files, batch_id, run)
@@ -282,6 +286,20 @@ def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
     run.entry.clear()
     run.entry[batch_id] = texts[batch_id]
     return seen
+
+
+def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
+    """Entries of the offset log on this machine's disk; ``None`` if they are not there."""
+    if not isinstance(run.files, LocalStorage):
+        return None
+    try:
+        return {number: run.files.read(f"offsets/{number}").decode() for number in numbers}
+    except FileNotFoundError:
+        return None
+
+
+def _asked(df: DataFrame, run: Run, numbers: Sequence[int]) -> dict[int, str]:
+    return {number: text for each in numbers for number, text in _entry(df, run.offsets, each).items()}
 
 
 def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
@@ -297,10 +315,8 @@ def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
     return _seen(texts, batch_id, run)
 
 
-def _entries(df: DataFrame, log: Any, number: int) -> dict[int, str]:
+def _entry(df: DataFrame, log: Any, number: int) -> dict[int, str]:
     """The offset log's entry of a batch by its id; empty if there is none."""
-    if number < 0:
-        return {}
     found = log.get(number)
     if found.isEmpty():
         return {}

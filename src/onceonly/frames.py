@@ -138,8 +138,9 @@ def stream_arrow(df: DataFrame) -> Generator[pa.RecordBatch]:
 
     jdf: Any = df._jdf
     answer: Any = jdf.collectAsArrowToPython()
-    # By number: a Java array that is unpacked is asked for its length and for an element too many.
-    port, secret, server = answer[0], answer[1], answer[2]
+    # By Java's own means: an array that is unpacked or indexed here is asked for its length each time.
+    array = java_class(df, "java.lang.reflect.Array")
+    port, secret, server = array.get(answer, 0), array.get(answer, 1), array.get(answer, 2)
     load: Any = _load_from_socket
     try:
         with load((port, secret), ArrowCollectSerializer()) as stream:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import threading
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
@@ -17,6 +14,7 @@ from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown
 from onceonly_sinks.postgres import classify, head
+from onceonly_sinks.postgres.patience import Patience
 from onceonly_sinks.postgres.server import Server
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ class Transactions:
     def __init__(self, server: Server, context: classify.Context, patience: float) -> None:
         self._engine = server.engine()
         self._context = context
-        self._patience = patience
+        self._patience = Patience(patience, context.sink)
 
     def begin(self, application: str, lock_seconds: float) -> Connection:
         """Open a writing transaction; end it with :meth:`send` or :meth:`drop`.
@@ -131,20 +129,9 @@ class Transactions:
             raise OutcomeUnknown(self._context.sink, reason) from error
         connection.close()
 
-    @contextmanager
-    def answering(self, connection: Connection) -> Generator[None]:
-        """Within, a server that is silent for longer than the patience fails as one whose connection was lost.
-
-        Keepalives do not find it: a paused server, or a proxy that swallows the answer, still acknowledges them.
-        """
-        timer = threading.Timer(self._patience, _hang_up, [raw(connection), self._context.sink])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
-            timer.join()  # or it could hang up on whoever has the connection next
+    def answering(self, connection: Connection) -> AbstractContextManager[None]:
+        """Within, a server that is silent for longer than the patience fails as one whose connection was lost."""
+        return self._patience.waiting(raw(connection))
 
     def drop(self, connection: Connection, *, cut: bool = False) -> None:
         """Roll back and give the connection back; ``cut``: close its socket instead. Never raises; may repeat."""
@@ -162,18 +149,7 @@ class Transactions:
     def close(self) -> None:
         """Close every idle connection. May repeat."""
         self._engine.dispose()
-
-
-def _hang_up(connection: Any, sink: str) -> None:
-    """Shut the socket down under the thread that waits at it."""
-    import psycopg
-
-    log.warning("%s: the server has not answered in time, hanging up", sink)
-    try:
-        with socket.socket(fileno=os.dup(connection.fileno())) as line:
-            line.shutdown(socket.SHUT_RDWR)
-    except (psycopg.Error, OSError) as error:  # it was lost meanwhile, which is as good
-        log.debug("%s: nothing to hang up: %s", sink, error)
+        self._patience.close()
 
 
 def raw(connection: Connection) -> Any:
