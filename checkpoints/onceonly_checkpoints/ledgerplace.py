@@ -45,6 +45,10 @@ class Place(Protocol):
         """Make an engine; connects later."""
         ...
 
+    def single(self, engine: Engine) -> Engine:
+        """The engine for work of one statement."""
+        ...
+
     def create(self) -> None:
         """Create what must be there before tables can be."""
         ...

@@ -117,9 +117,9 @@ def new(name: str) -> str:
 
 def _whole(all_: Tables) -> Select[Any]:
     """Record an epoch that is not there yet with all its parts, which come as JSON lists: one trip to the server."""
-    first = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
+    first: Any = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
     recorded = first.on_conflict_do_nothing(index_elements=["pipeline", "epoch"]).returning(literal_column("1"))
-    found = recorded.cte("recorded")
+    found: CTE = recorded.cte("recorded")
     return select(literal_column("1")).select_from(found).add_cte(*(_added(part, found).cte() for part in all_.parts))
 
 

@@ -265,10 +265,9 @@ def _nondeterministic(plan: Any) -> str | None:
 
 
 def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
-    """What the engine says of this batch: read from its offset log's file, where that lies on a disk of this machine.
+    """What the engine says of this batch: by the files of its offset log, where they lie on a disk of this machine.
 
-    Elsewhere the running query is asked, in half a dozen calls into the JVM, and the files only where it has no such
-    log.
+    Elsewhere the running query is asked, in half a dozen calls into the JVM; files only where it has no such log.
 
     Raises:
         CheckpointError: E601, E602: the offset log cannot be understood.
@@ -278,7 +277,7 @@ def see(df: DataFrame, batch_id: int, run: Run) -> Seen:
     known = {number: text for number, text in run.entry.items() if number == batch_id - 1}
     wanted = [number for number in (batch_id - 1, batch_id) if number >= 0 and number not in known]
     try:
-        texts = {**known, **(_on_disk(run, wanted) or _asked(df, run, wanted))}
+        texts = {**known, **(_on_disk(run, wanted) or _asked(df, run.offsets, wanted))}
     except Py4JError as error:
         log.info("the query's own offset log cannot be asked (%s): reading %s", type(error).__name__, run.checkpoint)
         return see_on_disk(run.files, batch_id, run)
@@ -298,10 +297,6 @@ def _on_disk(run: Run, numbers: Sequence[int]) -> dict[int, str] | None:
         return None
 
 
-def _asked(df: DataFrame, run: Run, numbers: Sequence[int]) -> dict[int, str]:
-    return {number: text for each in numbers for number, text in _entry(df, run.offsets, each).items()}
-
-
 def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
     """The same from the checkpoint's files; the fallback, and what :func:`see` is tested against.
 
@@ -315,14 +310,16 @@ def see_on_disk(storage: Readable, batch_id: int, run: Run) -> Seen:
     return _seen(texts, batch_id, run)
 
 
-def _entry(df: DataFrame, log: Any, number: int) -> dict[int, str]:
-    """The offset log's entry of a batch by its id; empty if there is none."""
-    found = log.get(number)
-    if found.isEmpty():
-        return {}
-    stream = java_class(df, "java.io.ByteArrayOutputStream")()
-    log.serialize(found.get(), stream)
-    return {number: str(stream.toString("UTF-8"))}
+def _asked(df: DataFrame, log: Any, numbers: Sequence[int]) -> dict[int, str]:
+    """Entries of the offset log in the JVM; what it has not is left out."""
+    texts: dict[int, str] = {}
+    for number in numbers:
+        found = log.get(number)
+        if not found.isEmpty():
+            stream = java_class(df, "java.io.ByteArrayOutputStream")()
+            log.serialize(found.get(), stream)
+            texts[number] = str(stream.toString("UTF-8"))
+    return texts
 
 
 def _seen(texts: dict[int, str], batch_id: int, run: Run) -> Seen:

@@ -99,10 +99,8 @@ def _bytes(array: Array, width: int) -> list[bytes | None]:
     """The values' own bytes, which Arrow keeps in little-endian order."""
     import pyarrow as pa
 
-    found: list[bytes | None] = pa.Array.from_buffers(
-        pa.binary(width), len(array), array.buffers(), offset=array.offset
-    ).to_pylist()
-    return found
+    raw: Array = pa.Array.from_buffers(pa.binary(width), len(array), array.buffers(), offset=array.offset)
+    return list(raw.to_pylist())
 
 
 def _fours(array: Array) -> list[bytes | None]:

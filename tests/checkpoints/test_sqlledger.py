@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 from tests.checkpoints.samples import QUERY, another, at, epoch_after, file, history, record_of
 
+from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Slice, SourceOffsets
 from onceonly_checkpoints.ledger import (
@@ -305,3 +308,38 @@ def test_a_connection_that_the_server_dropped_between_epochs_is_replaced(postgre
     assert [event.reason for event in ledger.events("orders")] == ["once", "twice"]
     admin.dispose()
     ledger.close()
+
+
+@pytest.mark.postgres
+def test_an_intent_is_not_waited_for_where_a_record_is(postgres: EmbeddedPostgres, postgres_url: str) -> None:
+    ledger, record = SqlLedger(postgres_url), next(iter(history(1)))
+    ledger.open()
+    over = threading.Event()
+
+    def keep_recording() -> None:
+        while not over.is_set():
+            ledger.record(record)
+
+    records = threading.Thread(target=keep_recording)
+    intends = threading.Thread(target=lambda: ledger.intend(Intent("orders", 1, record.fence, record.epoch.slice)))
+    with psycopg.connect(postgres.dsn, autocommit=True) as connection:
+        # Whoever waits for a flush waits for a standby that does not exist.
+        connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        connection.execute("SELECT pg_reload_conf()")
+        try:
+            records.start()
+            until = time.monotonic() + 30
+            while not connection.execute("SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'").fetchall():
+                assert time.monotonic() < until, "no record was waited for"
+                time.sleep(0.01)
+            intends.start()
+            intends.join(20)
+            in_time = not intends.is_alive()
+        finally:
+            over.set()
+            connection.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            connection.execute("SELECT pg_reload_conf()")
+            records.join()
+    intends.join()
+    assert in_time
+    assert ledger.intent("orders", 1) is not None

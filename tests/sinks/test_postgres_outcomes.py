@@ -169,6 +169,21 @@ def test_a_commit_swallowed_on_a_line_that_stays_up_is_looked_up_in_the_end(
     assert len(rows(dsn) if there(dsn) else []) == landed
 
 
+def test_a_late_answer_is_given_up_after_many_that_were_in_time(
+    dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy
+) -> None:
+    with Writer(through(wire, postgres, dsn), via="driver", patience=1.0) as writer:
+        began = time.monotonic()
+        while time.monotonic() - began < 1.5:  # longer than an answer may take: each has a time of its own
+            writer.write(orders(1))
+        wire.rule(Act.DROP_ANSWER, times=1)
+        sent = time.monotonic()
+        prepared = writer.prepare(orders(2))
+        marker = commits_into_the_void(writer, prepared)
+        assert 1.0 <= time.monotonic() - sent < 30
+        assert writer.sink.look_up(marker) is not None
+
+
 @pytest.mark.parametrize("swallowed", ["COMMIT", "SELECT generation, owner"])
 def test_a_look_up_that_gets_no_answer_either_says_that_it_cannot_tell(
     dsn: str, postgres: EmbeddedPostgres, wire: PostgresProxy, swallowed: str
