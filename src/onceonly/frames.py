@@ -139,8 +139,8 @@ def stream_arrow(df: DataFrame) -> Generator[pa.RecordBatch]:
     jdf: Any = df._jdf
     answer: Any = jdf.collectAsArrowToPython()
     # By Java's own means: an array that is unpacked or indexed here is asked for its length each time.
-    array = java_class(df, "java.lang.reflect.Array")
-    port, secret, server = array.get(answer, 0), array.get(answer, 1), array.get(answer, 2)
+    item = java_class(df, "java.lang.reflect.Array").get
+    port, secret, server = item(answer, 0), item(answer, 1), item(answer, 2)
     load: Any = _load_from_socket
     try:
         with load((port, secret), ArrowCollectSerializer()) as stream:
