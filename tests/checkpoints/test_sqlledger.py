@@ -343,3 +343,4 @@ def test_an_intent_is_not_waited_for_where_a_record_is(postgres: EmbeddedPostgre
     intends.join()
     assert in_time
     assert ledger.intent("orders", 1) is not None
+    ledger.close()
