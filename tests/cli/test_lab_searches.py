@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run, document
 
-from onceonly.cli import lab_mutants, lab_points, lab_schedules
+from onceonly.cli import lab_mutants, lab_points, lab_run, lab_schedules
 from onceonly.faults import Point
 from onceonly.lab import mutation
 from onceonly.lab.checker import Anomaly
@@ -20,7 +20,7 @@ from onceonly.lab.history import load
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Bound
-from onceonly.lab.schedule import NOT_SENT, Action, Fault, Schedule, actions_at
+from onceonly.lab.schedule import NOT_SENT, SIMULATED, Action, Fault, Schedule, actions_at
 
 
 def saved(folder: Path, *faults: Fault) -> str:
@@ -138,7 +138,7 @@ def test_points_strikes_every_point_with_every_action_that_applies(run: Run) -> 
     for one in found["points"]:
         assert list(one["struck"]) == list(actions_at(Point(one["point"])))
         assert min(one["struck"].values()) > 0
-        assert {*one["struck"], *one["not_applicable"]} == set(Action)
+        assert {*one["struck"], *one["not_applicable"]} == set(SIMULATED)
 
 
 def test_points_and_actions_that_nothing_is_aimed_at_are_1_and_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,12 +181,30 @@ def test_a_schedule_that_breaks_something_is_1_and_made_smaller(run: Run, breaki
     assert run("lab", "shrink", breaking).stdout == target.read_text()
 
 
+def test_a_random_schedule_that_breaks_something_leaves_a_history_to_judge_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    off, kept = frozenset({Rule.ONE_COPY}), tmp_path / "kept.jsonl"
+    monkeypatch.setattr(lab_run, "fuzz", lambda first, count: fuzz(first, count, off))
+    assert run("lab", "run", "--schedules", "2000", "--keep", str(kept)).exit_code == 1
+    assert run("lab", "recheck", str(kept)).exit_code == 1
+    _, *drawn = load(kept).header.again
+    assert run("lab", "run", *drawn).exit_code == 1
+
+
+def test_what_only_processes_suffer_is_not_played_without_any(run: Run, tmp_path: Path) -> None:
+    result = run("lab", "replay", saved(tmp_path, Fault(1, Point.COMMIT_AFTER, Action.KILL_JVM)))
+    assert result.exit_code == 3
+    assert "faults[0].action: only a job on a real Spark can be given kill jvm" in result.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["run", "--bound", "pair", "--level", "L2"], "draws nothing"),
         (["run", "--level", "L9"], "--level"),
-        (["run", "--level", "L3"], "goes at L1 or L2"),
+        (["run", "--level", "L3", "--only", "kill"], "--only cannot be used here"),
+        (["run", "--level", "L3", "--bound", "pair"], "--bound cannot be used here"),
         (["run", "here:job", "--level", "L2"], "goes at L3 or L4"),
         (["run", "here:job", "--bound", "pair"], "--bound cannot be used here"),
         (["run", "--junit", "out.xml"], "--junit cannot be used here"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ from onceonly.faults import Point
 from onceonly.lab import pipeline
 from onceonly.lab.chaos import samples
 from onceonly.lab.chaos.campaign import check_playable
-from onceonly.lab.chaos.draw import Facts, draw
+from onceonly.lab.chaos.cells import Cell, Facts, Matrix, left_out
+from onceonly.lab.chaos.draw import DAMAGES, TRIES, draw
 from onceonly.lab.chaos.pipeline import load
+from onceonly.lab.chaos.played import cut_to
 from onceonly.lab.chaos.running import seconds_of
 from onceonly.lab.chaos.source import source_entries
 from onceonly.lab.chaos.surgery import operate
 from onceonly.lab.level import Level
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.spark import Damage
-from onceonly.lab.schedule import Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly.lab.schedule import LEDGER, Action, Fault, Loss, Schedule, UnreadableSchedule
 
 PASSED = (Point.DISCOVER_AFTER, Point.INSTALL_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RETURN_BEFORE)
 
@@ -35,9 +38,11 @@ def build(env: Any) -> Any:
 job = pipeline(rows=6, batches=3, identity="id", order_by=("key", "seq"))(build)
 
 
-def facts(*sinks: Kind, plain: bool = False, level: Level = Level.WARM) -> Facts:
+def facts(
+    *sinks: Kind, plain: bool = False, level: Level = Level.WARM, batches: int = 3, stateful: bool = False
+) -> Facts:
     passed = dict.fromkeys((Point.DISCOVER_AFTER, Point.RETURN_BEFORE) if plain else PASSED, 3)
-    return Facts("module:job", sinks, 3, 200, passed, plain, level)
+    return Facts("module:job", sinks, batches, 200, passed, plain, level, stateful)
 
 
 # ---- declarations
@@ -125,17 +130,112 @@ def test_the_same_seed_draws_the_same_schedules_and_another_one_others():
 def test_what_tells_most_comes_first_and_alone():
     first, second = islice(draw(facts(Kind.DELTA, Kind.POSTGRES), 1), 2)
     assert first.faults == (Fault(1, Point.RETURN_BEFORE, Action.KILL),)
-    assert second.faults == (Fault(1, Point.COMMIT_AFTER, Action.KILL),)
+    assert second.faults[0] == Fault(1, Point.COMMIT_AFTER, Action.KILL)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_every_point_that_a_job_passes_is_killed_once(seed):
-    drawn = list(draw(facts(Kind.DELTA, Kind.POSTGRES), seed))
+@pytest.mark.parametrize("batches", [1, 3, 12])
+def test_every_point_that_a_job_passes_is_killed(seed, batches):
+    drawn = list(draw(facts(Kind.DELTA, Kind.POSTGRES, batches=batches), seed))
     killed = {fault.point for one in drawn for fault in one.faults if fault.action is Action.KILL}
-    assert killed == {*PASSED, Point.RECORD_AFTER, Point.LOOK_UP_AFTER, Point.FETCH_AFTER, Point.REINDEX_AFTER}
-    assert all(one.incarnations <= 3 for one in drawn)
+    assert killed >= {*PASSED, Point.LOOK_UP_AFTER, Point.FETCH_AFTER, Point.REINDEX_AFTER}
     for one in drawn:
         check_playable(one)
+
+
+def cells_of(schedule: Schedule) -> set[Cell]:
+    return {(fault.point, fault.action) for fault in schedule.faults}
+
+
+def test_what_was_struck_is_not_drawn_again_and_what_was_not_is():
+    of, struck, drawn = facts(Kind.DELTA, Kind.POSTGRES), set[Cell](), Counter[Cell]()
+    deaf = (Point.INSTALL_SENT, Action.LOSE_LEDGER)
+    for one in draw(of, 3, struck=struck, thorough=True):
+        drawn.update(cells_of(one))
+        struck |= cells_of(one) - {deaf}
+    assert drawn[deaf] == TRIES
+    assert drawn[Point.INSTALL_SENT, Action.LOSE_ANSWER] == 1
+    matrix = Matrix(left_out(of), dict.fromkeys(struck, 1), of.passed, frozenset(drawn))
+    unpassed = {point for point, _ in matrix.unstruck} - {Point.INSTALL_SENT}
+    assert unpassed == set(Point) - {*PASSED, Point.LOOK_UP_AFTER, Point.FETCH_AFTER, Point.REINDEX_AFTER} - {
+        Point.EXECUTE_AFTER
+    }
+
+
+def test_what_was_struck_in_another_job_is_left_to_it():
+    everything = {(point, action) for point in Point for action in Action}
+    drawn = list(draw(facts(Kind.DELTA, Kind.POSTGRES), 1, struck=everything, thorough=True))
+    assert drawn
+    assert all(one.losses for one in drawn)
+
+
+@pytest.mark.parametrize("batches", [2, 3, 6])
+def test_a_chain_ends_before_its_input_does(batches):
+    """Every driver needs a batch that is not written yet, or the rest of the chain would never be born."""
+    late = list(Point)[list(Point).index(Point.COMMIT_SENT) :]
+    for one in draw(facts(Kind.DELTA, Kind.POSTGRES, batches=batches), 1, thorough=True):
+        written = [fault for fault in one.faults if fault.action is Action.KILL and fault.point in late]
+        assert len(one.faults) <= 3 or len(written) <= batches
+
+
+def test_a_schedule_without_time_for_all_of_its_drivers_keeps_the_first():
+    chain = Schedule(
+        (Kind.DELTA,), 3, incarnations=3, faults=tuple(Fault(n, Point.COMMIT_BEFORE, Action.KILL) for n in (1, 2, 3))
+    )
+    cut = cut_to(chain, 2)
+    assert cut == Schedule((Kind.DELTA,), 3, incarnations=2, faults=chain.faults[:2])
+    assert cut_to(chain, 3) is chain
+    assert cut_to(chain, 0) is None
+
+
+@pytest.mark.parametrize("batches", [2, 3, 6, 12])
+def test_every_damage_is_found_by_a_driver_that_then_dies(batches):
+    drawn = [one for one in draw(facts(Kind.DELTA, batches=batches), 1) if one.losses]
+    assert sorted(loss.what for one in drawn for loss in one.losses) == sorted([*DAMAGES, LEDGER])
+    for one in drawn:
+        killed = {fault.incarnation for fault in one.faults if fault.action is Action.KILL}
+        assert killed == {*range(1, one.incarnations + 1)}
+        assert {loss.before for loss in one.losses} <= killed
+
+
+def test_who_waits_for_an_answer_that_is_held_is_killed_and_the_request_lands_later():
+    drawn = [fault for one in draw(facts(Kind.DELTA, Kind.POSTGRES), 1) for fault in one.faults]
+    held = next(at for at, one in enumerate(drawn) if (one.point, one.action) == (Point.COMMIT_SENT, Action.DELAY))
+    delay, kill = drawn[held : held + 2]
+    assert (delay.hit, kill.hit) == (2, 2), "the second sink is the first with a wire"
+    assert (kill.incarnation, kill.point, kill.action) == (delay.incarnation, Point.COMMIT_BEFORE, Action.KILL)
+    assert kill.ms
+
+
+# ---- the matrix
+
+
+def test_what_cannot_come_to_act_is_left_out_by_name_and_with_the_reason():
+    out = left_out(facts(Kind.DELTA))
+    assert {point for point, action in out if action is Action.PAUSE} == set(Point)
+    assert out[Point.FETCH_AFTER, Action.KILL] == "the job has one sink, so nothing is staged"
+    assert out[Point.EXECUTE_AFTER, Action.KILL].startswith("the job keeps no state")
+    assert (Point.COMMIT_AFTER, Action.KILL) not in out
+    cold = left_out(facts(Kind.DELTA, Kind.POSTGRES, level=Level.COLD))
+    assert {point for point, action in cold if action is Action.PAUSE} == {Point.EXECUTE_AFTER}
+
+
+def test_a_point_that_no_driver_passed_counts_against_the_job():
+    matrix = Matrix(left_out(facts(Kind.DELTA)), {(Point.RETURN_BEFORE, Action.KILL): 2}, {Point.RETURN_BEFORE: 4})
+    assert (Point.COMMIT_AFTER, Action.KILL) in matrix.unstruck
+    assert matrix.sentence == f"1 of {len(matrix.cells)} cells struck (3%)"
+    (line,) = [line for line in matrix.lines() if line.startswith("not struck, no driver passed the point: ")]
+    assert "commit.after" in line
+
+
+def test_jobs_leave_out_together_what_each_of_them_leaves_out():
+    stateful, several = facts(Kind.POSTGRES, stateful=True), facts(Kind.DELTA, Kind.POSTGRES)
+    both = Matrix.of([Matrix(left_out(stateful)), Matrix(left_out(several))])
+    left = {cell for cell in both.left_out if cell[1] is Action.KILL}
+    assert left == set()
+    assert {cell for cell in left_out(stateful) if cell[1] is Action.KILL} == {
+        (point, Action.KILL) for point in (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.FETCH_AFTER)
+    }
 
 
 def test_a_plain_job_is_given_nothing_that_it_cannot_suffer():
@@ -152,7 +252,10 @@ def test_cold_drivers_are_stopped_first():
 @pytest.mark.parametrize(
     ("schedule", "said"),
     [
-        (Schedule((Kind.DELTA,), 3, faults=(Fault(1, Point.COMMIT_SENT, Action.HIDE),)), r"faults\[0\].action: only"),
+        (
+            Schedule((Kind.DELTA,), 3, faults=(Fault(1, Point.COMMIT_SENT, Action.KILL_JVM),)),
+            r"faults\[0\].action: kill jvm needs a JVM of the driver's own",
+        ),
         (
             Schedule((Kind.DELTA,), 3, losses=(Loss(1, Damage.COPIED.value),)),
             r"losses\[0\].what: a checkpoint on a disk",
@@ -161,7 +264,7 @@ def test_cold_drivers_are_stopped_first():
 )
 def test_what_no_real_driver_can_suffer_is_refused(schedule, said):
     with pytest.raises(UnreadableSchedule, match=said):
-        check_playable(schedule)
+        check_playable(schedule, Level.WARM)
 
 
 # ---- surgery

@@ -16,6 +16,7 @@ import typer
 from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.errors import refuse
 from onceonly.lab.chaos import campaign, running
+from onceonly.lab.chaos.coverage import Covered, covered
 from onceonly.lab.chaos.pipeline import Pipeline, load
 from onceonly.lab.chaos.result import SCHEDULE_FILE, Result
 from onceonly.lab.checker import Verdict
@@ -73,28 +74,52 @@ class Asked:
     budget: str
     seed: int
     level: Level
-    only: Action | None
+    only: Action | None = None
+    most: int | None = None
 
 
 def run(job: str, asked: Asked, to: Path | None, junit: Path | None, output: Output) -> int:
     """Run a job and return the exit code."""
     found = found_job(job)
-    with _folder(to) as at:
-        result = running.chaos(found, at, asked.budget, seed=asked.seed, level=asked.level, only=asked.only, told=talk)
+    with folder(to) as at:
+        result = running.chaos(
+            found, at, asked.budget, seed=asked.seed, level=asked.level, only=asked.only, most=asked.most, told=talk
+        )
         return _shown(result, junit, output)
+
+
+def run_samples(asked: Asked, to: Path | None, output: Output) -> int:
+    """Run jobs of our own and return the exit code."""
+    with folder(to) as at:
+        longest = running.seconds_of(asked.budget)
+        return shown_all(covered(asked.level, None, longest, asked.seed, at, told=talk, most=asked.most), output)
+
+
+def shown_all(real: Covered, output: Output) -> int:
+    """Print what jobs went through; the exit code: the worst of theirs, and 2 where a point was never passed."""
+    if output is Output.JSON:
+        emit_json(real.to_json())
+    else:
+        for result in real.results:
+            for line in result.findings():
+                say(line)
+        for line in real.matrix.lines():
+            say(line)
+        say(real.sentence, style=_STYLES[real.verdict])
+    return EXIT_CODES[real.verdict]
 
 
 def replay(schedule: Schedule, level: Level | None, to: Path | None, junit: Path | None, output: Output) -> int:
     """Play a schedule on its job and return the exit code."""
-    campaign.check_playable(schedule)
-    with _folder(to) as at:
+    campaign.check_playable(schedule, level)
+    with folder(to) as at:
         return _shown(running.replay(schedule, found_job(schedule.job), at, level, talk), junit, output)
 
 
 def shrink(schedule: Schedule, to: Path | None, output: Output) -> int:
     """Make a schedule of a job smaller and return the exit code."""
     campaign.check_playable(schedule)
-    with _folder(None) as at:
+    with folder(None) as at:
         result = running.replay(schedule, found_job(schedule.job), at, None, talk, smaller=True)
     if result.schedule and to:
         to.write_text(result.schedule.text, encoding="utf-8")
@@ -110,7 +135,7 @@ def found_job(place: str) -> Pipeline:
 
 
 @contextmanager
-def _folder(to: Path | None) -> Generator[Path]:
+def folder(to: Path | None) -> Generator[Path]:
     """Where everything goes. One of our own stays only if there is a failure to look at."""
     if to is not None:
         if to.is_dir() and any(to.iterdir()):
@@ -121,7 +146,7 @@ def _folder(to: Path | None) -> Generator[Path]:
     try:
         yield made
     finally:
-        if not (made / SCHEDULE_FILE).exists():
+        if not any(made.rglob(SCHEDULE_FILE)):
             shutil.rmtree(made, ignore_errors=True)
 
 

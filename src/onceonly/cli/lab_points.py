@@ -13,13 +13,14 @@ from onceonly.cli.lab_levels import LevelOption, level_among
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
 from onceonly.faults import Point
+from onceonly.lab.chaos.cells import Matrix
 from onceonly.lab.chaos.coverage import Covered, covered
 from onceonly.lab.chaos.running import seconds_of
 from onceonly.lab.fuzzer.aim import aimed
 from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.fuzz import Fuzzed, fuzz_all
 from onceonly.lab.level import Level
-from onceonly.lab.schedule import NOT_SENT, Action, actions_at
+from onceonly.lab.schedule import NOT_SENT, SIMULATED, Action, actions_at
 
 BUDGET = "20m"
 """The longest that the jobs of one matrix may take."""
@@ -58,13 +59,14 @@ def command(
     every point, 1 one did not, or something broke.
 
     At L3 and L4 on a real Spark: of a job, or of jobs of our own that together pass all points. Exit code: 0 every
-    point was passed, 1 one was not, or something broke, 3 the lab could not do it.
+    point that can be passed was, 1 something broke, 2 a point was not passed, 3 the lab could not do it.
     """
     fit = (Level.WARM, Level.COLD) if job is not None else (Level.SIMULATED, Level.WARM, Level.COLD)
     where = level_among(level, *fit)
     if where.runs_jobs:
         lab_jobs.demand_none({"--schedules": schedules}, "schedules of a job are drawn from what it passes")
-        raise typer.Exit(_show_real(covered(where, job, seconds_of(budget or BUDGET), seed, talk), output))
+        with lab_jobs.folder(None) as at:
+            raise typer.Exit(_show_real(covered(where, job, seconds_of(budget or BUDGET), seed, at, told=talk), output))
     lab_jobs.demand_job(budget=budget)
     random = map(draw, range(seed, seed + (SCHEDULES if schedules is None else schedules)))
     fuzzed = fuzz_all(chain((schedule for _, _, schedule in aimed()), random))
@@ -76,23 +78,19 @@ def command(
 
 
 def _show_real(real: Covered, output: Output) -> int:
-    if output is Output.JSON:
-        emit_json(real.to_json())
-    else:
-        emit_table(("point", "passed", *sorted(real.applicable)), _real_rows(real))
-        say(real.sentence)
-        for result in real.failed:
-            say(str(result), style="bold red")
-        if real.unpassed:
-            say(f"never passed: {', '.join(real.unpassed)}", style="bold red")
-    return 1 if real.unpassed or real.failed else 0
+    if output is Output.TABLE:
+        matrix = real.matrix
+        shown = sorted({action for _, action in matrix.cells})
+        emit_table(("point", "passed", *shown), _real_rows(matrix, shown))
+    return lab_jobs.shown_all(real, output)
 
 
-def _real_rows(real: Covered) -> Iterator[tuple[object, ...]]:
+def _real_rows(matrix: Matrix, shown: list[Action]) -> Iterator[tuple[object, ...]]:
+    """``-`` stands where nothing can come to act."""
+    cells = frozenset(matrix.cells)
     for point in Point:
-        fit = actions_at(point)
-        struck = (real.struck[point, action] if action in fit else "-" for action in sorted(real.applicable))
-        yield point, real.passed[point], *struck
+        struck = (matrix.struck.get((point, one), 0) if (point, one) in cells else "-" for one in shown)
+        yield point, matrix.passed.get(point, 0), *struck
 
 
 def _document(fuzzed: Fuzzed) -> dict[str, Any]:
@@ -101,7 +99,7 @@ def _document(fuzzed: Fuzzed) -> dict[str, Any]:
             "point": point,
             "passed": fuzzed.passed[point],
             "struck": {action: fuzzed.struck[point, action] for action in actions_at(point)},
-            "not_applicable": {action: NOT_SENT for action in Action if action not in actions_at(point)},
+            "not_applicable": {action: NOT_SENT for action in SIMULATED if action not in actions_at(point)},
         }
         for point in Point
     ]
@@ -115,7 +113,7 @@ def _document(fuzzed: Fuzzed) -> dict[str, Any]:
 
 
 def _show(fuzzed: Fuzzed) -> None:
-    emit_table(("point", "passed", *Action), _rows(fuzzed))
+    emit_table(("point", "passed", *SIMULATED), _rows(fuzzed))
     say(f"-: {NOT_SENT}")
     if fuzzed.unreached:
         say(f"never passed: {', '.join(fuzzed.unreached)}", style="bold red")
@@ -137,5 +135,5 @@ def _rows(fuzzed: Fuzzed) -> Iterator[tuple[object, ...]]:
     """``-`` stands where an action does not apply."""
     for point in Point:
         applicable = actions_at(point)
-        struck = (fuzzed.struck[point, action] if action in applicable else "-" for action in Action)
+        struck = (fuzzed.struck[point, action] if action in applicable else "-" for action in SIMULATED)
         yield point, fuzzed.passed[point], *struck

@@ -44,10 +44,10 @@ LimitOption = Annotated[
 ]
 _DEFAULTS = ", ".join(f"{count} at {level}" for level, count in SCHEDULES.items())
 SchedulesOption = Annotated[
-    int | None, typer.Option("--schedules", min=1, metavar="N", help=f"Random schedules; default {_DEFAULTS}.")
+    int | None, typer.Option("--schedules", min=1, metavar="N", help=f"At most so many; default {_DEFAULTS}.")
 ]
 KeepOption = Annotated[
-    Path | None, typer.Option("--keep", metavar="FILE", help="Write the history that is not clean there (L2).")
+    Path | None, typer.Option("--keep", metavar="FILE", help="Write the history that is not clean there.")
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", metavar="S", help="Seed of the first schedule; default 1.")]
 
@@ -73,15 +73,20 @@ def command(
     by side, each in a process of its own. At L2 the same random schedules run on a real Postgres, a real Delta log and
     a real broker, which are started for it.
 
-    With a job (L3, L4), drivers that are really killed. Exit code: 0 nothing breaks, 1 something does, 2 a search
-    stopped at its limit, or what must be survived was never met, 3 the lab could not do it.
+    With a job, or with jobs of our own (L3, L4), drivers that are really killed, until every cell of the matrix of
+    points and actions was struck, --budget is over or --schedules were played; it names what was not struck, and why.
+    Exit code: 0 nothing breaks, 1 something does, 2 a search stopped at its limit, or what must be survived was never
+    met, 3 the lab could not do it.
     """
-    drawn = {"--bound": bound, "--limit": limit, "--schedules": schedules, "--keep": keep}
-    if job is not None:
-        lab_jobs.demand_none(drawn, "schedules of a job are drawn from what it passes, and kept with --to")
+    if job is not None or (level is not None and level.runs_jobs):
+        simulated = {"--bound": bound, "--limit": limit, "--keep": keep}
+        lab_jobs.demand_none(simulated, "schedules of a job are drawn from what it passes, and kept with --to")
         where = level_among(level, Level.WARM, Level.COLD)
-        asked = lab_jobs.Asked(budget or lab_jobs.BUDGET, 1 if seed is None else seed, where, only)
-        raise typer.Exit(lab_jobs.run(job, asked, to, junit, output))
+        asked = lab_jobs.Asked(budget or lab_jobs.BUDGET, 1 if seed is None else seed, where, only, schedules)
+        if job is not None:
+            raise typer.Exit(lab_jobs.run(job, asked, to, junit, output))
+        lab_jobs.demand_job(only=only, junit=junit)
+        raise typer.Exit(lab_jobs.run_samples(asked, to, output))
     lab_jobs.demand_job(budget=budget, only=only, to=to, junit=junit)
     if bound is None:
         if limit is not None:
@@ -102,23 +107,17 @@ def command(
 
 
 def _drawn(level: Level, count: int, seed: int, keep: Path | None, output: Output) -> int:
-    if level is Level.STORES:
-        return _real(count, seed, keep, output)
-    if keep is not None:
-        raise _refused(
-            "--keep is for real stores.",
-            "at L1 the schedule that is printed says it all",
-            "onceonly lab run --level L2 --keep FILE",
-        )
-    return _fuzz(count, seed, output)
+    return _real(count, seed, keep, output) if level is Level.STORES else _fuzz(count, seed, keep, output)
 
 
 def _refused(problem: str, cause: str, command_line: str) -> Exception:
     return refuse("E110", problem=problem, cause=cause, next=command_line)
 
 
-def _fuzz(count: int, seed: int, output: Output) -> int:
+def _fuzz(count: int, seed: int, keep: Path | None, output: Output) -> int:
     fuzzed = fuzz(seed, count)
+    if fuzzed.failed and keep is not None:
+        fuzzed.failed.history.keep(keep, "run", "--schedules", "1", "--seed", str(fuzzed.failed.schedule.seed))
     if output is Output.JSON:
         emit_json(played.document(seed, fuzzed))
     else:

@@ -21,7 +21,7 @@ from onceonly.lab.fuzzer.shrink import MOST_REPLAYS, Shrunk
 from onceonly.lab.fuzzer.shrink import shrink as smallest
 from onceonly.lab.history import History
 from onceonly.lab.level import Level
-from onceonly.lab.schedule import Schedule, load_schedule
+from onceonly.lab.schedule import Schedule, demand_simulated, load_schedule
 
 ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
 KeepOption = Annotated[
@@ -57,6 +57,7 @@ def replay(
         where = level and level_among(level, Level.WARM, Level.COLD)
         raise typer.Exit(lab_jobs.replay(schedule, where, to, junit, output))
     lab_jobs.demand_job(to=to, junit=junit)
+    demand_simulated(schedule)
 
     def kept(history: History) -> None:
         if keep is not None:
@@ -85,6 +86,7 @@ def shrink(file: ScheduleArgument, to: SmallerOption = None, output: OutputOptio
     schedule = load_schedule(file)
     if schedule.job:
         raise typer.Exit(lab_jobs.shrink(schedule, to, output))
+    demand_simulated(schedule)
     name = _broken(schedule)
     smaller = smallest(schedule, name, _broken) if name else None
     if smaller and to:

@@ -31,6 +31,15 @@ class Action(StrEnum):
     DELAY = "delay"
     HIDE = "hide"
     LOSE_LEDGER = "lose ledger"
+    KILL_JVM = "kill jvm"
+    KILL_EXECUTOR = "kill executor"
+
+
+PROCESSES = frozenset({Action.KILL_JVM, Action.KILL_EXECUTOR})
+"""Deaths of processes that only a real driver has beside it."""
+
+SIMULATED = tuple(action for action in Action if action not in PROCESSES)
+"""What simulated drivers, and drivers that are threads, can be given."""
 
 
 SENDING = frozenset({Action.LOSE_ANSWER, Action.LOSE_REQUEST, Action.DELAY, Action.HIDE})
@@ -39,14 +48,21 @@ SENDING = frozenset({Action.LOSE_ANSWER, Action.LOSE_REQUEST, Action.DELAY, Acti
 SENT = frozenset({Point.INSTALL_SENT, Point.COMMIT_SENT})
 """Points at which a request to a sink has been sent."""
 
+SENDS = {Point.INSTALL_SENT: Point.INSTALL_BEFORE, Point.COMMIT_SENT: Point.COMMIT_BEFORE}
+"""For each of them the point before the request."""
 
 NOT_SENT = "no request that changes a sink has been sent, so none can be lost, delayed or hidden, nor its answer"
 """Why an action of :data:`SENDING` does not apply at a point that is not in :data:`SENT`."""
 
 
 def actions_at(point: Point) -> tuple[Action, ...]:
-    """What can go wrong at a point; :data:`NOT_SENT` says why anything else cannot."""
-    return tuple(action for action in Action if action not in SENDING or point in SENT)
+    """What can go wrong at a point in the simulated world; :data:`NOT_SENT` says why anything else cannot."""
+    return tuple(action for action in SIMULATED if action not in SENDING or point in SENT)
+
+
+def really_at(point: Point) -> tuple[Action, ...]:
+    """What can go wrong at a point of a real driver."""
+    return (*actions_at(point), Action.KILL_JVM, Action.KILL_EXECUTOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +189,17 @@ class Schedule:
         )
 
 
+def demand_simulated(schedule: Schedule) -> None:
+    """Demand that drivers which are no processes can be given everything that a schedule asks for.
+
+    Raises:
+        UnreadableSchedule: they cannot; the text names the first thing.
+    """
+    for at, fault in enumerate(schedule.faults):
+        if fault.action in PROCESSES:
+            raise UnreadableSchedule(f"faults[{at}].action: only a job on a real Spark can be given {fault.action!s}")
+
+
 def load_schedule(path: Path | str) -> Schedule:
     """Read a schedule from a file.
 
@@ -206,7 +233,7 @@ def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
         raise UnreadableSchedule(f"{where}.incarnation: wants 1 to {incarnations}, got {fault.incarnation}")
     if fault.hit < 1 or min(fault.steps, fault.ms) < 0:
         raise UnreadableSchedule(f"{where}: hits count from 1, steps and milliseconds from 0")
-    if fault.action not in actions_at(fault.point):
+    if fault.action not in really_at(fault.point):
         raise UnreadableSchedule(
             f"{where}.action: nothing is sent at {fault.point}, so there is nothing to {fault.action}"
         )

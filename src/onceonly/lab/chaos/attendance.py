@@ -16,6 +16,8 @@ from onceonly.lab.schedule import Action
 KILLED = -9
 _TICK_S = 0.01
 _STOPS_S = 30.0
+_ORPHANED_S = 20.0
+"""How long Python may outlive its JVM: some calls wait for an answer for ever."""
 
 
 class Watching(Protocol):
@@ -39,6 +41,14 @@ class Watching(Protocol):
         """A fault of a driver comes to act."""
         ...
 
+    def arm(self, number: int, at: int) -> None:
+        """A driver is about to send a request, and waits until a fault is in force on the wire."""
+        ...
+
+    def over(self, at: int) -> None:
+        """The request was answered or given up, and the driver waits until the fault is out of force."""
+        ...
+
 
 class Attendance:
     """Watches one driver until it is dead, asleep or done."""
@@ -47,9 +57,10 @@ class Attendance:
         self._run, self._driver, self._number = run, driver, number
         self._due: tuple[float, int] | None = None
         self._fatal = False
+        self._orphaned = float("inf")
 
     def attend(self) -> str:
-        """How it ended: ``done``, ``killed``, ``paused``, ``silent``, or the code of what it failed with."""
+        """How it ended: done, killed, paused, silent, orphaned (its JVM died), or the code of what it failed with."""
         deadline = time.monotonic() + self._run.patience
         code: str | None = None
         while True:
@@ -63,18 +74,24 @@ class Attendance:
                 return self._end(ended, code)
             if self._due is not None and time.monotonic() >= self._due[0]:
                 return self._kill(self._due[1])
-            if time.monotonic() > deadline:
+            if time.monotonic() > min(deadline, self._orphaned):
                 self._driver.kill()
-                return "silent"
+                return "silent" if self._orphaned > deadline else "orphaned"
             time.sleep(_TICK_S)
 
     def _take(self, event: dict[str, Any]) -> bool:
         """Follow an event; whether the driver goes to sleep with it."""
         if event["event"] == "due":
             self._due = time.monotonic() + event["ms"] / 1000, event["fault"]
+        elif event["event"] == "wire":
+            self._run.arm(self._number, event["fault"])
+        elif event["event"] == "over":
+            self._run.over(event["fault"])
         elif event["event"] == "struck":
             action = self._run.strike(self._number, event["fault"])
             self._fatal = self._fatal or action is Action.KILL
+            if action is Action.KILL_JVM:
+                self._orphaned = time.monotonic() + _ORPHANED_S
             return action is Action.PAUSE
         else:
             self._run.told(event, self._number)
@@ -93,6 +110,8 @@ class Attendance:
             return "killed"
         if code == NO_QUERY:
             raise refuse("E117", job=self._run.name, cause="the function returned no query and left none running")
+        if self._orphaned < float("inf"):
+            return "orphaned"
         if refusal is None:
             raise DriverEnded(f"{self._run.name} ended with exit code {code}\n{self._driver.last_words()}")
         return refusal

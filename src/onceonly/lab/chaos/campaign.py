@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.lab.chaos.draw import Facts, draw
+from onceonly.lab.chaos.cells import ENDS, Cell, Facts, Matrix, left_out
+from onceonly.lab.chaos.draw import draw
 from onceonly.lab.chaos.play import play
-from onceonly.lab.chaos.played import Played, Stage, struck_cells, unpolled
-from onceonly.lab.chaos.points import PLAYABLE
+from onceonly.lab.chaos.played import Played, Stage, cut_to, struck_cells, unpolled
+from onceonly.lab.chaos.points import has_ledger
 from onceonly.lab.chaos.result import Result
 from onceonly.lab.chaos.surgery import OPERABLE
 from onceonly.lab.checker import Anomaly, Judgement, Verdict, judge
@@ -24,13 +27,10 @@ from onceonly.lab.model.parts import Kind
 from onceonly.lab.schedule import LEDGER, Action, Schedule, UnreadableSchedule
 
 DONE = "done"
-MOST_SMALLER = 10
+MOST_SMALLER = 20
 """Schedules that are played to make a failing one smaller."""
 
 _SHRINKING_S = 300.0
-
-_ENDS = frozenset({Point.DISCOVER_AFTER, Point.RETURN_BEFORE})
-"""What a plain job passes; see :mod:`onceonly.lab.chaos.points`."""
 
 _UNTOLD = frozenset({Point.COMMIT_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER, Point.RETURN_BEFORE})
 """Points at which rows are written, and Spark does not know."""
@@ -44,17 +44,24 @@ class Campaign:
         stage: where it is played.
         seed: what schedules are drawn from.
         told: is told a line of words after each schedule.
+        elsewhere: cells in which something came to act in campaigns on other jobs; what they left is drawn first.
+        name: of its runs, with a number behind it: a part of names of databases and topics.
     """
 
     stage: Stage
     seed: int = 1
     told: Callable[[str], None] = field(default=lambda _: None)
+    elsewhere: frozenset[Cell] = frozenset()
+    name: str = "run"
 
     def __post_init__(self) -> None:
         self._golden: dict[tuple[int, int], History] = {}
         self._played: list[Played] = []
-        self._struck: Counter[tuple[Point, Action]] = Counter()
+        self._struck: Counter[Cell] = Counter()
+        self._drawn: set[Cell] = set()
         self._passed: Counter[Point] = Counter()
+        self._left_out: dict[Cell, str] = {}
+        self._damage: Counter[str] = Counter()
         self._names = 0
         self._plain: bool | None = None
 
@@ -68,7 +75,8 @@ class Campaign:
         """
         job = self.stage.job
         calm = Schedule((Kind.DELTA,), batches, rows=rows, job=job.name)
-        played = play(self.stage, calm, self._name(), plain=self._plain)
+        name = self._name()
+        played = play(self.stage, calm, name, plain=self._plain)
         if played.ended != DONE:
             log = self.stage.folder / "drivers"
             raise refuse("E119", job=job.name, reason=played.words or played.ended, log=log)
@@ -77,34 +85,50 @@ class Campaign:
         history = _known(played)
         _check_sinks(job.name, played, history)
         self._golden[batches, rows] = history
-        self._plain = not set(played.passed) - _ENDS
-        kinds = tuple(one.kind for one in played.sinks)
-        return Facts(job.name, kinds, batches, rows, dict(played.passed), self._plain, self.stage.level)
+        self._plain = not set(played.passed) - ENDS
+        facts = Facts(
+            job.name,
+            tuple(one.kind for one in played.sinks),
+            batches,
+            rows,
+            dict(played.passed),
+            self._plain,
+            self.stage.level,
+            stateful=(self.stage.checkpoint(name) / "state").is_dir(),
+            ledger=has_ledger(str(self.stage.checkpoint(name))),
+            workers=job.workers,
+        )
+        self._left_out = left_out(facts)
+        return facts
 
     # ---- with faults
 
-    def run(self, budget: float, only: Action | None = None, *, thorough: bool = False) -> Result:
+    def run(
+        self, budget: float, only: Action | None = None, *, thorough: bool = False, most: int | None = None
+    ) -> Result:
         """Play schedules until one fails, all are played, or ``budget`` seconds are over.
 
         Args:
-            budget: seconds.
+            budget: seconds since the stage was set. A schedule that would take longer loses its last drivers.
             only: schedules with this action only.
             thorough: every action at every point.
+            most: schedules that are played at most.
         """
-        began = time.monotonic()
         job = self.stage.job
         facts = self.rehearse(job.batches, max(1, job.rows // job.batches))
         judged = judge(*[self._golden[facts.batches, facts.rows]] * 2)
         if judged.findings:
             return self._result(replace(judged, run=f"{job.name}, with nothing broken"), facts.calm)
         self.told(f"without faults: {judged.sentence}")
-        for schedule in self._chosen(facts, only, thorough=thorough):
-            if self._played and time.monotonic() - began + self._mean() > budget:
+        until = self.stage.began + budget
+        for drawn in islice(self._chosen(facts, only, thorough=thorough), most):
+            schedule = self._fitting(drawn, until)
+            if schedule is None:
                 break
             judged = self._judged(schedule)
             if judged.verdict is Verdict.ANOMALY:
-                return self._smaller(schedule, judged, began + 2 * budget)
-        return self._result(_summed(job.name, self._played, tuple(self._missing(facts))), None)
+                return self._smaller(schedule, judged, until + budget)
+        return self._result(_summed(job.name, self._played, tuple(self._missing(facts, only))), None)
 
     def replay(self, schedule: Schedule) -> Result:
         """Play one schedule.
@@ -112,7 +136,7 @@ class Campaign:
         Raises:
             UnreadableSchedule: it asks for what real drivers cannot be given.
         """
-        check_playable(schedule)
+        check_playable(schedule, self.stage.level)
         self.rehearse(schedule.records, schedule.rows)
         judged = self._judged(schedule)
         missed = tuple(f"never came to act: {words}" for words in self._played[-1].unstruck)
@@ -126,13 +150,22 @@ class Campaign:
         return self._smaller(schedule, replayed.judgement, time.monotonic() + _SHRINKING_S)
 
     def _chosen(self, facts: Facts, only: Action | None, *, thorough: bool) -> Iterable[Schedule]:
-        drawn = draw(facts, self.seed, thorough=thorough)
+        drawn = draw(facts, self.seed, struck=_Known(self._struck, self.elsewhere), thorough=thorough)
         return (one for one in drawn if only is None or any(fault.action is only for fault in one.faults))
+
+    def _fitting(self, schedule: Schedule, until: float) -> Schedule | None:
+        """As many of its drivers as there is time for; the first schedule of all is played whatever it takes."""
+        if not self._played:
+            return schedule
+        drivers = int((until - time.monotonic()) / self._a_driver())
+        return cut_to(schedule, drivers - 1)
 
     def _judged(self, schedule: Schedule) -> Judgement:
         played = play(self.stage, schedule, self._name(), plain=self._plain)
         self._played.append(played)
+        self._drawn.update((fault.point, fault.action) for fault in schedule.faults)
         self._struck.update(struck_cells(played))
+        self._damage.update(loss.what for loss in played.operated)
         self._passed.update(played.passed)
         judged = judge(_known(played), self._golden[schedule.records, schedule.rows])
         self.told(f"{schedule.line}: {judged.verdict}, {played.kills} killed, {played.seconds:.1f} s")
@@ -159,8 +192,14 @@ class Campaign:
         smallest = shrink(schedule, name, fails).schedule
         return self._result(found[smallest], smallest)
 
-    def _missing(self, facts: Facts) -> Iterator[str]:
+    def _missing(self, facts: Facts, only: Action | None) -> Iterator[str]:
         """What a campaign has to go through before it proves anything."""
+        if not self._played:
+            yield "the budget was over before anything could be broken"
+        if only is not None:
+            if only not in {action for _, action in self._struck}:
+                yield f"never reached: {only}"
+            return
         killed = {point for point, action in self._struck if action is Action.KILL}
         if self.stage.level is Level.COLD:
             if not any(played.woken for played in self._played):
@@ -169,15 +208,14 @@ class Campaign:
             yield "never reached: killed after the rows were written, before Spark knew"
         if len(facts.sinks) > 1 and self.stage.level is Level.WARM and not any(one.split for one in self._played):
             yield "never reached: one sink committed, one not, recovered"
-        if not self._played:
-            yield "the budget was over before anything could be broken"
 
-    def _mean(self) -> float:
-        return sum(played.seconds for played in self._played) / len(self._played)
+    def _a_driver(self) -> float:
+        """Seconds that a driver took, with its part in start and end of its run."""
+        return sum(played.seconds for played in self._played) / sum(played.drivers for played in self._played)
 
     def _name(self) -> str:
         self._names += 1
-        return f"run{self._names:03d}"
+        return f"{self.name}{self._names:03d}"
 
     def _result(self, judged: Judgement, schedule: Schedule | None) -> Result:
         result = Result(
@@ -186,9 +224,8 @@ class Campaign:
             judgement=judged,
             plays=len(self._played),
             kills=sum(played.kills for played in self._played),
-            seconds=sum(played.seconds for played in self._played),
-            passed=self._passed,
-            struck=self._struck,
+            seconds=time.monotonic() - self.stage.began,
+            matrix=Matrix(self._left_out, dict(self._struck), dict(self._passed), frozenset(self._drawn), self._damage),
             schedule=schedule,
             folder=self.stage.folder,
         )
@@ -199,18 +236,33 @@ class Campaign:
         return result
 
 
-def check_playable(schedule: Schedule) -> None:
+OWN = frozenset({Action.PAUSE, Action.KILL_JVM})
+"""What needs a JVM of the driver's own."""
+
+
+def check_playable(schedule: Schedule, level: Level | None = None) -> None:
     """Demand that real drivers can be given everything that a schedule asks for.
 
     Raises:
         UnreadableSchedule: they cannot; the text names the first thing.
     """
     for at, fault in enumerate(schedule.faults):
-        if fault.action not in PLAYABLE:
-            raise UnreadableSchedule(f"faults[{at}].action: only simulated drivers can be given {fault.action!s}")
+        if level is Level.WARM and fault.action in OWN:
+            raise UnreadableSchedule(f"faults[{at}].action: {fault.action} needs a JVM of the driver's own: L4")
     for at, loss in enumerate(schedule.losses):
         if loss.what != LEDGER and loss.what not in OPERABLE:
             raise UnreadableSchedule(f"losses[{at}].what: a checkpoint on a disk cannot be {loss.what}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Cells that need no more schedules, as campaigns go on."""
+
+    here: Container[Cell]
+    elsewhere: Container[Cell]
+
+    def __contains__(self, cell: Any) -> bool:
+        return cell in self.here or cell in self.elsewhere
 
 
 def _known(played: Played) -> History:

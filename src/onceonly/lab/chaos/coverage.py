@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections import Counter
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from onceonly.faults import Point
 from onceonly.lab.chaos import samples
 from onceonly.lab.chaos.campaign import Campaign
+from onceonly.lab.chaos.cells import Cell, Matrix
 from onceonly.lab.chaos.pipeline import Pipeline, load
-from onceonly.lab.chaos.points import PLAYABLE
-from onceonly.lab.chaos.result import Result
+from onceonly.lab.chaos.played import Stage
+from onceonly.lab.chaos.result import Result, told_kills
 from onceonly.lab.chaos.running import staged
+from onceonly.lab.checker import Verdict
 from onceonly.lab.level import Level
-from onceonly.lab.schedule import Action, actions_at
+
+_FIRST_SHARE = 0.65
+"""Part of the time that is left which a job may take: the first of several has the most cells to strike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,36 +31,24 @@ class Covered:
         level: how they were run.
         jobs: their places.
         results: of their campaigns.
+        seconds: wall time of everything.
     """
 
     level: Level
     jobs: tuple[str, ...]
     results: tuple[Result, ...]
+    seconds: float
 
     @property
-    def applicable(self) -> frozenset[Action]:
-        """Actions that drivers of this level can be given: a warm JVM would wait for a driver that is stopped."""
-        return PLAYABLE if self.level is Level.COLD else PLAYABLE - {Action.PAUSE}
-
-    @property
-    def cells(self) -> tuple[tuple[Point, Action], ...]:
-        """The matrix."""
-        return tuple((point, action) for point in Point for action in actions_at(point) if action in self.applicable)
-
-    @property
-    def passed(self) -> Counter[Point]:
-        """How often each point was passed."""
-        return sum((Counter(result.passed) for result in self.results), Counter[Point]())
-
-    @property
-    def struck(self) -> Counter[tuple[Point, Action]]:
-        """How often each action came to act at each point."""
-        return sum((Counter(result.struck) for result in self.results), Counter[tuple[Point, Action]]())
+    def matrix(self) -> Matrix:
+        """What came to act where, in all jobs together."""
+        return Matrix.of(result.matrix for result in self.results)
 
     @property
     def unpassed(self) -> tuple[Point, ...]:
-        """Points that no driver passed."""
-        return tuple(point for point in Point if not self.passed[point])
+        """Points that no driver passed, and one could have."""
+        matrix = self.matrix
+        return tuple(dict.fromkeys(point for point, _ in matrix.cells if not matrix.passed.get(point)))
 
     @property
     def failed(self) -> tuple[Result, ...]:
@@ -65,35 +56,47 @@ class Covered:
         return tuple(result for result in self.results if result.judgement.findings)
 
     @property
-    def share(self) -> float:
-        """Part of the matrix in which something struck, 0 to 1."""
-        return sum(1 for cell in self.cells if self.struck[cell]) / len(self.cells)
+    def verdict(self) -> Verdict:
+        """The worst of theirs; jobs that together leave a point unpassed have proven too little."""
+        if self.failed:
+            return Verdict.ANOMALY
+        missing = self.unpassed or any(result.verdict is not Verdict.CLEAN for result in self.results)
+        return Verdict.INCONCLUSIVE if missing else Verdict.CLEAN
+
+    @property
+    def kills(self) -> int:
+        """Drivers that SIGKILL ended."""
+        return sum(result.kills for result in self.results)
+
+    @property
+    def rate(self) -> float:
+        """Kills a minute of the whole run."""
+        return 60 * self.kills / max(self.seconds, 1e-9)
 
     @property
     def sentence(self) -> str:
         """The same in words."""
-        count = sum(1 for cell in self.cells if self.struck[cell])
-        kills, seconds = sum(one.kills for one in self.results), sum(one.seconds for one in self.results)
-        return (
-            f"{self.level}: {count} of {len(self.cells)} cells struck ({self.share:.0%}); "
-            f"{len(Point) - len(self.unpassed)} of {len(Point)} points passed; {kills} SIGKILLs in {seconds:.0f} s, "
-            f"{60 * kills / max(seconds, 1e-9):.1f} a minute"
-        )
+        return f"{self.verdict}: {self.level}, {told_kills(self.kills, self.seconds)}; {self.matrix.sentence}"
 
     def to_json(self) -> dict[str, Any]:
-        """The matrix as values."""
+        """The same as values."""
+        matrix = self.matrix
         points = [
             {
                 "point": point,
-                "passed": self.passed[point],
-                "struck": {action: self.struck[at, action] for at, action in self.cells if at is point},
+                "passed": matrix.passed.get(point, 0),
+                "struck": {action: matrix.struck.get((at, action), 0) for at, action in matrix.cells if at is point},
             }
             for point in Point
         ]
         return {
             "level": self.level,
             "jobs": list(self.jobs),
-            "share": round(self.share, 3),
+            "kills": self.kills,
+            "seconds": round(self.seconds, 1),
+            "kills_a_minute": round(self.rate, 1),
+            "share": round(matrix.share, 3),
+            **matrix.to_json(),
             "points": points,
             "unpassed": list(self.unpassed),
             "anomalies": sorted({name for result in self.failed for name in result.anomalies}),
@@ -101,7 +104,14 @@ class Covered:
 
 
 def covered(
-    level: Level, job: str | None, budget: float, seed: int, told: Callable[[str], None] = lambda _: None
+    level: Level,
+    job: str | None,
+    budget: float,
+    seed: int,
+    folder: Path,
+    *,
+    told: Callable[[str], None] = lambda _: None,
+    most: int | None = None,
 ) -> Covered:
     """Put jobs through every action at every point that they pass.
 
@@ -110,19 +120,36 @@ def covered(
         job: place of a job; ``None``: those of :mod:`~onceonly.lab.chaos.samples`.
         budget: seconds for all of them.
         seed: order and moments.
+        folder: for everything that is written.
         told: is told a line of words after each schedule.
+        most: schedules of each job that are played at most.
     """
     jobs = [load(job)] if job else [getattr(samples, name) for name in samples.ALL]
-    results = tuple(_went_through(jobs, level, budget / len(jobs), seed, told))
-    return Covered(level, tuple(one.name for one in jobs), results)
+    with staged(jobs[0], folder, level) as stage:
+        results = tuple(_went_through(jobs, stage, budget, _Shared(seed, told, most)))
+        return Covered(level, tuple(one.name for one in jobs), results, time.monotonic() - stage.began)
 
 
-def _went_through(
-    jobs: list[Pipeline], level: Level, each: float, seed: int, told: Callable[[str], None]
-) -> Iterator[Result]:
-    for one in jobs:
-        with (
-            tempfile.TemporaryDirectory(prefix="onceonly-lab-", ignore_cleanup_errors=True) as folder,
-            staged(one, Path(folder), level) as stage,
-        ):
-            yield Campaign(stage, seed, told).run(each, thorough=True)
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What campaigns on several jobs have in common; see :class:`Campaign`."""
+
+    seed: int
+    told: Callable[[str], None]
+    most: int | None
+
+
+def _went_through(jobs: list[Pipeline], stage: Stage, budget: float, shared: _Shared) -> Iterator[Result]:
+    """Each job takes its part of the time that is left, and goes first through what those before it have not struck.
+
+    They share JVM and servers: our own jobs ask for the same settings, and a user's job is alone.
+    """
+    struck, until = frozenset[Cell](), stage.began + budget
+    for at, one in enumerate(jobs):
+        began = time.monotonic() if at else stage.began
+        own = replace(stage, job=one, folder=stage.folder / f"job{at}", began=began)
+        campaign = Campaign(own, shared.seed, shared.told, struck, name=f"job{at}_run")
+        share = 1.0 if one is jobs[-1] else _FIRST_SHARE
+        result = campaign.run((until - began) * share, thorough=True, most=shared.most)
+        struck |= {cell for cell, times in result.matrix.struck.items() if times}
+        yield result

@@ -13,6 +13,7 @@ from typing import Self
 
 from onceonly.lab.chaos.pipeline import Pipeline
 from onceonly.lab.chaos.task import Task
+from onceonly.lab.cluster import StandaloneCluster
 from onceonly.lab.driver import Driver
 from onceonly.lab.jars import delta_jars, fast_options
 from onceonly.lab.level import Level
@@ -49,10 +50,13 @@ class Crew:
         self._working: list[Driver] = []
         self._hired = 0
         self._archive: JvmArchive | None = None
+        self._cluster = StandaloneCluster(folder / "cluster", job.workers, self._path()) if job.workers else None
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = {_PATH: os.pathsep.join(dict.fromkeys([_folder_of(self._job), *filter(None, sys.path)]))}
+        path = self._path()
+        if self._cluster is not None:
+            self._options |= self._running.enter_context(self._cluster).options
         # Workers of a warm JVM inherit from it; they must find the user's modules, and run this interpreter.
         with variables({**path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}):
             self._environment = {**path, "SPARK_LOCAL_IP": "127.0.0.1", **self._jvm()}
@@ -92,6 +96,9 @@ class Crew:
         return Driver.module(
             _PROGRAM, told, json.dumps(self._options), log=log, env={**self._environment, **(more or {})}
         ), told
+
+    def _path(self) -> dict[str, str]:
+        return {_PATH: os.pathsep.join(dict.fromkeys([_folder_of(self._job), *filter(None, sys.path)]))}
 
     def _jvm(self) -> Mapping[str, str]:
         if self._level is Level.COLD:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from onceonly.errors import mask
+from onceonly.lab.chaos.wires import Wire
 from onceonly.lab.history import Promise
 from onceonly.lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.pollers import Look, Seen, SinkUnreachable
+from onceonly.lab.proxy import KafkaProxy, PostgresProxy
+from onceonly.lab.proxy.strikes import strike_commit, strike_end
 
 if TYPE_CHECKING:
     from onceonly.lab.chaos.pipeline import Pipeline
@@ -34,6 +38,7 @@ class Destination:
         address: what the job gets.
         look: reads it.
         promise: what is judged.
+        wire: puts faults in force between drivers and the server; ``None``: no server is there.
     """
 
     kind: Kind
@@ -41,6 +46,7 @@ class Destination:
     address: tuple[str, ...]
     look: Look
     promise: Promise
+    wire: Wire | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +73,8 @@ class Servers:
 
     def __init__(self) -> None:
         self._running = ExitStack()
-        self._postgres: EmbeddedPostgres | None = None
-        self._kafka: EmbeddedKafka | None = None
+        self._postgres: tuple[EmbeddedPostgres, PostgresProxy] | None = None
+        self._kafka: tuple[EmbeddedKafka, KafkaProxy, KafkaProxy] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -79,21 +85,25 @@ class Servers:
         self._running.close()
 
     @property
-    def postgres(self) -> EmbeddedPostgres:
-        """The Postgres server."""
+    def postgres(self) -> tuple[EmbeddedPostgres, PostgresProxy]:
+        """The Postgres server, and the proxy before it."""
         from onceonly.lab.postgres import temporary_postgres
 
         if self._postgres is None:
-            self._postgres = self._running.enter_context(temporary_postgres())
+            server = self._running.enter_context(temporary_postgres())
+            wire = self._running.enter_context(PostgresProxy(("127.0.0.1", server.port)))
+            self._postgres = server, wire
         return self._postgres
 
     @property
-    def kafka(self) -> EmbeddedKafka:
-        """The Kafka broker."""
+    def kafka(self) -> tuple[EmbeddedKafka, KafkaProxy, KafkaProxy]:
+        """The Kafka broker, the proxy before its clients, and the one before what it tells itself."""
         from onceonly.lab.kafka import temporary_kafka
 
         if self._kafka is None:
-            self._kafka = self._running.enter_context(temporary_kafka())
+            wire, inner = (self._running.enter_context(KafkaProxy()) for _ in range(2))
+            broker = self._running.enter_context(temporary_kafka(proxy=wire, internal_proxy=inner))
+            self._kafka = broker, wire, inner
         return self._kafka
 
 
@@ -135,12 +145,17 @@ class Destinations:
         return Destination(Kind.DELTA, sink, (path,), Guarded(sink, look), self._promise(Kind.DELTA, sink))
 
     def _table(self, name: str) -> Destination:
-        sink, dsn = f"postgres:{name}", self._servers.postgres.database(f"{self._folder.name}_{name}")
-        look = PostgresLook(sink, dsn, name, self._columns)
-        return Destination(Kind.POSTGRES, sink, (dsn,), Guarded(sink, look), self._promise(Kind.POSTGRES, sink))
+        server, wire = self._servers.postgres
+        sink, direct = f"postgres:{name}", server.database(f"{self._folder.name}_{name}")
+        dsn = direct.replace(f":{server.port}/", f":{wire.port}/")
+        look = Guarded(sink, PostgresLook(sink, direct, name, self._columns))
+        promise = self._promise(Kind.POSTGRES, sink)
+        return Destination(Kind.POSTGRES, sink, (dsn,), look, promise, partial(strike_commit, wire))
 
     def _topic(self, name: str) -> Destination:
-        sink, servers = f"kafka:{name}", self._servers.kafka.servers
-        topic = self._servers.kafka.topic(f"{self._folder.name}_{name}")
-        look = KafkaLook(sink, servers, topic, self._columns)
-        return Destination(Kind.KAFKA, sink, (servers, topic), Guarded(sink, look), self._promise(Kind.KAFKA, sink))
+        broker, wire, inner = self._servers.kafka
+        sink, topic = f"kafka:{name}", broker.topic(f"{self._folder.name}_{name}")
+        look = Guarded(sink, KafkaLook(sink, broker.servers, topic, self._columns))
+        address, promise = (broker.proxied_servers, topic), self._promise(Kind.KAFKA, sink)
+        strike = partial(strike_end, wire, inner, undecided=lambda: look().leaks)
+        return Destination(Kind.KAFKA, sink, address, look, promise, strike)

@@ -38,6 +38,7 @@ class Pipeline:
         row: makes the input's rows.
         options: Spark's settings beside the lab's own.
         patience: seconds for one driver to reach the end of its input.
+        workers: of a standalone cluster that executors run on; 0: they live in the driver's JVM.
     """
 
     function: Callable[[Env], Any]
@@ -50,6 +51,7 @@ class Pipeline:
     row: MakeRow | None
     options: Mapping[str, str] = field(default_factory=dict[str, str])
     patience: float = 120.0
+    workers: int = 0
 
     def __post_init__(self) -> None:
         _check(self)
@@ -92,6 +94,7 @@ def pipeline(
     row: MakeRow | None = None,
     options: Mapping[str, str] | None = None,
     patience: float = 120.0,
+    workers: int = 0,
 ) -> Callable[[Callable[[Env], Any]], Pipeline]:
     """Declare a job that the ``chaos`` fixture and ``onceonly lab run --level L3`` can run, break and judge.
 
@@ -110,6 +113,8 @@ def pipeline(
         row: makes the row of a number; default the identity, key, sequence and a word.
         options: Spark's settings beside the lab's own.
         patience: seconds for one driver to reach the end of its input.
+        workers: of a standalone cluster that executors run on, so that they can be killed; 0: they live in the driver's
+            JVM.
 
     Raises:
         ConfigurationError: E110, the declaration cannot work.
@@ -127,6 +132,7 @@ def pipeline(
             row,
             dict(options or {}),
             patience,
+            workers,
         )
 
     return declare

@@ -14,6 +14,7 @@ from onceonly.lab.chaos.played import Played, Stage, unpolled
 from onceonly.lab.chaos.source import source_entries, write_source
 from onceonly.lab.chaos.surgery import operate
 from onceonly.lab.chaos.task import Task
+from onceonly.lab.chaos.wires import Wires
 from onceonly.lab.driver import Driver
 from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Op, load
 from onceonly.lab.model.invariants import ALLOWED
@@ -21,7 +22,7 @@ from onceonly.lab.model.parts import Kind as SinkKind
 from onceonly.lab.model.spark import REFUSALS
 from onceonly.lab.pollers import Poller, Seen, SinkUnreachable
 from onceonly.lab.recorder import Recorder
-from onceonly.lab.schedule import Action, Schedule
+from onceonly.lab.schedule import Action, Fault, Schedule
 
 _CLEARS_S = 10.0
 """How long a database may take to notice that the client of a transaction is dead."""
@@ -50,13 +51,14 @@ class _Run:
     def __init__(self, stage: Stage, schedule: Schedule, name: str, plain: bool | None) -> None:
         self._stage, self._schedule, self._plain = stage, schedule, plain
         self._folder = stage.folder / name
-        self._files, self._checkpoint = self._folder / "input", self._folder / "checkpoint"
+        self._files, self._checkpoint = self._folder / "input", stage.checkpoint(name)
         write_source(stage.job, self._files, schedule.records, schedule.rows)
         self._destinations = Destinations(stage.servers, stage.job, self._folder)
         self._played = Played(schedule, self._folder / "history.jsonl")
         self._pollers: dict[str, Poller] = {}
         self._open = ExitStack()
         self._asleep: list[tuple[Driver, int]] = []
+        self._wires = Wires(self._destinations.answers, self._met)
 
     def played(self) -> Played:
         began = time.monotonic()
@@ -64,6 +66,7 @@ class _Run:
             for entry in source_entries(self._stage.job, self._schedule.records, self._schedule.rows):
                 self._record.append(entry)
             with self._open:
+                self._open.callback(self._wires.close)
                 self._incarnate()
             # A poller at work would be an open transaction in the last look.
             self._settled()
@@ -100,11 +103,15 @@ class _Run:
         )
         self._record.append(Entry("driver", Kind.START, incarnation=number))
         driver = self._stage.crew.start(task)
+        self._played.drivers += 1
         ended = Attendance(self, driver, number).attend()
+        self._wires.gone()
         if ended == "paused":
             self._asleep.append((driver, number))
             return ended
         self._stage.crew.dismiss(driver)
+        if ended == "orphaned":
+            self._look_after_a_kill()
         if ended == "killed":
             self._record.append(Entry("driver", Kind.KILL, incarnation=number))
             self._played.kills += 1
@@ -136,6 +143,7 @@ class _Run:
         """Take note of an event that needs no more than that."""
         if event["event"] == "pass":
             self._played.passed[Point(event["point"])] += 1
+            self._wires.passed()
         elif event["event"] == "wants":
             self._give(SinkKind(event["kind"]), event["name"])
         elif event["event"] == "done":
@@ -146,10 +154,25 @@ class _Run:
 
     def strike(self, number: int, at: int) -> Action:
         """A fault of a driver comes to act."""
-        fault = [one for one in self._schedule.faults if one.incarnation == number][at]
-        self._played.struck.add(self._schedule.faults.index(fault))
-        self._record.append(Entry("nemesis", Kind.FAULT, fault=fault.line))
+        fault = self._fault(number, at)
+        self._met(fault)
         return fault.action
+
+    def arm(self, number: int, at: int) -> None:
+        """A driver is about to send a request, and waits until a fault is in force on the wire."""
+        self._wires.arm(self._fault(number, at), at, (one.wire for one in self._played.sinks if one.wire))
+
+    def over(self, at: int) -> None:
+        """The request was answered or given up, and the driver waits until the fault is out of force."""
+        self._wires.over(at)
+
+    def _fault(self, number: int, at: int) -> Fault:
+        return [one for one in self._schedule.faults if one.incarnation == number][at]
+
+    def _met(self, fault: Fault) -> None:
+        self._played.struck.add(self._schedule.faults.index(fault))
+        words = f"{fault.point}:{fault.action}"
+        self._record.append(Entry("nemesis", Kind.FAULT, fault=words, note=fault.line))
 
     def _give(self, kind: SinkKind, name: str) -> None:
         made = self._destinations.make(kind, name)
@@ -200,7 +223,9 @@ class _Run:
         """What is judged is known once the job has asked for it; see :meth:`_finish`."""
         damaged = [loss.what for loss in self._schedule.losses if loss.what != LEDGER]
         engine = {_ENGINE} if any(what in REFUSALS for what in damaged) else set[str]()
-        refusals = tuple(sorted({*ALLOWED, *engine})) if damaged else ()
+        # A checkpoint that is lost takes the state of the query along.
+        state = {"E206"} if self._schedule.stateful else set[str]()
+        refusals = tuple(sorted({*ALLOWED, *engine, *state})) if damaged else ()
         return Header((), f"{self.name}: {self._schedule.line}", self._schedule.seed, False, refusals=refusals)
 
     def _finish(self) -> None:

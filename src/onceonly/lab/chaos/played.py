@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from onceonly.errors import refuse
 from onceonly.faults import Point
+from onceonly.lab.chaos.cells import Cell
 from onceonly.lab.chaos.crew import Crew
 from onceonly.lab.chaos.destinations import Destination, Servers
 from onceonly.lab.chaos.pipeline import Pipeline
 from onceonly.lab.history import History
 from onceonly.lab.level import Level
-from onceonly.lab.schedule import Action, Loss, Schedule
+from onceonly.lab.schedule import Loss, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Stage:
         folder: everything lies here.
         crew: drivers.
         servers: databases and brokers.
+        began: when it was begun to be set, by the monotonic clock.
     """
 
     job: Pipeline
@@ -34,6 +36,11 @@ class Stage:
     folder: Path
     crew: Crew
     servers: Servers
+    began: float
+
+    def checkpoint(self, name: str) -> Path:
+        """Where the checkpoint of a run lies."""
+        return self.folder / name / "checkpoint"
 
 
 @dataclass(slots=True)
@@ -48,6 +55,7 @@ class Played:
         struck: places of faults that came to act.
         operated: losses that came to act.
         passed: how often each point was passed.
+        drivers: how many were started.
         kills: drivers that SIGKILL ended, each followed by a look at every sink.
         split: whether a driver died between the commits of two sinks.
         woken: drivers that were stopped, and woke up when others had gone on.
@@ -64,6 +72,7 @@ class Played:
     struck: set[int] = field(default_factory=set[int])
     operated: set[Loss] = field(default_factory=set[Loss])
     passed: Counter[Point] = field(default_factory=Counter[Point])
+    drivers: int = 0
     kills: int = 0
     split: bool = False
     woken: int = 0
@@ -86,7 +95,16 @@ def unpolled(job: str, sink: str, reason: str) -> Exception:
     return refuse("E118", sink=sink, job=job, reason=reason, cause=cause)
 
 
-def struck_cells(played: Played) -> Iterator[tuple[Point, Action]]:
+def cut_to(schedule: Schedule, drivers: int) -> Schedule | None:
+    """The first drivers of a schedule, and what is lost before the one after them; ``None`` without any."""
+    if drivers >= schedule.incarnations:
+        return schedule
+    faults = tuple(fault for fault in schedule.faults if fault.incarnation <= drivers)
+    losses = tuple(loss for loss in schedule.losses if loss.before <= drivers + 1)
+    return replace(schedule, incarnations=drivers, faults=faults, losses=losses) if faults else None
+
+
+def struck_cells(played: Played) -> Iterator[Cell]:
     """Points and actions that came together in a run."""
     for at in played.struck:
         yield played.schedule.faults[at].point, played.schedule.faults[at].action

@@ -32,6 +32,9 @@ FAILED = 1
 """Exit code where the job, or its query, raised."""
 
 _POLL_S = 0.02
+_LOOKS_S = 0.1
+"""Between two looks at a query: each is a call to the JVM, on cores that the query needs."""
+
 _SOON = (
     "pyspark.sql.functions",
     "pyspark.sql.streaming.readwriter",
@@ -126,7 +129,7 @@ def _finish(query: Any) -> None:
         if status["message"] == _QUIET and not status["isDataAvailable"] and not status["isTriggerActive"]:
             query.processAllAvailable()
             query.stop()
-        time.sleep(_POLL_S)
+        time.sleep(_LOOKS_S)
     failure = query.exception()
     if failure is not None:
         raise failure

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onceonly.faults import Point
+from onceonly.lab.chaos.cells import Matrix
 from onceonly.lab.checker import Judgement, Verdict
 from onceonly.lab.checker.finding import counted
-from onceonly.lab.schedule import Action, Schedule
+from onceonly.lab.schedule import Schedule
 
 SCHEDULE_FILE = "schedule.json"
 """Name of the file with the schedule of a failure."""
@@ -28,6 +28,12 @@ class NothingProven(AssertionError):
     """A campaign found nothing wrong and did not go through what it had to; the text says what was missing."""
 
 
+def told_kills(kills: int, seconds: float) -> str:
+    """Kills, minutes and kills a minute in words."""
+    rate = 60 * kills / max(seconds, 1e-9)
+    return f"{counted(kills, 'checked SIGKILL')} in {seconds / 60:.1f} minutes, {rate:.1f} a minute"
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a campaign showed.
@@ -38,9 +44,8 @@ class Result:
         judgement: of the run that failed; of all of them together where none did.
         plays: schedules that were played.
         kills: drivers that SIGKILL ended, each followed by a look at every sink.
-        seconds: wall time of these plays.
-        passed: how often each point was passed.
-        struck: how often each action came to act at each point.
+        seconds: wall time of the whole run: servers, the run without faults, schedules, and verdicts.
+        matrix: what came to act where.
         schedule: the one that failed, made smaller; ``None`` where none did.
         folder: with the schedule and the history of a failure.
     """
@@ -51,8 +56,7 @@ class Result:
     plays: int
     kills: int
     seconds: float
-    passed: Mapping[Point, int]
-    struck: Mapping[tuple[Point, Action], int]
+    matrix: Matrix
     schedule: Schedule | None
     folder: Path
 
@@ -73,7 +77,7 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Kills a minute, starts and looks included."""
+        """Kills a minute of the whole run."""
         return 60 * self.kills / self.seconds if self.seconds else 0.0
 
     @property
@@ -100,6 +104,15 @@ class Result:
 
     def lines(self) -> Iterator[str]:
         """The result in words."""
+        yield from self.findings()
+        yield from self.matrix.lines()
+        yield (
+            f"{self.verdict}: {self.job}, seed {self.seed}: {counted(self.plays, 'schedule')}, "
+            f"{told_kills(self.kills, self.seconds)}; {self.matrix.sentence}"
+        )
+
+    def findings(self) -> Iterator[str]:
+        """What was found, how to see it again, and what was never reached."""
         for finding in self.judgement.findings[:_MOST_FINDINGS]:
             yield f"{finding.anomaly}: {finding.must_hold}"
             rows = f"; for example {', '.join(finding.witnesses)}" if finding.witnesses else ""
@@ -113,10 +126,6 @@ class Result:
             yield f"  history:  {self.folder / 'history.jsonl'}"
         for reason in self.judgement.missing:
             yield f"inconclusive: {reason}"
-        yield (
-            f"{self.verdict}: {self.job}, seed {self.seed}: {counted(self.plays, 'schedule')}, "
-            f"{counted(self.kills, 'SIGKILL')} in {self.seconds:.0f} s"
-        )
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -131,8 +140,8 @@ class Result:
             "kills": self.kills,
             "seconds": round(self.seconds, 1),
             "kills_a_minute": round(self.rate, 1),
-            "passed": {str(point): times for point, times in self.passed.items()},
-            "struck": [[str(point), str(action), times] for (point, action), times in self.struck.items()],
+            "passed": {str(point): times for point, times in self.matrix.passed.items()},
+            **self.matrix.to_json(),
             "schedule": self.schedule and self.schedule.to_json(),
             "replay": self.replay,
         }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from onceonly.errors import refuse
-from onceonly.lab.chaos.campaign import Campaign, check_playable
+from onceonly.lab.chaos.campaign import OWN, Campaign, check_playable
 from onceonly.lab.chaos.crew import Crew
 from onceonly.lab.chaos.destinations import Servers
 from onceonly.lab.chaos.pipeline import Pipeline
@@ -51,8 +52,9 @@ def staged(job: Pipeline, folder: Path, level: Level = Level.WARM) -> Generator[
         raise refuse(
             "E110", problem=f"A job cannot be run at {level}.", cause="it needs drivers: L3 or L4", next="level L3"
         )
+    began = time.monotonic()
     with Servers() as servers, Crew(job, level, folder / "drivers") as crew:
-        yield Stage(job, level, folder, crew, servers)
+        yield Stage(job, level, folder, crew, servers, began)
 
 
 def chaos(
@@ -63,6 +65,7 @@ def chaos(
     seed: int = 1,
     level: Level = Level.WARM,
     only: Action | None = None,
+    most: int | None = None,
     told: Callable[[str], None] = lambda _: None,
 ) -> Result:
     """Break a job again and again, and judge what it leaves.
@@ -74,6 +77,7 @@ def chaos(
         seed: decides which schedules are played in which order.
         level: ``L3``: drivers are killed and their JVM lives on; ``L4``: it dies with them, and drivers are stopped.
         only: schedules with this action only.
+        most: schedules that are played at most.
         told: is told a line of words after each schedule.
 
     Raises:
@@ -89,7 +93,7 @@ def chaos(
         )
     longest = seconds_of(budget)
     with staged(job, folder, level) as stage:
-        return Campaign(stage, seed, told).run(longest, only)
+        return Campaign(stage, seed, told).run(longest, only, most=most)
 
 
 def replay(
@@ -107,15 +111,15 @@ def replay(
         schedule: what goes wrong.
         job: a function under :func:`onceonly.lab.pipeline`.
         folder: for everything that is written.
-        level: how real; default ``L4`` where a driver is stopped, else ``L3``.
+        level: how real; default ``L4`` where a driver is stopped or its JVM dies, else ``L3``.
         told: is told a line of words after each schedule.
         smaller: make it smaller, too, if it fails.
 
     Raises:
         UnreadableSchedule: it asks for what real drivers cannot be given.
     """
-    check_playable(schedule)
-    paused = any(fault.action is Action.PAUSE for fault in schedule.faults)
-    with staged(job, folder, level or (Level.COLD if paused else Level.WARM)) as stage:
+    check_playable(schedule, level)
+    own = any(fault.action in OWN for fault in schedule.faults)
+    with staged(job, folder, level or (Level.COLD if own else Level.WARM)) as stage:
         campaign = Campaign(stage, schedule.seed or 0, told)
         return campaign.shrink(schedule) if smaller else campaign.replay(schedule)

@@ -26,7 +26,7 @@ def _ledger(env: Env) -> str:
     return f"{env.checkpoint}.onceonly.db"
 
 
-@pipeline(rows=300, batches=3)
+@pipeline(rows=300, batches=6)
 def two_sinks(env: Env) -> Any:
     """One query into Postgres and Delta: staged, healed."""
     from onceonly import exactly_once
@@ -37,15 +37,28 @@ def two_sinks(env: Env) -> Any:
     return env.source.writeStream.queryName("two_sinks").foreachBatch(write)
 
 
-@pipeline(rows=300, batches=3)
+@pipeline(rows=300, batches=6)
 def stateful(env: Env) -> Any:
     """Distinct rows into Postgres: a batch that is skipped has to be executed all the same."""
     from onceonly import exactly_once
 
+    # One store of state: a batch is to cost what the sink costs.
+    env.spark.conf.set("spark.sql.shuffle.partitions", "1")
     write = exactly_once(
         _sink("postgres", "PostgresSink")(env.sinks.postgres("seen"), table="seen"), ledger=_ledger(env)
     )
     return env.source.dropDuplicates(["id"]).writeStream.queryName("stateful").foreachBatch(write)
+
+
+@pipeline(rows=3000, batches=4, workers=2, patience=300)
+def on_workers(env: Env) -> Any:
+    """The same two sinks, written by executors on a cluster, which can be killed by themselves."""
+    from onceonly import exactly_once
+
+    live = _sink("postgres", "PostgresSink")(env.sinks.postgres("live"), table="live", via="executors")
+    history = _sink("delta", "DeltaSink")(env.sinks.delta("history"))
+    write = exactly_once(live, history, ledger=_ledger(env))
+    return env.source.repartition(4).writeStream.queryName("on_workers").foreachBatch(write)
 
 
 @pipeline(rows=300, batches=3)

@@ -52,6 +52,15 @@ class Task:
         hidden.rename(path)
 
 
+ARMED, OVER = "armed", "over"
+"""What a driver waits for around a request: a fault is in force on its wire, and is not any more."""
+
+
+def wire_file(folder: Path, incarnation: int, fault: int, what: str) -> Path:
+    """The file that tells a driver so."""
+    return folder / f"wire-{incarnation}-{fault}.{what}"
+
+
 def _fault(fields: dict[str, Any]) -> Fault:
     fields["point"], fields["action"] = Point(fields["point"]), Action(fields["action"])
     return Fault(**fields)

@@ -7,7 +7,7 @@ import random
 from onceonly.faults import Point
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.spark import REFUSALS, Damage
-from onceonly.lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Loss, Schedule
+from onceonly.lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
 
 _DAMAGES = tuple(damage.value for damage in Damage if damage not in REFUSALS)
 _STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40)
@@ -39,7 +39,7 @@ def draw(seed: int) -> Schedule:
 
 
 def _fault(chance: random.Random, incarnation: int, sinks: int) -> Fault:
-    action = chance.choices(list(Action), (6, 3, 2, 2, 2, 1, 1))[0]
+    action = chance.choices(SIMULATED, (6, 3, 2, 2, 2, 1, 1))[0]
     point = chance.choice(sorted(SENT)) if action in SENDING else chance.choice(list(Point))
     steps = chance.choice(_STEPS) if action in (Action.PAUSE, Action.DELAY, Action.HIDE) else 0
     return Fault(incarnation, point, action, chance.randint(1, 2 * sinks), steps)

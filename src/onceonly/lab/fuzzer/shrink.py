@@ -50,7 +50,11 @@ def shrink(schedule: Schedule, name: Anomaly, fails: Fails, most: int = MOST_REP
 
 
 def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules with one thing less, the most telling first."""
+    """Schedules with half of their drivers or with one thing less, the most telling first."""
+    if schedule.incarnations > 2:
+        middle = schedule.incarnations // 2
+        yield _between(schedule, 1, middle)
+        yield _between(schedule, middle + 1, schedule.incarnations)
     for at in range(len(schedule.losses)):
         yield replace(schedule, losses=_without(schedule.losses, at))
     for at in range(len(schedule.faults)):
@@ -83,6 +87,18 @@ def _fewer_incarnations(schedule: Schedule) -> Iterator[Schedule]:
         )
         losses = tuple(replace(loss, before=loss.before - (loss.before > gone)) for loss in schedule.losses)
         yield replace(schedule, incarnations=schedule.incarnations - 1, faults=faults, losses=losses)
+
+
+def _between(schedule: Schedule, first: int, last: int) -> Schedule:
+    """With these incarnations only, and what is lost before one of them or right after."""
+    faults = (fault for fault in schedule.faults if first <= fault.incarnation <= last)
+    losses = (loss for loss in schedule.losses if first < loss.before <= last + 1)
+    return replace(
+        schedule,
+        incarnations=last - first + 1,
+        faults=tuple(replace(fault, incarnation=fault.incarnation - first + 1) for fault in faults),
+        losses=tuple(replace(loss, before=loss.before - first + 1) for loss in losses),
+    )
 
 
 def _without(items: tuple[Any, ...], at: int) -> tuple[Any, ...]:

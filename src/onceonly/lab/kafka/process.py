@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -22,9 +22,10 @@ class GuardedProcess:
         argv: the program and its arguments; one of them must be ``mark``.
         mark: a file that no other server has among its arguments; beside it lies the pid, for :func:`end_leftover`.
         output: what the server prints is appended here.
+        env: its environment; default this process's.
     """
 
-    def __init__(self, argv: Sequence[str], mark: Path, output: Path) -> None:
+    def __init__(self, argv: Sequence[str], mark: Path, output: Path, env: Mapping[str, str] | None = None) -> None:
         with output.open("ab") as printed:
             self._server = subprocess.Popen(
                 argv,
@@ -32,6 +33,7 @@ class GuardedProcess:
                 stdout=printed,
                 stderr=printed,
                 cwd=output.parent,
+                env=env,
                 start_new_session=True,
             )
         # The watchdog reads a pipe whose other end this process holds: its end of file is this process's end.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from onceonly.faults import Point
 from onceonly.lab.history import History, Kind
-from onceonly.lab.schedule import Action, actions_at
+from onceonly.lab.schedule import PROCESSES, SIMULATED, Action, really_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,17 @@ class Coverage:
     elsewhere: Counter[str]
 
     @property
+    def actions(self) -> tuple[Action, ...]:
+        """Columns: what simulated drivers can be given, and deaths of other processes where some died."""
+        died = {action for _, action in self.struck} & PROCESSES
+        return (*SIMULATED, *(action for action in Action if action in died))
+
+    @property
     def rows(self) -> Iterator[tuple[Point, tuple[int | None, ...]]]:
         """A row for each point, a count for each action; ``None`` where the action does not apply."""
         for point in Point:
-            applies = actions_at(point)
-            yield point, tuple(self.struck[point, action] if action in applies else None for action in Action)
+            applies = really_at(point)
+            yield point, tuple(self.struck[point, action] if action in applies else None for action in self.actions)
 
     @property
     def reached(self) -> int:
@@ -38,7 +44,7 @@ class Coverage:
     @property
     def pairs(self) -> int:
         """Pairs that there are."""
-        return sum(len(actions_at(point)) for point in Point)
+        return sum(len({*really_at(point)} & {*self.actions}) for point in Point)
 
 
 def coverage(histories: Iterable[History]) -> Coverage:

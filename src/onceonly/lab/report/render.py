@@ -10,7 +10,7 @@ from onceonly.lab.report.charts import FAULT, PAINTS, SHAPES, STRETCHES, TONES
 from onceonly.lab.report.coverage import coverage
 from onceonly.lab.report.run import Run, by_verdict, worst
 from onceonly.lab.report.view import KEYS, view_of
-from onceonly.lab.schedule import NOT_SENT, Action
+from onceonly.lab.schedule import NOT_SENT
 from onceonly.page import Shell, Taken, put
 
 SCHEMA_VERSION = 1
@@ -34,14 +34,15 @@ def render(runs: Sequence[Run], taken: Taken) -> str:
     """
     ordered = by_verdict(runs)
     views = [view_of(run, pictures=index < PICTURED) for index, run in enumerate(ordered)]
+    covered = coverage(run.history for run in runs)
     return _SHELL.render(
         taken,
         _document(ordered, taken),
         views=views,
         verdict=worst(runs),
         keys=KEYS,
-        covered=coverage(run.history for run in runs),
-        actions=tuple(Action),
+        covered=covered,
+        actions=covered.actions,
         not_sent=NOT_SENT,
         legend=_LEGEND,
         pictured=PICTURED,

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.pollers import Look
-from onceonly.lab.proxy import Act, Api, KafkaProxy, PostgresProxy
-from onceonly.lab.proxy.base import Proxy
-from onceonly.lab.proxy.rules import Rule
+from onceonly.lab.proxy import KafkaProxy, PostgresProxy
+from onceonly.lab.proxy.strikes import Strike, strike_commit, strike_end
 from onceonly.lab.schedule import Action
 from onceonly.protocol import Prepared, Sink
 from onceonly.registry import sink_class
@@ -27,63 +23,8 @@ COLUMNS = Columns(identity="id", key="key", values=("amount",))
 PATIENCE = 2.5
 """Seconds that a sink waits for an answer: a lost one must not hold up the run."""
 
-_HIDDEN_S = 0.5
-_DECIDED_S = 10.0
 _DATABASE = "lab"
 _TABLE = 'CREATE TABLE {} ("id" text, "key" text, "amount" bigint, "value" text)'
-_ANSWERS = {Action.LOSE_ANSWER: Act.CUT_ANSWER, Action.LOSE_REQUEST: Act.CUT_REQUEST, Action.DELAY: Act.HOLD_REQUEST}
-
-
-@dataclass(frozen=True, slots=True)
-class Strike:
-    """A fault in force on a wire.
-
-    Attributes:
-        rule: the fault.
-        proxy: where.
-    """
-
-    rule: Rule[Any]
-    proxy: Proxy[Any]
-
-    @property
-    def hit(self) -> bool:
-        """Whether it met a request."""
-        return bool(self.rule.hits)
-
-    def end(self) -> None:
-        """Put it out of force; what it holds goes on."""
-        self.proxy.remove(self.rule)
-        self.rule.release()
-
-
-@dataclass(frozen=True, slots=True)
-class LateEnd(Strike):
-    """An EndTxn that is held. Brokers answer it once it is decided, and readers see it a moment later.
-
-    What a producer sends within that moment is taken into the transaction that is ending, so a run in which drivers go
-    on at once would have now one end and now another.
-
-    Attributes:
-        undecided: from which offset on the topic holds what is not decided; empty if all is.
-    """
-
-    undecided: Callable[[], tuple[str, ...]]
-
-    def end(self) -> None:
-        """Put it out of force; where the brokers accept what was held, return once readers see what it decided.
-
-        Raises:
-            TimeoutError: they never do.
-        """
-        self.proxy.remove(self.rule)
-        before = self.undecided()
-        if 0 not in self.rule.release() or not before:
-            return
-        deadline = time.monotonic() + _DECIDED_S
-        while self.undecided() == before:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"a late end of a transaction was accepted, and still there is an {before[0]}")
 
 
 class Place(ABC):
@@ -151,8 +92,7 @@ class PostgresPlace(Place):
 
     def strike(self, action: Action) -> Strike | None:
         """At the COMMIT."""
-        act = _ANSWERS.get(action)
-        return Strike(self._wire.rule(act, times=1), self._wire) if act else None
+        return strike_commit(self._wire, action)
 
     def vanish(self, prepared: Prepared) -> None:
         """The server rolls back when the connection ends."""
@@ -218,24 +158,11 @@ class KafkaPlace(Place):
         return KafkaLook(self.id, self.direct, self.topic, COLUMNS)
 
     def strike(self, action: Action) -> Strike | None:
-        """At EndTxn; a loss lasts until the client gives up, since its own retry would hide a single one."""
-        if action is Action.HIDE:
-            hidden = self._inner.rule(Act.DELAY_REQUEST, Api.WRITE_TXN_MARKERS, delay_s=_HIDDEN_S, times=1)
-            return Strike(hidden, self._inner)
-        act = _ANSWERS.get(action)
-        if act is None:
-            return None
-        if action is Action.DELAY:
-            held = self._wire.rule(act, Api.END_TXN, where=_committing, times=1)
-            return LateEnd(held, self._wire, lambda: self.look()().leaks)
-        return Strike(self._wire.rule(act, Api.END_TXN, where=_committing), self._wire)
+        """At EndTxn."""
+        return strike_end(self._wire, self._inner, action, lambda: self.look()().leaks)
 
     def vanish(self, prepared: Prepared) -> None:
         """Its transaction stays open: only the next producer of its id ends it."""
         standing: Any = getattr(prepared, "standing", None)
         if standing is not None:
             standing.transaction.drop()
-
-
-def _committing(request: Any) -> bool:
-    return bool(request.committing)

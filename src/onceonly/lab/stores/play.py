@@ -13,10 +13,11 @@ from onceonly import faults
 from onceonly.faults import InjectedFault, Point
 from onceonly.lab.history import Entry, Header, History, Kind, Op, Promise
 from onceonly.lab.model.invariants import ALLOWED
+from onceonly.lab.proxy.strikes import Strike
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Schedule
 from onceonly.lab.stores.driver import Driver
 from onceonly.lab.stores.ground import Ground
-from onceonly.lab.stores.places import Place, Strike
+from onceonly.lab.stores.places import Place
 from onceonly.lab.stores.scribe import Scribe
 from onceonly.lab.stores.source import Source
 from onceonly.lab.stores.told import Crash

@@ -1,0 +1,50 @@
+"""Deaths of one process among those of a driver: an executor on a cluster of two workers, a JVM without its Python."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+from integration import chaos_jobs
+
+from onceonly.faults import Point
+from onceonly.lab.chaos import running, samples
+from onceonly.lab.checker import Verdict
+from onceonly.lab.cluster import ClusterDown, StandaloneCluster, kill_executor
+from onceonly.lab.model.parts import Kind
+from onceonly.lab.schedule import Action, Fault, Schedule
+
+pytestmark = [pytest.mark.kill, pytest.mark.slow]
+
+BOTH = (Kind.POSTGRES, Kind.DELTA)
+
+
+def test_executors_that_die_in_the_middle_of_a_write_lose_and_double_nothing(tmp_path):
+    """Spark computes again what they had; the driver behind the third does not live to see it."""
+    writing = [Point.STAGE_BEFORE, Point.PREPARE_BEFORE, Point.STAGE_AFTER]
+    faults = tuple(Fault(1, point, Action.KILL_EXECUTOR, hit, ms=100) for hit, point in enumerate(writing, 1))
+    killed = Fault(1, Point.COMMIT_AFTER, Action.KILL, 5)
+    schedule = Schedule(BOTH, 4, rows=750, faults=(*faults, killed))
+    found = running.replay(schedule, samples.on_workers, tmp_path)
+    assert (found.verdict, found.kills) == (Verdict.CLEAN, 1), str(found)
+    assert {point for (point, action) in found.matrix.struck if action is Action.KILL_EXECUTOR} == {*writing}
+
+
+@pytest.mark.parametrize(("name", "verdict"), [("plain", Verdict.ANOMALY), ("wrapped", Verdict.CLEAN)])
+def test_a_driver_whose_jvm_dies_alone_doubles_rows_of_a_plain_job_only(name, verdict, tmp_path):
+    schedule = Schedule((Kind.DELTA,), 2, rows=20, faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL_JVM),))
+    found = running.replay(schedule, getattr(chaos_jobs, name), tmp_path)
+    assert found.verdict is verdict, str(found)
+
+
+def test_nothing_of_a_cluster_outlives_it(tmp_path):
+    with StandaloneCluster(tmp_path / "cluster") as cluster:
+        daemons = [one for one in psutil.process_iter(["cmdline"]) if cluster.address in (one.info["cmdline"] or [])]
+        assert len(daemons) == 2
+        assert not kill_executor("app-that-nobody-started")
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in daemons)
+
+
+def test_a_cluster_that_does_not_come_up_says_what_its_master_printed(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_DAEMON_JAVA_OPTS", "-agentlib:nowhere")
+    with pytest.raises(ClusterDown, match="agent library nowhere"), StandaloneCluster(tmp_path / "cluster"):
+        pass
