@@ -23,7 +23,8 @@ from onceonly.facts import Offer
 from onceonly.protocol import Sink
 from onceonly.runner import Runner
 from onceonly.state import State
-from onceonly_checkpoints.epoch import Digest, Lineage, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Lineage
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.delta.table import CHECKPOINT_EVERY
 

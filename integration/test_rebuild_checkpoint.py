@@ -17,15 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly_checkpoints import chain, sparklog, surgery
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    EpochRecord,
-    Fence,
-    InputFile,
-    Lineage,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
+from onceonly_checkpoints.slices import InputFile, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_checkpoints.surgery import Effect

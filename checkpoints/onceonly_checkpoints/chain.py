@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from onceonly_checkpoints.epoch import Digest, Epoch, InputFile, Slice, canonical
+from onceonly_checkpoints.epoch import Digest, Epoch
+from onceonly_checkpoints.slices import InputFile, Slice, canonical
 
 GENESIS = ""
 """``previous_chain`` of the first epoch."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 
-from onceonly_checkpoints.epoch import InputFile
 from onceonly_checkpoints.logtext import UnreadableCheckpoint, json_object, lines_of, read_text, version_of
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import Readable
 
 SOURCE_VERSIONS = (1,)

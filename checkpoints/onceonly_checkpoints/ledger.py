@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from onceonly_checkpoints.epoch import EpochRecord, Fence, Slice
+from onceonly_checkpoints.epoch import EpochRecord, Fence
+from onceonly_checkpoints.slices import Slice
 
 
 class LedgerUnavailable(Exception):

@@ -12,17 +12,9 @@ from typing import Any
 from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, column, table
 from sqlalchemy.types import TypeEngine
 
-from onceonly_checkpoints.epoch import (
-    Epoch,
-    EpochRecord,
-    Fence,
-    InputFile,
-    Receipt,
-    Slice,
-    SourceOffsets,
-    canonical,
-)
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
+from onceonly_checkpoints.slices import InputFile, Slice, SourceOffsets, canonical
 
 Values = dict[str, Any]
 """Column names to values."""

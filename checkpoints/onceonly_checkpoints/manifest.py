@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from onceonly_checkpoints.epoch import Digest, Slice, canonical
+from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.slices import Slice, canonical
 
 FORMAT = 1
 """Version of the durable form. A reader refuses a higher one."""

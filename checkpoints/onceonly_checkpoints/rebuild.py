@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from onceonly_checkpoints import filelog, sparklog
-from onceonly_checkpoints.epoch import EpochRecord, InputFile, Lineage, SourceOffsets
+from onceonly_checkpoints.epoch import EpochRecord, Lineage
+from onceonly_checkpoints.slices import InputFile, SourceOffsets
 
 COMPACT_INTERVAL = 10
 """Spark's default number of log offsets between two compacted files of a file source's log."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from onceonly_checkpoints.epoch import Slice, SourceOffsets
 from onceonly_checkpoints.filelog import input_files
 from onceonly_checkpoints.logtext import Kind, UnreadableCheckpoint, json_object, lines_of, read_text, version_of
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 from onceonly_checkpoints.storage import Readable
 
 __all__ = [

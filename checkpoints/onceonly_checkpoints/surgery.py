@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from onceonly_checkpoints import filelog, sparklog
 from onceonly_checkpoints.checkup import Effect, Problem, verify
-from onceonly_checkpoints.epoch import EpochRecord, InputFile
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.logtext import UnreadableCheckpoint
 from onceonly_checkpoints.rebuild import CannotRebuild, FileToWrite, Neighbours, plan_entry, plan_rebuild, with_conf
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import Storage
 
 __all__ = [

@@ -15,8 +15,9 @@ from onceonly.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refus
 from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
 from onceonly.trim import Cut, Trim, plain
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, Lineage, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 LEAVE_THE_SOURCE = ("drop-sink", "keep-recomputed-state")
 """Kinds of adoption that say nothing of the source: what comes after is compared as though they were not there."""

@@ -20,7 +20,8 @@ from onceonly.hadoop import HadoopFiles
 from onceonly.kafkasource import Brokers, brokers, private
 from onceonly.sources import FILES
 from onceonly_checkpoints import chain, filelog, sparklog
-from onceonly_checkpoints.epoch import InputFile, Lineage, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Lineage
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly.protocol import Estimate
-from onceonly_checkpoints.epoch import Slice
+from onceonly_checkpoints.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,17 +7,9 @@ from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.trim import Held, Trim
-from onceonly_checkpoints.epoch import (
-    Epoch,
-    InputFile,
-    Lineage,
-    Marker,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 
 Adopt = Literal["here"] | SourceOffsets | None
 """Take a target over as it stands; or the offsets that it already contains; or nothing."""

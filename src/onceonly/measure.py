@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
-from onceonly_checkpoints.epoch import InputFile
+from onceonly_checkpoints.slices import InputFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,7 +15,8 @@ from onceonly.facts import Offer
 from onceonly.sources import FILES, KAFKA, describe, name_origins, same_origins
 from onceonly.trim import FILE_COLUMNS, KAFKA_COLUMNS, Cut, FileTrim, Held, OffsetTrim, Span, plain
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, InputFile, Slice, SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets, canonical
 
 
 def unfit(sources: Sequence[SourceIdentity], found: Mapping[str, str], *, stateful: bool) -> str:

@@ -19,8 +19,9 @@ from onceonly.runner import REFUSED_OFFER, Runner
 from onceonly.sources import Order, order
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 KINDS = (
     "accept-loss",

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from enum import Enum
 
-from onceonly_checkpoints.epoch import SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets, canonical
 
 FILES = "files:"
 """Prefix of a file source's identity. Its offsets count entries of a log in the checkpoint; elsewhere they are void."""

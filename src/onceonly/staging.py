@@ -22,8 +22,9 @@ from onceonly.errors import ConfigurationError, refuse
 from onceonly.estimate import schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly.stagefiles import Directory, LocalDirectory, directory
-from onceonly_checkpoints.epoch import Digest, Fence, Slice
+from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
+from onceonly_checkpoints.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

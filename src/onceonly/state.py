@@ -7,7 +7,8 @@ from enum import Enum
 
 from onceonly.facts import Adopt, Happening, Offer, Overlap, Reading, Refusal
 from onceonly.trim import Held, Trim
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Slice
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.slices import Slice
 
 MAX_OPENINGS = 5
 """How often an opening that met an equal generation, or a commit that was found absent, starts again higher."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly_checkpoints.epoch import Slice
+from onceonly_checkpoints.slices import Slice
 
 if TYPE_CHECKING:
     from onceonly.protocol import Batch

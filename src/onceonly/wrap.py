@@ -28,8 +28,9 @@ from onceonly.stagefiles import directory
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import InputFile, Receipt, SourceOffsets, canonical
+from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.slices import InputFile, SourceOffsets, canonical
 from onceonly_checkpoints.storage import is_local, local_path
 
 if TYPE_CHECKING:

@@ -8,19 +8,9 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    EpochRecord,
-    Fence,
-    Lineage,
-    Marker,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Intent, Pipeline
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 PIPELINE = "orders"
 SINK = "memory:orders"

@@ -12,8 +12,9 @@ from tests.audit.histories import epoch_after
 from onceonly.audit import AuditResult, Facts, SinkFacts, judge
 from onceonly.audit.facts import LedgerFacts
 from onceonly.audit.page import Taken
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 SINKS = ("postgres:orders", "kafka:orders", "delta:orders")
 BEGAN_MS = 1_790_000_000_000

@@ -9,7 +9,7 @@ from tests.audit.pages import line_of
 
 from onceonly.audit.page.outcome import Outcome
 from onceonly.audit.page.stairs import Break, stairs
-from onceonly_checkpoints.epoch import Slice, SourceOffsets
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 
 def test_contiguous_steps_are_one_line() -> None:

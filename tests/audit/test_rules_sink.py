@@ -26,7 +26,8 @@ from tests.audit.histories import (
 from onceonly.audit import Verdict, judge
 from onceonly.audit.facts import Facts
 from onceonly.protocol import Disturbance
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.slices import SourceOffsets
 
 
 def codes(facts: Facts) -> list[str]:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 from tests.audit.histories import FENCE, ROWS, epoch_after
 
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, InputFile, Marker, Receipt, Slice
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
+from onceonly_checkpoints.slices import InputFile, Slice
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemoryPrepared, MemorySink, MemoryStore
 

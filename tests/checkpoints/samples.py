@@ -7,18 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    EpochRecord,
-    Fence,
-    InputFile,
-    Lineage,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import Storage
 
 QUERY = "3f2a4c1e-5b1d-4f5e-9f5c-0d1f2e3a4b5c"

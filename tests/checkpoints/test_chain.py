@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, InputFile, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch
+from onceonly_checkpoints.slices import InputFile, SourceOffsets
 
 LENGTH = 6
 

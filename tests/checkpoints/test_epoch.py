@@ -9,19 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    Fence,
-    InputFile,
-    Lineage,
-    Marker,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-    UnreadableMarker,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 
 names = st.text(min_size=1, max_size=12)
 numbers = st.integers(min_value=0, max_value=2**62)

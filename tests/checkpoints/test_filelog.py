@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.checkpoints.samples import file, files_text, write_checkpoint
 
 from onceonly_checkpoints import filelog
-from onceonly_checkpoints.epoch import InputFile
 from onceonly_checkpoints.filelog import input_files
 from onceonly_checkpoints.logtext import UnreadableCheckpoint
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import LocalStorage
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.checkpoints.samples import QUERY, at, epoch_after, file, history, lineage, record_of
 
 from onceonly_checkpoints import filelog, sparklog
-from onceonly_checkpoints.epoch import EpochRecord, InputFile, SourceOffsets
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.rebuild import (
     CannotRebuild,
     FileToWrite,
@@ -18,6 +18,7 @@ from onceonly_checkpoints.rebuild import (
     plan_rebuild,
     with_conf,
 )
+from onceonly_checkpoints.slices import InputFile, SourceOffsets
 
 RATE = SourceOffsets.of({"0": '{"offset":30,"timestamp":3000}'})
 

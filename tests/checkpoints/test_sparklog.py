@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.checkpoints.samples import QUERY, at, commit_text, offsets_text, write_checkpoint
 
 from onceonly_checkpoints import sparklog
-from onceonly_checkpoints.epoch import SourceOffsets
+from onceonly_checkpoints.slices import SourceOffsets
 from onceonly_checkpoints.sparklog import UnreadableCheckpoint
 from onceonly_checkpoints.storage import LocalStorage
 

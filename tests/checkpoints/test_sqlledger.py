@@ -13,7 +13,7 @@ from tests.checkpoints.samples import QUERY, another, at, epoch_after, file, his
 
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import EpochRecord, Fence, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.ledger import (
     Event,
     EventKind,
@@ -23,6 +23,7 @@ from onceonly_checkpoints.ledger import (
     Pipeline,
 )
 from onceonly_checkpoints.ledgerplace import place_of
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 
 PIPELINE = Pipeline("orders", (("delta:t", "delta:/t"), ("postgres:t", "postgres:h/t")), QUERY, "file:/ck", 3, 77)

@@ -10,7 +10,8 @@ import pytest
 from tests.checkpoints.samples import QUERY, at, file, files_text, history, offsets_text, write_checkpoint
 
 from onceonly_checkpoints import filelog, sparklog, surgery
-from onceonly_checkpoints.epoch import EpochRecord, InputFile
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_checkpoints.surgery import FileToWrite, InTheWay
 

@@ -9,7 +9,7 @@ import pytest
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly_checkpoints.epoch import Slice, SourceOffsets
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 
 def log(number: int | None) -> SourceOffsets:

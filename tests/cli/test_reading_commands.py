@@ -10,7 +10,8 @@ from tests.audit.histories import at, epoch_after, slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly_checkpoints.epoch import EpochRecord, SourceOffsets
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.slices import SourceOffsets
 
 
 def test_epochs_are_listed_oldest_first_with_the_newest_kept(on: Run) -> None:

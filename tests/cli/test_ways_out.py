@@ -28,9 +28,10 @@ from onceonly.runner import Runner
 from onceonly.sources import kafka_identity
 from onceonly.staging import Staging
 from onceonly.state import State
-from onceonly_checkpoints.epoch import Digest, SourceIdentity
+from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.manifest import NAME
+from onceonly_checkpoints.slices import SourceIdentity
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemoryStore
 

@@ -8,18 +8,8 @@ from onceonly.facts import BatchFacts, Offer, OpeningFacts, Reading
 from onceonly.protocol import Disturbance, Position
 from onceonly.sources import kafka_identity
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    EpochRecord,
-    Fence,
-    Lineage,
-    Marker,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 SINK = "memory:orders"
 SOURCES = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-1"})),)

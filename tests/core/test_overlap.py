@@ -24,8 +24,9 @@ from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly.trim import FileTrim, Held, OffsetTrim, Span, plain
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, InputFile, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

@@ -26,7 +26,7 @@ from onceonly.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.protocol import Disturbance
 from onceonly.recovery import decide_opening
 from onceonly.sources import kafka_identity
-from onceonly_checkpoints.epoch import SourceIdentity
+from onceonly_checkpoints.slices import SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from onceonly_checkpoints.chain import GENESIS, link
-from onceonly_checkpoints.epoch import Digest, Epoch, Lineage, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Digest, Epoch, Lineage
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 
 def epoch_after(last: Epoch | None, sink: str, rows: int, adoption: str | None = None) -> Epoch:

@@ -13,7 +13,8 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Position, Prepared, Sink, Superseded
 from onceonly_checkpoints.chain import GENESIS, fingerprint, link
-from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, Slice, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from onceonly.errors import OnceOnlyError
 from onceonly_checkpoints.chain import link
-from onceonly_checkpoints.epoch import Marker, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Marker
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 from onceonly_sinks.conformance.harness import SinkHarness, claims_of
 from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan, refused, replayed
 

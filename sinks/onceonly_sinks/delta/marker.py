@@ -13,7 +13,8 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from onceonly.errors import refuse
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt, canonical
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.slices import canonical
 
 GENERATION_BITS = 23
 EPOCH_BITS = 40

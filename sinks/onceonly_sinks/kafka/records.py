@@ -16,7 +16,8 @@ from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Superseded
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt, UnreadableMarker, canonical
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.slices import canonical
 
 FORMAT = 1
 """Version of the record's format."""

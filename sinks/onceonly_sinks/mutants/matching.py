@@ -8,7 +8,8 @@ from onceonly.facts import Offer
 from onceonly.lab.model.parts import PIPELINE, record_at
 from onceonly.lab.stores.driver import Driver
 from onceonly.state import State
-from onceonly_checkpoints.epoch import EpochRecord, Slice
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.slices import Slice
 
 
 class Remembering(Driver):

@@ -13,7 +13,8 @@ from onceonly.cli.places import Place
 from onceonly.errors import refuse
 from onceonly.resolve import adopt, nothing_to_adopt, refused_start, target
 from onceonly.sources import describe
-from onceonly_checkpoints.epoch import Epoch, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.slices import SourceOffsets
 
 
 class Overlap(StrEnum):

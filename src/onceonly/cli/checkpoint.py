@@ -20,7 +20,8 @@ from onceonly.cli.places import place
 from onceonly.errors import refuse
 from onceonly.sources import describe
 from onceonly_checkpoints import sparklog, surgery
-from onceonly_checkpoints.epoch import EpochRecord, SourceOffsets
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.slices import SourceOffsets
 from onceonly_checkpoints.sparklog import OffsetEntry, UnreadableCheckpoint
 from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
 from onceonly_checkpoints.surgery import FileToWrite, Problem

@@ -10,7 +10,8 @@ from onceonly.cli.places import Place
 from onceonly.errors import refuse
 from onceonly.sources import describe
 from onceonly_checkpoints import sparklog, surgery
-from onceonly_checkpoints.epoch import EpochRecord, InputFile
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.sparklog import UnreadableCheckpoint
 from onceonly_checkpoints.storage import Storage
 from onceonly_checkpoints.surgery import CannotRebuild, Effect, FileToWrite, Problem

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from onceonly.audit.page.outcome import Outcome
 from onceonly.sources import numbers
-from onceonly_checkpoints.epoch import Epoch, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.slices import SourceOffsets
 
 
 @dataclass(frozen=True, slots=True)

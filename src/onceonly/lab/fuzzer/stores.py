@@ -13,9 +13,10 @@ from onceonly.lab.model.parts import Conflict, SimulatedLedger, StagedEpoch, Sta
 from onceonly.lab.model.rules import Rule
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.staging import Staged
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Slice
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
+from onceonly_checkpoints.slices import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa

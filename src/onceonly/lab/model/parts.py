@@ -8,17 +8,8 @@ from functools import cache
 
 from onceonly.facts import Offer
 from onceonly.sources import FILES
-from onceonly_checkpoints.epoch import (
-    Digest,
-    Epoch,
-    EpochRecord,
-    Fence,
-    Marker,
-    Receipt,
-    Slice,
-    SourceIdentity,
-    SourceOffsets,
-)
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 PIPELINE = "orders"
 SOURCE = SourceIdentity("0", "kafka:events")

@@ -11,7 +11,8 @@ from enum import StrEnum
 
 from onceonly.facts import Offer
 from onceonly.lab.model.parts import SOURCE, directory, offsets
-from onceonly_checkpoints.epoch import Lineage, Slice
+from onceonly_checkpoints.epoch import Lineage
+from onceonly_checkpoints.slices import Slice
 
 _SCHEMA = "columns"
 

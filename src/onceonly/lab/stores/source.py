@@ -14,7 +14,8 @@ from onceonly.lab.model import spark
 from onceonly.lab.model.parts import record_at
 from onceonly.lab.model.spark import Checkpoint, Planned
 from onceonly.sources import FILES
-from onceonly_checkpoints.epoch import Epoch, Lineage, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
