@@ -29,7 +29,7 @@ STREAMS = (
     Bar("postgres-small", "Postgres append, epochs of 100 rows", DRIVER, _JDBC, Rule.TIME, 1.0, "small"),
     Bar("fixed-postgres", "fixed cost of an epoch of 100 rows", DRIVER, (NOOP,), Rule.ADDED_MS, 20.0, "small"),
     Bar("fixed-delta", "fixed cost of an epoch of 100 rows", DELTA, (NOOP,), Rule.ADDED_MS, 30.0, "small"),
-    Bar("kafka-large", "Kafka, 1M rows of 200 B in 10 epochs", KAFKA, (SPARK_KAFKA,), Rule.RATE, 0.9, "messages"),
+    Bar("kafka-large", "Kafka, 1M of 200 B, 10 epochs of 2 tasks", KAFKA, (SPARK_KAFKA,), Rule.RATE, 0.9, "messages"),
     Bar("fixed-kafka", "fixed cost of an epoch of 100 rows", KAFKA, (NOOP,), Rule.ADDED_MS, 50.0, "few messages"),
     Bar("several", "three sinks, 1M rows in 10 epochs", TOGETHER, (THREE_WRITERS,), Rule.TIME, 0.65, "wide"),
     Bar("staging", "Delta from staged files, 1M rows in 10 epochs", TWICE, (DELTA,), Rule.TIME, 1.15, "large"),

@@ -28,6 +28,9 @@ ALONE = ("long", "points")
 
 _WARM_EPOCHS, _WARM_EPOCHS_SMALL = 3, 8
 _FEW = 100
+_MESSAGE_TASKS = 2
+"""Spark's Kafka sink writes by as many producers as there are tasks: its job has one for each of two cores."""
+
 _MANY_CONNECTIONS = {"max_connections": "200"}
 _BROKER = ("-Xmx1g", "-XX:TieredStopAtLevel=4")
 """Sized and compiled as for work; what tests run is small and quick to start."""
@@ -91,7 +94,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="counted rounds (default %(default)s)")
     parser.add_argument("--only", metavar="NAME", help="bars whose name contains NAME; 'long' is measured only so")
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the large jobs (default %(default)s)")
-    parser.add_argument("--tasks", type=int, default=1, help="row groups per file of the large jobs")
+    parser.add_argument(
+        "--tasks",
+        type=int,
+        default=1,
+        help="row groups per file of the large jobs; the messages for Kafka have two at least",
+    )
     parser.add_argument("--age", type=int, default=10_000, help="epochs of the old pipeline of the long jobs")
     parser.add_argument("--quick", action="store_true", help="small sizes, one round, no judgement")
     parser.add_argument("--out", type=Path, help="where to write; a full run writes to benchmarks/results")
@@ -115,7 +123,7 @@ def _plan(asked: argparse.Namespace) -> Plan:
 def _shapes(epochs: int, rows: int, small_epochs: int, tasks: int) -> tuple[Shape, ...]:
     large = Shape("large", epochs, rows, tasks)
     wide = replace(large, name="wide", kind="orders for Kafka, too")
-    messages = replace(large, name="messages", kind="messages")
+    messages = replace(large, name="messages", kind="messages", tasks=max(_MESSAGE_TASKS, tasks))
     small = Shape("small", small_epochs, _FEW)
     return large, wide, messages, small, replace(small, name="few messages", kind="messages")
 

@@ -127,7 +127,7 @@ def _place(machine: dict[str, Any]) -> str:
 def _notes(settings: dict[str, Any]) -> str:
     parts: list[str] = []
     if "tasks" in settings:
-        tasks = f"{settings['tasks']} row group{'s' if settings['tasks'] > 1 else ''} each"
+        tasks = f"{settings['tasks']} row group{'s' if settings['tasks'] > 1 else ''} each; two at least in Kafka's"
         parts.append(_NOTES.format(settling=settings["settling"], tasks=tasks))
     if "long_age" in settings:
         values = {name.removeprefix("long_"): value for name, value in settings.items() if name.startswith("long_")}

@@ -11,7 +11,7 @@ from integration.targets import ids
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from onceonly import engine, exactly_once
+from onceonly import engine, exactly_once, offsetlog
 from onceonly.frames import class_in
 from onceonly.hadoop import HadoopFiles
 from onceonly.protocol import Estimate
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_only_hadoop_can_read_serves_as_one_on_disk(stream, el
 
     def write(df, batch_id):
         run = engine.discover_run(df)
-        asked, read = engine.see(df, batch_id, run), engine.see_on_disk(run.files, batch_id, run)
+        asked, read = offsetlog.see(df, batch_id, run), offsetlog.see_on_disk(run.files, batch_id, run)
         seen.append((asked == read, len(read.files), run.files.url))
         wrapped(df, batch_id)
 

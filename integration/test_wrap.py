@@ -14,7 +14,7 @@ from integration.streams import FileStream, settings
 from integration.targets import events, ids
 from pyspark.sql import functions as f
 
-from onceonly import engine, exactly_once
+from onceonly import engine, exactly_once, offsetlog
 from onceonly.hadoop import HadoopFiles
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
@@ -51,9 +51,9 @@ def test_the_running_query_and_the_files_on_disk_say_the_same(stream, sink, ledg
 
     def compare(df, batch_id):
         run = engine.discover_run(df)
-        on_disk = engine.see_on_disk(open_storage(run.checkpoint), batch_id, run)
-        asked = engine.see(df, batch_id, through_hadoop(df, run))
-        compared.append(on_disk == asked == engine.see(df, batch_id, run))
+        on_disk = offsetlog.see_on_disk(open_storage(run.checkpoint), batch_id, run)
+        asked = offsetlog.see(df, batch_id, through_hadoop(df, run))
+        compared.append(on_disk == asked == offsetlog.see(df, batch_id, run))
 
     stream.receive(range(3), range(3, 6), range(6, 9)).run(compare)
     assert compared == [True, True, True]
@@ -65,7 +65,7 @@ def test_where_the_running_query_cannot_be_asked_the_files_are_read(stream, sink
     def compare(df, batch_id):
         run = engine.discover_run(df)
         stranger = replace(through_hadoop(df, run), offsets=df.sparkSession._jsparkSession)
-        compared.append(engine.see(df, batch_id, stranger) == engine.see(df, batch_id, run))
+        compared.append(offsetlog.see(df, batch_id, stranger) == offsetlog.see(df, batch_id, run))
 
     stream.receive(range(3), range(3, 6)).run(compare)
     assert compared == [True, True]
@@ -217,7 +217,7 @@ def test_an_unknown_offset_log_version_is_refused(stream, sink, ledger):
     def later_version(df, batch_id):
         run = engine.discover_run(df)
         stream.edit("offsets", batch_id, "v9\n{}\n{}")
-        engine.see_on_disk(open_storage(run.checkpoint), batch_id, run)
+        offsetlog.see_on_disk(open_storage(run.checkpoint), batch_id, run)
 
     stream.receive(range(10, 15))
     assert "[ONCE-E601]" in stream.fail(later_version)
@@ -227,7 +227,7 @@ def test_an_emptied_offset_entry_is_refused(stream, sink, ledger):
     def emptied(df, batch_id):
         run = engine.discover_run(df)
         stream.edit("offsets", batch_id, "")
-        engine.see_on_disk(open_storage(run.checkpoint), batch_id, run)
+        offsetlog.see_on_disk(open_storage(run.checkpoint), batch_id, run)
 
     said = stream.receive(range(10, 15)).fail(emptied)
     assert "[ONCE-E602]" in said

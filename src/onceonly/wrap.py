@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly import coordinator, engine, faults, guarantee, measure, overlap, trimming
+from onceonly import coordinator, engine, faults, guarantee, measure, offsetlog, overlap, trimming
 from onceonly.errors import refuse
 from onceonly.estimate import Past, estimate, units
 from onceonly.facts import Adopt, Offer, Overlap
@@ -113,7 +113,7 @@ class ExactlyOnce:
 
     def _write_in(self, opening: _Opening, df: DataFrame, batch_id: int) -> None:
         run = opening.run
-        seen = engine.see(df, batch_id, run)
+        seen = offsetlog.see(df, batch_id, run)
         faults.fire(Point.DISCOVER_AFTER)
         if opening.state is None:
             self._refuse_untrimmable(opening, seen, df)
@@ -142,18 +142,18 @@ class ExactlyOnce:
     def _shaped(self, df: DataFrame) -> DataFrame:
         return self._options.before(df) if self._options.before else df
 
-    def _refuse_untrimmable(self, opening: _Opening, seen: engine.Seen, df: DataFrame) -> None:
+    def _refuse_untrimmable(self, opening: _Opening, seen: offsetlog.Seen, df: DataFrame) -> None:
         """What is promised for the day on which a checkpoint is lost must hold on the first day."""
         if self._options.overlap == "trim":
             reason = overlap.unfit(seen.sources, dict(df.dtypes), stateful=opening.run.plan.stateful)
             if reason:
                 raise refuse("E115", query=opening.pipeline, reason=reason)
 
-    def _earlier(self, opening: _Opening, seen: engine.Seen) -> tuple[InputFile, ...] | None:
+    def _earlier(self, opening: _Opening, seen: offsetlog.Seen) -> tuple[InputFile, ...] | None:
         written = opening.state is not None and not opening.state.skipped
         if self._options.overlap == "stop" or written or not overlap.reads_files(seen.sources):
             return None
-        return engine.earlier_files(opening.run, seen.slice)
+        return offsetlog.earlier_files(opening.run, seen.slice)
 
     def _drive(self, opening: _Opening, offer: Offer, batch: SparkBatch) -> None:
         if opening.state is None:

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onceonly import engine
+from onceonly import engine, offsetlog
 from onceonly.protocol import Attempt, Estimate
 from onceonly.session.archive import end_jvm
 from onceonly.session.starting import begin, begun
@@ -46,7 +46,7 @@ def _use(spark: SparkSession, place: Path) -> None:
     delta = _DELTA in str(spark.conf.get("spark.sql.extensions", ""))
 
     def batch(df: DataFrame, batch_id: int) -> None:
-        engine.see(df, batch_id, engine.discover_run(df))
+        offsetlog.see(df, batch_id, engine.discover_run(df))
         held = SparkBatch(df, Estimate(None, None))
         held.write(str(place / f"staged-{batch_id}"))
         held.reread((str(place / f"staged-{batch_id}"),)).on_executors(_count)
