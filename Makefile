@@ -8,7 +8,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test long slow sample lab stores mutants mutants-of-checker containers browser check docs bench fmt java
+.PHONY: demo test long slow sample lab stores mutants mutants-of-checker containers browser check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -61,13 +61,25 @@ mutants-of-checker: $(STAMP)
 	$(BIN)/mutmut run $(ARGS)
 	$(BIN)/python scripts/mutants_killed.py 90
 
+# Two at a time: the two type checkers are most of it, and each uses one core.
 check: $(STAMP)
+	@$(MAKE) --jobs 2 --output-sync=target pyright mypy lint package compose
+
+pyright:
+	$(BIN)/pyright
+
+mypy:
+	$(BIN)/mypy
+
+lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+package:
 	$(BIN)/python scripts/wheel_contents.py
+
+compose:
 	@if docker compose version >/dev/null 2>&1; then docker compose config -q && echo "compose: the file is valid"; \
 	elif command -v docker-compose >/dev/null; then docker-compose config -q && echo "compose: the file is valid"; \
 	else echo "compose: docker-compose.yml was not checked (neither docker compose nor docker-compose is here)"; fi

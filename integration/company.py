@@ -15,6 +15,7 @@ from integration.jobs import Job, Task
 from integration.stage import Scene
 
 from onceonly.lab.driver import Driver
+from onceonly.lab.nursery import Nursery
 from onceonly.lab.warm import WarmJvm
 from onceonly.session.archive import JvmArchive
 
@@ -32,11 +33,13 @@ class Company:
     Args:
         folder: for tasks and logs.
         environment: of the drivers.
+        nursery: forks them; ``None``: each starts from nothing.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], nursery: Nursery | None = None) -> None:
         self._folder = folder
         self._environment = dict(environment)
+        self._nursery = nursery
         self._working: list[Driver] = []
         self._ready: tuple[Driver, Path] | None = None
         self._hired = 0
@@ -68,7 +71,7 @@ class Company:
 
     def _hire(self) -> tuple[Driver, Path]:
         self._hired += 1
-        return _hire(self._folder / f"driver-{self._hired:03d}", self._environment)
+        return _hire(self._folder / f"driver-{self._hired:03d}", self._environment, Driver, self._nursery)
 
     def _let_go(self) -> None:
         for driver in [driver for driver in self._working if driver.poll() is not None]:
@@ -103,10 +106,11 @@ class Rivals(Company):
     Args:
         folder: for tasks and logs.
         jvms: as many as drivers may live at once.
+        nursery: forks them.
     """
 
-    def __init__(self, folder: Path, jvms: Sequence[WarmJvm]) -> None:
-        super().__init__(folder, {})
+    def __init__(self, folder: Path, jvms: Sequence[WarmJvm], nursery: Nursery) -> None:
+        super().__init__(folder, {}, nursery)
         self._jvms = list(jvms)
 
     def start(self, *jobs: Job, **said: Any) -> Driver:
@@ -115,15 +119,24 @@ class Rivals(Company):
         taken = {driver.jvm for driver in self._working if isinstance(driver, Rival)}
         jvm = next(jvm for jvm in self._jvms if jvm not in taken)
         self._hired += 1
-        driver, task = _hire(self._folder / f"rival-{self._hired:03d}", jvm.environment(), Rival)
+        driver, task = _hire(self._folder / f"rival-{self._hired:03d}", jvm.environment(), Rival, self._nursery)
         driver.jvm = jvm
         Task(jobs, **said).save(task)
         self._working.append(driver)
         return driver
 
 
-def _hire(log: Path, environment: Mapping[str, str], kind: type[D] = Driver) -> tuple[D, Path]:
+def nursery(folder: Path) -> Nursery:
+    """Forks drivers of a warm JVM."""
+    return Nursery("integration.jobs", folder / "nursery.log", {}, _REPOSITORY)
+
+
+def _hire(
+    log: Path, environment: Mapping[str, str], kind: type[D] = Driver, nursery: Nursery | None = None
+) -> tuple[D, Path]:
     task = log.with_suffix(".json")
+    if nursery is not None:
+        return kind.forked(nursery, task, log=log, env=environment), task
     return kind.module("integration.jobs", task, log=log, env=environment, cwd=_REPOSITORY), task
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.company import Company, Rivals, make_archive
+from integration.company import Company, Rivals, make_archive, nursery
 from integration.containers import kafka_container, no_engine, postgres_container
 from integration.servers import (
     VARIABLES,
@@ -31,6 +31,7 @@ from pyspark.sql import SparkSession
 
 from onceonly.lab.jars import delta_jars, fast_options, fast_session
 from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
+from onceonly.lab.nursery import Nursery
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.warm import WarmJvm
 from onceonly.session.archive import JvmArchive
@@ -151,22 +152,29 @@ def warm_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[in
 
 
 @pytest.fixture(scope="session")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Forks drivers that have loaded what they need."""
+    with nursery(tmp_path_factory.mktemp("nursery")) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
 def warm_company(
-    warm_jvms: Callable[[int], list[WarmJvm]], tmp_path_factory: pytest.TempPathFactory
+    warm_jvms: Callable[[int], list[WarmJvm]], loaded: Nursery, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Company]:
     """Drivers to kill, one after another, whose JVM lives on: seconds for each."""
     [jvm] = warm_jvms(1)
-    made = Company(tmp_path_factory.mktemp("warm-drivers"), jvm.environment())
+    made = Company(tmp_path_factory.mktemp("warm-drivers"), jvm.environment(), loaded)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="session")
 def warm_rivals(
-    warm_jvms: Callable[[int], list[WarmJvm]], tmp_path_factory: pytest.TempPathFactory
+    warm_jvms: Callable[[int], list[WarmJvm]], loaded: Nursery, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Company]:
     """Drivers that live side by side, each in a JVM that was there before it."""
-    made = Rivals(tmp_path_factory.mktemp("rivals"), warm_jvms(2))
+    made = Rivals(tmp_path_factory.mktemp("rivals"), warm_jvms(2), loaded)
     yield made
     made.close()
 

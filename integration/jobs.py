@@ -6,6 +6,7 @@ event, straight to the file descriptor: what a killed process had buffered would
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -224,6 +225,12 @@ def _stop_on_sigterm(query: StreamingQuery) -> None:
         threading.Thread(target=query.stop).start()
 
     signal.signal(signal.SIGTERM, on_signal)
+
+
+def come_up() -> None:
+    """Load what drivers load; but deltalake, which starts threads as soon as it is looked at."""
+    for name in ("pandas", "pyarrow.parquet", "pyspark.sql.pandas.types", "onceonly.wrap", "onceonly_sinks.postgres"):
+        importlib.import_module(name)
 
 
 def main(argv: list[str]) -> int:

@@ -61,6 +61,7 @@ def test_a_large_merge_goes_through_spark_and_equals_a_dict(spark: SparkSession,
         assert "Apache-Spark" in operations(harness.path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [MERGES[0], pytest.param(MERGES[1], marks=pytest.mark.slow)], ids=["key", "merge"])
 def test_both_committers_merge_and_remove_alike(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
     epochs = (

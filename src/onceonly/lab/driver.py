@@ -21,6 +21,8 @@ from typing import Self
 
 import psutil
 
+from onceonly.lab.nursery import Child, Nursery
+
 _POLL_SECONDS = 0.02
 _GONE_SECONDS = 10.0
 
@@ -48,9 +50,9 @@ class Driver:
         self, argv: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> None:
         """Start ``argv``. ``env`` is added to this process's environment."""
-        self.out, self.err = log.with_name(f"{log.name}.out"), log.with_name(f"{log.name}.err")
+        self._out_of(log)
         with self.out.open("wb") as out, self.err.open("wb") as err:
-            self._process = subprocess.Popen(
+            self._process: subprocess.Popen[bytes] | Child = subprocess.Popen(
                 [str(part) for part in argv],
                 stdin=subprocess.PIPE,
                 stdout=out,
@@ -59,9 +61,20 @@ class Driver:
                 cwd=cwd,
                 start_new_session=True,
             )
+
+    def _out_of(self, log: Path) -> None:
+        self.out, self.err = log.with_name(f"{log.name}.out"), log.with_name(f"{log.name}.err")
         self._read = 0
         self._kept: list[str] = []
         self._scratch: Path | None = None
+
+    @classmethod
+    def forked(cls, nursery: Nursery, *arguments: str | Path, log: Path, env: Mapping[str, str] | None = None) -> Self:
+        """Start a copy of the program that a nursery has loaded."""
+        driver = cls.__new__(cls)
+        driver._out_of(log)
+        driver._process = nursery.fork([str(part) for part in arguments], driver.out, driver.err, env or {})
+        return driver
 
     @classmethod
     def module(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -83,6 +84,9 @@ def attach(builder: Any) -> SparkSession:
     from pyspark.sql import SparkSession
 
     gateway: Any = launch_gateway()
+    # py4j numbers callbacks from 0 in each process. When the JVM collects one of a dead driver's, it tells whoever
+    # lives by then to drop that number: so no two drivers may use the same.
+    gateway.gateway_property.pool.next_id = time.time_ns()
     jvm = gateway.jvm
     found = getattr(jvm, "org.apache.spark.sql.classic.SparkSession").getDefaultSession()
     if found.isEmpty():

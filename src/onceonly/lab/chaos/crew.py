@@ -17,6 +17,7 @@ from onceonly.lab.cluster import StandaloneCluster
 from onceonly.lab.driver import Driver
 from onceonly.lab.jars import delta_jars, fast_options
 from onceonly.lab.level import Level
+from onceonly.lab.nursery import Nursery
 from onceonly.lab.warm import WarmJvm
 from onceonly.session.archive import JvmArchive
 from onceonly.session.environment import variables
@@ -50,6 +51,7 @@ class Crew:
         self._working: list[Driver] = []
         self._hired = 0
         self._archive: JvmArchive | None = None
+        self._nursery: Nursery | None = None
         self._cluster = StandaloneCluster(folder / "cluster", job.workers, self._path()) if job.workers else None
 
     def __enter__(self) -> Self:
@@ -60,6 +62,9 @@ class Crew:
         # Workers of a warm JVM inherit from it; they must find the user's modules, and run this interpreter.
         with variables({**path, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}):
             self._environment = {**path, "SPARK_LOCAL_IP": "127.0.0.1", **self._jvm()}
+        if self._level is not Level.COLD:
+            nursery = Nursery(_PROGRAM, self._folder / "nursery.log", path)
+            self._nursery = self._running.enter_context(nursery)
         making = self._archive.making() if self._archive and not self._archive.made else {}
         self._ready = self._hire(making)
         return self
@@ -93,9 +98,10 @@ class Crew:
         self._hired += 1
         log = self._folder / f"driver-{self._hired:03d}"
         told = log.with_suffix(".json")
-        return Driver.module(
-            _PROGRAM, told, json.dumps(self._options), log=log, env={**self._environment, **(more or {})}
-        ), told
+        said, environment = (told, json.dumps(self._options)), {**self._environment, **(more or {})}
+        if self._nursery is not None:
+            return Driver.forked(self._nursery, *said, log=log, env=environment), told
+        return Driver.module(_PROGRAM, *said, log=log, env=environment), told
 
     def _path(self) -> dict[str, str]:
         return {_PATH: os.pathsep.join(dict.fromkeys([_folder_of(self._job), *filter(None, sys.path)]))}

@@ -10,7 +10,8 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,9 @@ _SOON = (
 )
 """What every job needs; what only some need is loaded by them."""
 
+_MANY = ("pandas", "psycopg", "onceonly_checkpoints.sqlledger", "confluent_kafka")
+"""What most jobs need: loaded once where drivers are forked. Without deltalake, which starts threads."""
+
 _QUIET = "Waiting for data to arrive"
 """What a query with a trigger of its own says when it has taken everything; see Spark's MicroBatchExecution."""
 
@@ -52,7 +56,7 @@ def main(argv: list[str]) -> int:
     """Start, await the task in ``argv[0]``, run it; ``argv[1]`` has Spark's settings as JSON."""
     end_with_parent()
     told = Path(argv[0])
-    _come_up()
+    _load(_SOON)
     if is_warm():  # its JVM is its predecessor's until the task comes
         _await(told)
     spark = _session(json.loads(argv[1]))
@@ -65,9 +69,15 @@ def main(argv: list[str]) -> int:
     return code
 
 
-def _come_up() -> None:
-    """Load now what every job loads, while a predecessor is still at work."""
-    for name in _SOON:
+def come_up() -> None:
+    """Load what drivers load, for all that are forked from here; start nothing."""
+    _load(_SOON)
+    with suppress(ImportError):
+        _load(_MANY)
+
+
+def _load(names: Sequence[str]) -> None:
+    for name in names:
         importlib.import_module(name)
 
 

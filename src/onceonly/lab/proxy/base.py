@@ -211,9 +211,9 @@ class Proxy(ABC, Generic[R]):
                 return
             ended = [other for other in self._links if other.closed.is_set()]
             self._links = [other for other in self._links if not other.closed.is_set()] + [link]
+            link.start()  # before anybody can see it, and wait for its end
         for other in ended:
             self._bury(other)
-        link.start()
 
     def _bury(self, link: Link[R]) -> None:
         if link.failure is not None:
