@@ -26,6 +26,7 @@ def harness(spark: SparkSession, tmp_path: Path) -> SparkHarness:
     return SparkHarness(spark, tmp_path / "rows")
 
 
+@pytest.mark.long
 def test_spark_maintenance_between_epochs_disturbs_nothing(harness: SparkHarness, spark: SparkSession) -> None:
     with Story(harness) as story:
         driver = story.driver()
