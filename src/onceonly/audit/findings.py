@@ -52,12 +52,12 @@ def examine(facts: Facts) -> tuple[Finding, ...]:
     return tuple(sorted(findings, key=urgency))
 
 
-def urgency(one: Finding) -> tuple[int, int, bool, int, str, str]:
+def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
     """Where a finding stands among others, smaller is earlier.
 
     By severity; then by what it makes of the verdict, worst first: rows known to be missing come before a change that
     may have cost some, whose remedy is to accept it. Then cause before consequence: what was done to a sink, then what
-    that left behind. Then by epoch, those that concern all epochs first.
+    that left behind. Then by epoch, those that concern all epochs first. Sinks stay in the order of the call.
     """
     return (
         _SEVERITIES.index(one.severity),
@@ -65,7 +65,6 @@ def urgency(one: Finding) -> tuple[int, int, bool, int, str, str]:
         one.code not in _DEEDS,
         one.epoch or 0,
         one.code,
-        one.sink or "",
     )
 
 
