@@ -196,11 +196,17 @@ def test_a_broker_does_not_outlive_a_killed_parent_and_its_directory_is_swept() 
 
 def test_a_server_that_survived_its_watchdog_is_ended_before_its_data_is_used_again(tmp_path: Path) -> None:
     mark = tmp_path / "server.properties"
-    leftover = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", str(mark)])
-    (tmp_path / "server.pid").write_text(str(leftover.pid))
-    with pytest.raises(KafkaDidNotStart):
-        EmbeddedKafka(tmp_path, {"num.io.threads": "none"}).start()
-    assert leftover.poll() is not None
+    program = "import time; print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", program, str(mark)], stdout=subprocess.PIPE) as leftover:
+        try:
+            assert leftover.stdout
+            leftover.stdout.readline()  # a process that is not yet past its exec has no arguments to be known by
+            (tmp_path / "server.pid").write_text(str(leftover.pid))
+            with pytest.raises(KafkaDidNotStart):
+                EmbeddedKafka(tmp_path, {"num.io.threads": "none"}).start()
+            assert leftover.poll() is not None
+        finally:
+            leftover.kill()
 
 
 def test_a_foreign_process_that_has_the_pid_by_now_is_left_alone(tmp_path: Path) -> None:
