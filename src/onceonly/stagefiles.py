@@ -160,6 +160,7 @@ class RemoteDirectory:
             raise refuse("E114", place=without_secrets(url), cause=cause)
         try:
             self._files, self._root = file_system(self._url)
+            self._storage = FsspecStorage(self._url)
         except UnreachableStorage as error:
             raise refuse("E114", place=url, cause=str(error)) from error
 
@@ -178,7 +179,7 @@ class RemoteDirectory:
 
     def names(self) -> tuple[str, ...]:
         """What lies in it."""
-        return FsspecStorage(self._url).names("")
+        return self._storage.names("")
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, if it is one."""
@@ -196,11 +197,11 @@ class RemoteDirectory:
 
     def read(self, name: str) -> bytes:
         """Content of a file."""
-        return FsspecStorage(self._url).read(name)
+        return self._storage.read(name)
 
     def create(self, name: str, data: bytes) -> None:
         """Put a file where there is none."""
-        FsspecStorage(self._url).create(name, data)
+        self._storage.create(name, data)
 
     def flush(self, name: str) -> None:
         """Nothing to do."""
@@ -212,5 +213,5 @@ class RemoteDirectory:
         """Remove it, the file ``first`` before the rest."""
         # Whatever a store answers: garbage that stays is swept at the next opening.
         with suppress(OSError):
-            FsspecStorage(self._url).delete(first)
+            self._storage.delete(first)
             self._files.rm(self._root, recursive=True)

@@ -40,7 +40,7 @@ child = [
     "print('up', flush=True)",
     "time.sleep(60)",
 ]
-driver = Driver([sys.executable, "-c", "; ".join(child)], Path(sys.argv[1]))
+driver = Driver.command([sys.executable, "-c", "; ".join(child)], Path(sys.argv[1]))
 driver.wait_for(lambda line: line == "up", 30)
 print(driver.pid, flush=True)
 time.sleep(60)
@@ -48,7 +48,7 @@ time.sleep(60)
 
 
 def started(program: str, folder: Path) -> Driver:
-    return Driver([sys.executable, "-c", program], folder / "driver")
+    return Driver.command([sys.executable, "-c", program], folder / "driver")
 
 
 def family(driver: Driver) -> list[int]:

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 def process(dsn: str, tmp_path: Path, *arguments: str, fault: str = "") -> Driver:
     command = [sys.executable, "-m", "tests.sinks.postgres_driver", dsn, *arguments]
-    return Driver(command, tmp_path / "driver", {"ONCEONLY_FAULT": fault} if fault else {}, cwd=ROOT)
+    return Driver.command(command, tmp_path / "driver", {"ONCEONLY_FAULT": fault} if fault else {}, cwd=ROOT)
 
 
 def says(driver: Driver, words: str) -> str:

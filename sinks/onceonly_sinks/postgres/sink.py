@@ -32,8 +32,8 @@ from onceonly_sinks.postgres.transactions import Transactions, raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from sqlalchemy import Connection
 
-if TYPE_CHECKING:
     from onceonly_sinks.postgres.applying import Apply
 
 _PAGE = 500
@@ -315,20 +315,18 @@ class PostgresSink:
         if not self._options.append:
             return None
         with self._refusals(), self._transactions.reading() as connection:
-            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+            table = self._table(connection)
             if table is None:
                 return {}
-            if table.epoch_column is None or head.shared(connection, self._writer, table.oid):
-                return None
-            return survey.recount(connection, table, table.epoch_column)
+            return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
 
     def read_back(self, spark: SparkSession) -> DataFrame | None:
         """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
         if not self._options.append:
             return None
         with self._refusals(), self._transactions.reading() as connection:
-            table = schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
-            if table is None or table.epoch_column is None or head.shared(connection, self._writer, table.oid):
+            table = self._table(connection)
+            if table is None or not self._numbers(connection, table):
                 return None
             server = self._server.resolved(raw(connection))
             return readback.read_back(connection, server, table, spark)
@@ -376,6 +374,13 @@ class PostgresSink:
         if self._fence is None:
             raise RuntimeError("install a fence first")
         return self._fence
+
+    def _table(self, connection: Connection) -> schema.Table | None:
+        return schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+
+    def _numbers(self, connection: Connection, table: schema.Table) -> str | None:
+        """The column in which we alone number a table's rows by epoch."""
+        return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
 
     def _context(self, rows: PostgresPrepared | None = None) -> classify.Context:
         return classify.Context(self._id, self.address, rows.plan.types if rows else {})

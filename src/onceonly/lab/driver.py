@@ -39,42 +39,45 @@ class Driver:
     """One start of a program, as the leader of a new session and process group. Use as a context manager.
 
     Its stdout and stderr go to ``<log>.out`` and ``<log>.err``: files, so that a killed driver's last words survive and
-    a full pipe never blocks it. Its stdin is a pipe that this process holds; see :func:`end_with_parent`.
+    a full pipe never blocks it. Its stdin is a pipe that ends with this process; see :func:`end_with_parent`.
 
     Attributes:
         out: file with the driver's stdout.
         err: file with the driver's stderr.
     """
 
-    def __init__(
-        self, argv: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
-    ) -> None:
-        """Start ``argv``. ``env`` is added to this process's environment."""
-        self._out_of(log)
-        with self.out.open("wb") as out, self.err.open("wb") as err:
-            self._process: subprocess.Popen[bytes] | Child = subprocess.Popen(
-                [str(part) for part in argv],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, **(env or {})},
-                cwd=cwd,
-                start_new_session=True,
-            )
-
-    def _out_of(self, log: Path) -> None:
+    def __init__(self, start: Callable[[Path, Path], subprocess.Popen[bytes] | Child], log: Path) -> None:
+        """Start it by a function of the two files; :meth:`command`, :meth:`module` and :meth:`forked` have one."""
         self.out, self.err = log.with_name(f"{log.name}.out"), log.with_name(f"{log.name}.err")
         self._read = 0
         self._kept: list[str] = []
         self._scratch: Path | None = None
+        self._process = start(self.out, self.err)
+
+    @classmethod
+    def command(
+        cls, argv: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+    ) -> Self:
+        """Start ``argv``. ``env`` is added to this process's environment."""
+
+        def start(out: Path, err: Path) -> subprocess.Popen[bytes]:
+            with out.open("wb") as stdout, err.open("wb") as stderr:
+                return subprocess.Popen(
+                    [str(part) for part in argv],
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=stderr,
+                    env={**os.environ, **(env or {})},
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+
+        return cls(start, log)
 
     @classmethod
     def forked(cls, nursery: Nursery, *arguments: str | Path, log: Path, env: Mapping[str, str] | None = None) -> Self:
         """Start a copy of the program that a nursery has loaded."""
-        driver = cls.__new__(cls)
-        driver._out_of(log)
-        driver._process = nursery.fork([str(part) for part in arguments], driver.out, driver.err, env or {})
-        return driver
+        return cls(lambda out, err: nursery.fork([str(part) for part in arguments], out, err, env or {}), log)
 
     @classmethod
     def module(
@@ -94,7 +97,7 @@ class Driver:
             "SPARK_LOCAL_DIRS": str(scratch),
             "SPARK_SUBMIT_OPTS": f"{options} -Djava.io.tmpdir={shlex.quote(str(scratch))}".strip(),
         }
-        driver = cls([sys.executable, "-m", name, *arguments], log, {**given, **python}, cwd)
+        driver = cls.command([sys.executable, "-m", name, *arguments], log, {**given, **python}, cwd)
         driver._scratch = scratch
         return driver
 
