@@ -68,9 +68,10 @@ def start(
     accepted: str = "",
     dropped: str = "",
     overlap: Overlap = "stop",
+    stages: bool = False,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, dropped, overlap)
+    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, dropped, overlap, stages)
 
 
 def resume(state: State, offer: Offer) -> State:
@@ -82,6 +83,7 @@ def resume(state: State, offer: Offer) -> State:
         state.owner,
         offer,
         overlap=state.overlap,
+        stages=state.stages,
         held=state.held,
         fence=state.fence,
         last=state.last,

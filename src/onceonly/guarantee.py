@@ -35,14 +35,16 @@ class Guarantee:
         return "\n".join([*lines, *(f"  unless   {danger}" for danger in self.weakened_by)])
 
 
-def explain(sinks: Sequence[Sink], plan: Plan | None, adopt: Adopt) -> str:
-    """The reports of all sinks of a pipeline."""
+def explain(sinks: Sequence[Sink], plan: Plan | None, adopt: Adopt, *, staged: bool) -> str:
+    """The reports of all sinks of a pipeline; ``staged``: whether epochs are written to files first."""
     reports = [derive(sink, plan, adopt).text for sink in sinks]
     if len(sinks) > 1:
         reports.append(
             "All sinks get the same bytes: each epoch is staged once and committed to them one after the other.\n"
             "  to readers: for a moment some sinks show an epoch that others do not show yet"
         )
+    elif staged:
+        reports.append("Each epoch is staged first, and committed from there: it need not fit into the driver.")
     return "\n".join(reports)
 
 

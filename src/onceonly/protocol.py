@@ -83,6 +83,10 @@ class OutcomeUnknown(Exception):
         self.reason = reason
 
 
+class TooLargeForDriver(Exception):
+    """The engine refuses to bring a batch's rows to the driver; the text is its own, and holds no secret."""
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a sink can do; the guarantee is derived from it.
@@ -190,7 +194,11 @@ class Batch(Protocol):
         ...
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Bring the rows to the driver, partition results as they arrive, in no particular order."""
+        """Bring the rows to the driver, partition results as they arrive, in no particular order.
+
+        Raises:
+            TooLargeForDriver: the engine refuses to bring so many.
+        """
         ...
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:

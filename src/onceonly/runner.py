@@ -21,7 +21,7 @@ from onceonly.errors import refuse
 from onceonly.facts import Offer, Reading
 from onceonly.faults import Point
 from onceonly.overlap import held_files
-from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded, TooLargeForDriver
 from onceonly.staging import Stages, Still
 from onceonly.state import State
 from onceonly.trim import Trim, Trimmable
@@ -267,7 +267,10 @@ class Runner:
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
         with self._timed("prepare"):
-            prepared = self._sinks[command.sink].prepare(batch, command.number)
+            try:
+                prepared = self._sinks[command.sink].prepare(batch, command.number)
+            except TooLargeForDriver as error:
+                raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         faults.fire(Point.PREPARE_AFTER)

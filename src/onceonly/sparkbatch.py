@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+import re
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceonly import digest, frames, rowhash
-from onceonly.protocol import Attempt, Estimate, Task
+from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.storage import is_local
@@ -40,6 +41,9 @@ the files are whole."""
 
 _WORK = "_temporary/0/_temporary"
 """Where Hadoop's committer lets tasks write; removed by it at the end. What is there already needs no ``chmod``."""
+
+_BEYOND = re.compile(r"Total size of serialized results[^\n]*spark\.driver\.maxResultSize[^\n]*\)")
+"""Spark knows no class and no condition for this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +108,18 @@ class SparkBatch:
         return observation.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Rows as they arrive at the driver; there is a digest once the last one has."""
+        """Rows as they arrive at the driver; there is a digest once the last one has.
+
+        Raises:
+            TooLargeForDriver: there are more than Spark brings to a driver.
+        """
         import pyarrow as pa
 
         self._digest = None
         found = Digest(0)
         here = rowhash.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else frames.select(self._df, self._digesting.hashed)
-        with closing(frames.stream_arrow(rows)) as batches:
+        with closing(frames.stream_arrow(rows)) as batches, _collecting():
             for batch in batches:
                 columns = batch.columns if here else batch.columns[:-1]
                 found += here(columns) if here else digest.of_hashes(batch.columns[-1])
@@ -180,6 +188,17 @@ class SparkBatch:
         if self._digest is None:
             raise RuntimeError("the batch was not read to its end, so it has no digest")
         return self._digest()
+
+
+@contextmanager
+def _collecting() -> Generator[None]:
+    """Tell Spark's own limit of what it collects from everything else that ends a job."""
+    try:
+        yield
+    except Exception as error:
+        if limit := _BEYOND.search(str(error)):
+            raise TooLargeForDriver(limit[0]) from error
+        raise
 
 
 def _spelled(place: str) -> str:

@@ -53,6 +53,7 @@ class State:
         accepted: the kind of adoption that the opening is for (``queries adopt``): R6 is known and taken.
         dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
         overlap: what becomes of a batch that offers rows of recorded epochs.
+        stages: epochs are staged although there is one sink.
         floor: the next generation must be greater than this.
         last: the newest epoch that every sink holds.
         lineage: the newest lineage on record.
@@ -89,6 +90,7 @@ class State:
     accepted: str = ""
     dropped: str = ""
     overlap: Overlap = "stop"
+    stages: bool = False
     floor: int = 0
     last: Epoch | None = None
     lineage: Lineage | None = None
@@ -121,5 +123,5 @@ class State:
 
     @property
     def staged(self) -> bool:
-        """Whether an epoch's bytes are staged: several sinks must get the same ones."""
-        return len(self.sinks) > 1
+        """Whether an epoch's bytes are staged: several sinks must get the same ones, one may be asked to."""
+        return self.stages or len(self.sinks) > 1

@@ -90,7 +90,7 @@ class ExactlyOnce:
 
     def explain(self) -> str:
         """What is promised for each sink, why, and what would weaken it. Says more once the query runs."""
-        return guarantee.explain(self._sinks, self._plan, self._options.adopt)
+        return guarantee.explain(self._sinks, self._plan, self._options.adopt, staged=self._stages)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -165,6 +165,7 @@ class ExactlyOnce:
                 offer,
                 adopt=self._options.adopt,
                 overlap=self._options.overlap,
+                stages=self._stages,
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -184,6 +185,11 @@ class ExactlyOnce:
         phases = " ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = epoch.digest.rows
         log.info("pipeline %s: epoch %d committed %s %d rows %s", opening.pipeline, epoch.number, sinks, rows, phases)
+
+    @property
+    def _stages(self) -> bool:
+        """Several sinks must get the same bytes; one gets them from files where it is told to."""
+        return len(self._sinks) > 1 or self._options.staging is not None
 
     @property
     def _ids(self) -> tuple[str, ...]:
@@ -242,7 +248,7 @@ class ExactlyOnce:
         return self._options.ledger, False
 
     def _place_staging(self, run: engine.Run, pipeline: str) -> Staging | None:
-        if len(self._sinks) == 1:
+        if not self._stages:
             return None
         return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging"), pipeline)
 
@@ -303,7 +309,8 @@ def exactly_once(
             over one Kafka or file source, and rows that still have ``topic``, ``partition`` and ``offset``, or
             ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
         staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
-            that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint.
+            that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
+            none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs of any size.
 
     Returns:
         A function for ``foreachBatch``.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from tests.core.several import Crash, Pipeline, crash, rows
@@ -191,6 +193,24 @@ def test_a_lost_answer_of_any_sink_is_one_copy(pipeline, lose, which):
     forgetful.lose = lose
     driver.writes(2, 3)
     pipeline.holds(3)
+
+
+def test_one_sink_that_is_told_to_reads_each_epoch_from_files_that_go_with_the_next(tmp_path):
+    pipeline = Pipeline(tmp_path, names=("alone",))
+    pipeline.driver().writes(1)
+    [first] = pipeline.staged()
+    pipeline.driver().writes(1, 2)  # the first one is proven and skipped
+    pipeline.holds(2)
+    [second] = pipeline.staged()
+    assert (Path(first).name[:13], Path(second).name[:13]) == ("e000000000001", "e000000000002")
+    faults.arm(Point.COMMIT_BEFORE, crash)
+    with pytest.raises(Crash):
+        pipeline.driver().writes(2, 3)
+    faults.disarm()
+    assert len(pipeline.staged()) == 2
+    pipeline.driver().writes(3)
+    pipeline.holds(3)
+    assert [Path(left).name[:13] for left in pipeline.staged()] == ["e000000000003"]
 
 
 def test_bytes_that_a_reference_finds_elsewhere_are_not_removed(pipeline, tmp_path):

@@ -46,7 +46,8 @@ class KafkaSink:
     """Writes each epoch to Kafka in one transaction with its marker; columns and options are those of Spark's own sink.
 
     Readers see whole epochs if they read committed records; see :func:`onceonly_sinks.kafka.read_committed`. The
-    marker lies in a compacted topic beside the output, made with the first epoch; topics for rows must exist.
+    marker lies in a compacted topic beside the output, made with the first epoch; topics for rows must exist. One
+    producer in the driver sends the rows; epochs that do not fit into the driver go by ``exactly_once(staging=)``.
 
     Args:
         servers: ``host:port,host:port``.
