@@ -105,12 +105,11 @@ def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
     """The ledger knows the name from other sinks only; as no sink here has a marker, epoch 1 would come again."""
     if facts.head is None or facts.accepted or _highest(facts) is not None:
         return None
-    called = {reading.sink for reading in facts.readings}
-    if called & {sink for sink, _ in facts.head.sinks}:
+    before = dict(facts.head.sinks)
+    if not before or any(reading.sink in before for reading in facts.readings):
         return None
-    for sink, first in facts.head.sinks:
-        return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
-    return None
+    sink, first = next(iter(before.items()))
+    return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
 
 
 def _r3_behind(facts: OpeningFacts) -> Heal | None:
