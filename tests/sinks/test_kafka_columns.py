@@ -19,7 +19,9 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
 
 
 def records(rows: pa.RecordBatch, topic: str | None = "orders") -> list[tuple[Any, ...]]:
-    return list(Columns.check("kafka:orders", rows.schema, topic).records(rows))
+    """Arguments of ``produce`` row by row, with the defaults of those that are left out."""
+    columns = Columns.check("kafka:orders", rows.schema, topic).arguments(rows)
+    return [(*record, *(-1, None, None, 0, None)[len(record) - 3 :]) for record in zip(*columns, strict=True)]
 
 
 def refusal(rows: pa.RecordBatch, topic: str | None = "orders") -> DestinationError:

@@ -251,6 +251,20 @@ def hangs_after_a_naive_restart(kafka: EmbeddedKafka, inner_wire: KafkaProxy, to
     return stable < end
 
 
+# ---- a queue that is full
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+def test_rows_beyond_what_the_client_queues_wait_for_room_and_keep_their_order(
+    kafka: EmbeddedKafka, topic: str, keyed: bool
+) -> None:
+    rows = [str(number) for number in range(5_000)]
+    table = pa.table({"value": rows, **({"key": rows} if keyed else {})})
+    with Writer(kafka.servers, topic, options={"kafka.queue.buffering.max.messages": "64"}) as writer:
+        writer.write(table)
+        assert committed(kafka, topic) == rows
+
+
 # ---- what is remembered of the marker topic
 
 FETCH = 1

@@ -8,7 +8,7 @@ out, as Spark does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,9 +16,6 @@ from onceonly.errors import OnceOnlyError, refuse
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Record = tuple[str, bytes | None, bytes | None, int, None, None, int, list[tuple[str, bytes | None]] | None]
-"""Arguments of ``Producer.produce`` in its own order: topic, value, key, partition, two callbacks, time, headers."""
 
 _ANY_PARTITION = -1
 _NOW = 0
@@ -78,21 +75,10 @@ class Columns:
             raise refuse("E517", sink=self.sink, reason=reason, cause=cause, next="filter such rows, or give topic=")
         return {str(name) for name in column.unique().to_pylist()}
 
-    @property
-    def plain(self) -> bool:
-        """Whether records need nothing but topic, value and key."""
-        return self.topic is not None and self.present <= {"key"}
+    def arguments(self, batch: pa.RecordBatch) -> tuple[Sequence[Any], ...]:
+        """Columns of arguments of ``Producer.produce`` in its own order, without those at the end that no row has.
 
-    def values(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """The column value."""
-        return _bytes(batch.column("value"))
-
-    def keys(self, batch: pa.RecordBatch) -> list[bytes | None] | None:
-        """The column key, if there is one."""
-        return _bytes(batch.column("key")) if "key" in self.present else None
-
-    def records(self, batch: pa.RecordBatch) -> Iterator[Record]:
-        """Records of a batch, in order.
+        The order is topic, value, key, partition, two callbacks, time, headers.
 
         Raises:
             DestinationError: E517, a header has no name, or a partition is negative.
@@ -100,12 +86,13 @@ class Columns:
         rows = batch.num_rows
         nothing: list[None] = [None] * rows
         topics = batch.column("topic").to_pylist() if self.topic is None else [self.topic] * rows
+        keys = _bytes(batch.column("key")) if "key" in self.present else nothing
+        few = (topics, _bytes(batch.column("value")), keys)
+        if not self.present - {"topic", "key"}:
+            return few
         headers = self._headers(batch.column("headers")) if "headers" in self.present else nothing
         times = _milliseconds(batch.column("timestamp")) if "timestamp" in self.present else [_NOW] * rows
-        keys = self.keys(batch) or nothing
-        return zip(
-            topics, self.values(batch), keys, self._partitions(batch), nothing, nothing, times, headers, strict=True
-        )
+        return (*few, self._partitions(batch), nothing, nothing, times, headers)
 
     def _partitions(self, batch: pa.RecordBatch) -> list[int]:
         import pyarrow.compute as pc

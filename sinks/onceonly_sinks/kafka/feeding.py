@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Sequence
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from onceonly_sinks.kafka.columns import Columns
@@ -39,25 +40,22 @@ class Feeder:
             NotFlushed: the queue stays full.
             DestinationError: E517, a row that Kafka cannot hold.
         """
-        columns = self._columns
-        if columns.plain and columns.topic is not None:
-            keys = columns.keys(batch)
-            values = columns.values(batch)
-            self._all(zip(itertools.repeat(columns.topic), values, *([keys] if keys is not None else []), strict=False))
-        else:
-            self._all(columns.records(batch))
+        self._all(self._columns.arguments(batch))
         self._producer.poll(0)
         return int(batch.num_rows)
 
-    def _all(self, records: Iterable[tuple[Any, ...]]) -> None:
+    def _all(self, arguments: Sequence[Sequence[Any]]) -> None:
+        """Produce by columns of arguments, in a loop that is not Python's."""
         produce: Callable[..., None] = self._producer.produce
-        for record in records:
+        rest = [iter(column) for column in arguments]
+        while length_hint(rest[0]):
             try:
-                produce(*record)
+                deque(map(produce, *rest), maxlen=0)
             except BufferError:
-                self._wait(produce, record)
+                refused = len(arguments[0]) - length_hint(rest[0]) - 1
+                self._wait(produce, [column[refused] for column in arguments])
 
-    def _wait(self, produce: Callable[..., None], record: tuple[Any, ...]) -> None:
+    def _wait(self, produce: Callable[..., None], record: Sequence[Any]) -> None:
         deadline = time.monotonic() + self._patience
         while True:
             self._producer.poll(_POLL)

@@ -117,10 +117,7 @@ class Footing:
         with self._ground.refusing():
             entry = self._ground.newest()
         self._not_superseded(entry, fence)
-        if entry.fence != fence:
-            return False
-        self.prewarm(fence)
-        return True
+        return entry.fence == fence
 
     def _not_superseded(self, entry: Entry, fence: Fence) -> None:
         if entry.fence.generation >= fence.generation and entry.fence != fence:
@@ -170,7 +167,9 @@ class Footing:
         self._ready = standing
 
     def prewarm(self, fence: Fence) -> None:
-        """Begin to make the standing of the next epoch."""
+        """Begin to make the standing of the next epoch, where none is at hand."""
+        if self._ready is not None:
+            return
         self.forget()
         self._prewarmed = Prewarmed(partial(self.stand_anew, fence))
 

@@ -27,7 +27,6 @@ SECRETS = frozenset(
 _DEFAULTS: Mapping[str, str] = {
     "client.id": "onceonly",
     "linger.ms": "20",
-    "batch.size": "262144",
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": "1000000",
     "queue.buffering.max.kbytes": "262144",

@@ -178,6 +178,7 @@ class KafkaSink:
             identity = ground.identity(topics) if self._topic is None or self._topic in topics else ""
             disturbances = reading.disturbances(ground, since or reading.newest_receipt(entry))
             marker = entry.written.marker if entry.written else None
+            self._foot.prewarm(fence)  # only now: its fence would have had these reads wait for it
             return Position(fence, marker, entry.epoch, identity, rows, disturbances)
 
     # ---- writing
