@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from tests.lab.tale import Tale, without, write, written
 
 from onceonly.lab.checker import Anomaly
@@ -417,6 +418,30 @@ def test_a_golden_run_says_what_an_aggregation_must_hold() -> None:
     assert aggregated(Row("k", value="3"), Row("l", value="1")).anomalies(right) == {"X-PHANTOM"}
     assert aggregated(Row("k", value="2"), Row("l"), Row("l")).anomalies(right) == {"X-DUP"}
     assert aggregated(Row("k", value="2"), Row("l"), Row("m")).anomalies(right) == {"X-PHANTOM"}
+
+
+@pytest.mark.parametrize(
+    ("keeps", "shown", "anomalies"),
+    [
+        (False, Row("k", value="1"), set()),
+        (False, Row("x", value="1"), {"X-PHANTOM"}),
+        (True, Row("k", value="1"), {"X-PHANTOM"}),
+    ],
+)
+def test_a_row_that_is_replaced_has_other_values_before_the_end(keeps: bool, shown: Row, anomalies: set[str]) -> None:
+    tale = Tale("pg").promising("pg", keeps=keeps)
+    tale.input("in1", "in2")
+    tale.read("pg", rows=[shown], markers=None)
+    tale.end(pg={"rows": [Row("k", value="2")], "markers": None}, ledger={"markers": None})
+    assert tale.anomalies(golden(Row("k", value="2"))) - {"X-REGRESS"} == anomalies
+
+
+def test_a_row_that_was_to_be_replaced_has_another_value_where_a_pipeline_stopped() -> None:
+    tale = Tale("pg", refusals=("E206",)).promising("pg", keeps=False)
+    tale.input("in1", "in2")
+    tale.settle(Kind.FAIL, "E206")
+    tale.last_reads(pg={"rows": [Row("k", value="1")], "markers": None}, ledger={"markers": None})
+    assert tale.anomalies(golden(Row("k", value="2"))) == set()
 
 
 def test_a_golden_run_may_hold_a_row_twice() -> None:

@@ -33,7 +33,7 @@ _DAEMON_MB = 256
 
 
 class ClusterDown(RuntimeError):
-    """The cluster did not come up in time; the text ends with what its master printed last."""
+    """The cluster did not come up; the text is what the process that ended printed last, else its master."""
 
 
 class StandaloneCluster:
@@ -49,7 +49,7 @@ class StandaloneCluster:
         self._folder, self._workers = folder, workers
         self._environment = dict(environment or {})
         self._port, self._page = free_ports(2)
-        self._processes: list[GuardedProcess] = []
+        self._processes: dict[Path, GuardedProcess] = {}
 
     @property
     def address(self) -> str:
@@ -102,23 +102,24 @@ class StandaloneCluster:
         }
         command = [str(home / "bin" / "spark-class"), class_, "--host", "127.0.0.1", *arguments]
         log = self._folder / f"{name}.log"
-        self._processes.append(GuardedProcess(command, self._folder / name, log, environment))
+        self._processes[log] = GuardedProcess(command, self._folder / name, log, environment)
 
     def _await_workers(self) -> None:
-        log, deadline = self._folder / "master.log", time.monotonic() + _UP_S
-        while log.read_text(errors="replace").count("Registering worker") < self._workers:
-            if time.monotonic() > deadline or not all(one.running for one in self._processes):
-                raise ClusterDown("\n".join(log.read_text(errors="replace").splitlines()[-10:]))
+        master, deadline = self._folder / "master.log", time.monotonic() + _UP_S
+        while master.read_text(errors="replace").count("Registering worker") < self._workers:
+            ended = next((log for log, one in self._processes.items() if not one.running), None)
+            if ended or time.monotonic() > deadline:
+                raise ClusterDown("\n".join((ended or master).read_text(errors="replace").splitlines()[-10:]))
             time.sleep(_POLL_S)
 
     def _end(self) -> None:
         """Executors first: their workers would start others."""
-        for one in reversed(self._processes):
+        for one in reversed(self._processes.values()):
             one.end(signal.SIGKILL, _END_S)
         for executor in self._executors():
             with suppress(psutil.NoSuchProcess):
                 executor.kill()
-        self._processes = []
+        self._processes = {}
 
     def _executors(self) -> list[psutil.Process]:
         return [one for one in _with_argument(_EXECUTOR) if str(self._folder) in _directory(one)]

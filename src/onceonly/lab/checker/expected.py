@@ -1,6 +1,7 @@
 """What ought to be in a sink: the oracles of golden run and row identity. Pure.
 
-A golden run says what is right for any plan, rows counted and with their values. Without one, rows of the input are
+A golden run says what is right for any plan, rows counted and with their values; where rows are replaced, values are
+those of the end, for nobody knows in which others a reader may find them before. Without one, rows of the input are
 expected as they are, once each: right for plans that keep every row and its identity. The user's own assertions are
 the third oracle; they are judged where they were answered.
 """
@@ -24,19 +25,21 @@ class Expected:
         due: how often each identity must be there at the end.
         known: how often each identity may be there; ``None`` where nothing is known of the input.
         values: golden values, by identity.
+        keeps: a row that is there once has its last value.
     """
 
     due: Counter[str]
     known: Counter[str] | None
     values: dict[str, frozenset[str | None]]
+    keeps: bool = True
 
     def times(self, identity: str) -> int:
         """How often a row may be there."""
         return max(1, self.known[identity]) if self.known else 1
 
-    def allows(self, row: Row) -> bool:
-        """Whether the row is one that somebody could have written."""
-        if row.identity in self.values and row.value is not None:
+    def allows(self, row: Row, *, final: bool) -> bool:
+        """Whether the row is one that somebody could have written; ``final``: in the last read of a sink."""
+        if row.identity in self.values and row.value is not None and (final or self.keeps):
             return row.value in self.values[row.identity]
         return self.known is None or row.identity in self.known
 
@@ -45,7 +48,8 @@ def expected(reading: Reading, sink: str) -> Expected:
     """What a sink ought to hold at the end, and what it may hold at any time."""
     case = reading.case
     if sink in case.golden:
-        return _golden(case.golden[sink], case.settled)
+        keeps = all(promise.keeps for promise in case.header.sinks if promise.sink == sink)
+        return _golden(case.golden[sink], case.settled, keeps=keeps)
     due = Counter(dict.fromkeys(_due(reading, sink), 1))
     sent = {identity for group in case.commits.values() for commit in group for identity in commit.rows or ()}
     known = Counter(dict.fromkeys(case.ranks if case.inputs else sent, 1))
@@ -58,14 +62,15 @@ def excused(case: Case, sink: str) -> bool:
     return stopped and any(case.restores.values()) and sink in case.sinks
 
 
-def _golden(rows: tuple[Row, ...], settled: bool) -> Expected:
+def _golden(rows: tuple[Row, ...], settled: bool, *, keeps: bool) -> Expected:
     counts = Counter(row.identity for row in rows)
     values: dict[str, set[str | None]] = {}
     for row in rows:
         if row.value is not None:
             values.setdefault(row.identity, set()).add(row.value)
     frozen = {identity: frozenset(one) for identity, one in values.items()}
-    return Expected(counts if settled else Counter(), counts, frozen)
+    # A pipeline that stopped for a reason holds rows that were to be replaced.
+    return Expected(counts if settled else Counter(), counts, frozen if settled or keeps else {}, keeps)
 
 
 def _due(reading: Reading, sink: str) -> Iterator[str]:

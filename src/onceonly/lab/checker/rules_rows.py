@@ -77,7 +77,7 @@ def phantoms(reading: Reading, read: Read, right: Expected) -> dict[str, tuple[s
     for row in read.rows or ():
         home = reading.home(read.sink, row.identity)
         epoch = row.epoch if home is None else home
-        if not right.allows(row):
+        if not right.allows(row, final=read.final):
             found[row.identity] = ("that nobody wrote like this", epoch)
         elif _astray(row, home):
             found[row.identity] = ("in an epoch that did not bring it", row.epoch)
