@@ -265,3 +265,28 @@ def test_reading_commands_load_neither_spark_nor_drivers(tmp_path: Path) -> None
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["explain", "E101"], 0, "E101"),
+        (["audit", "--ledger", "nowhere.db"], 2, "nowhere.db"),
+        (["lab", "run", "--level", "L3"], 3, "The fault lab needs psutil: pip install 'onceonly[lab]'"),
+        (["demo", "--quick"], 2, "pip install 'onceonly[demo]'"),
+        (["--help"], 0, "audit"),
+    ],
+)
+def test_every_command_runs_or_names_its_extra_with_the_packages_of_the_command_line_alone(
+    tmp_path: Path, arguments: list[str], code: int, words: str
+) -> None:
+    others = "psutil numpy pyspark pandas pyarrow psycopg deltalake delta confluent_kafka jinja2 vl_convert fsspec"
+    script = (
+        f"import sys; sys.modules.update(dict.fromkeys({others.split()!r})); "
+        "from onceonly.cli import main; sys.argv[0] = 'onceonly'; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert words in done.stdout + done.stderr

@@ -14,7 +14,6 @@ from onceonly.cli import (
     doctor,
     epochs,
     explain,
-    lab,
     ledger,
     metrics,
     queries,
@@ -24,6 +23,7 @@ from onceonly.cli import (
     watch,
 )
 from onceonly.cli.calm import CalmGroup
+from onceonly.cli.extras import PASSED_ON, without
 from onceonly.cli.output import say
 
 app = typer.Typer(
@@ -35,7 +35,7 @@ app = typer.Typer(
     help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",
     epilog="Exit codes: 0 clean, 1 findings, 2 could not answer; of the lab also 3, the lab itself failed.",
 )
-app.command("demo", context_settings=demo.SETTINGS)(demo.command)
+app.command("demo", context_settings=PASSED_ON)(demo.command)
 app.command("doctor")(doctor.command)
 app.command("audit")(audit.command)
 app.add_typer(epochs.app, name="epochs")
@@ -46,7 +46,12 @@ app.add_typer(checkpoint.app, name="checkpoint")
 app.add_typer(txn.app, name="txn")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(sink.app, name="sink")
-app.add_typer(lab.app, name="lab")
+try:
+    from onceonly.cli import lab
+except ModuleNotFoundError as missing:
+    app.command("lab", context_settings=PASSED_ON)(without(missing, "The fault lab", "lab", code=3))
+else:
+    app.add_typer(lab.app, name="lab")
 app.add_typer(session.app, name="session")
 app.command("explain")(explain.command)
 

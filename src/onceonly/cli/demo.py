@@ -1,13 +1,11 @@
-"""``onceonly demo``: hands everything on to the lab's demo."""
+"""``onceonly demo``: hands everything on to the lab's demo, which has options and a help of its own."""
 
 from __future__ import annotations
 
 import typer
 
-from onceonly.cli.calm import give_up
-
-SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
-"""The demo has options and a help of its own."""
+from onceonly.audit.verdict import UNANSWERED
+from onceonly.cli.extras import without
 
 
 def command(context: typer.Context) -> None:
@@ -15,7 +13,6 @@ def command(context: typer.Context) -> None:
     try:
         from onceonly.lab.demo.command import main
     except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("onceonly"):
-            raise
-        give_up(f"The demo needs {missing.name}: pip install 'onceonly[demo]'")
+        without(missing, "The demo", "demo", UNANSWERED)()
+        return
     raise typer.Exit(main(list(context.args)))
