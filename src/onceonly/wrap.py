@@ -310,7 +310,8 @@ def exactly_once(
             ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
         staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
             that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
-            none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs of any size.
+            none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs larger than the
+            driver does.
 
     Returns:
         A function for ``foreachBatch``.

@@ -277,7 +277,7 @@ def test_reading_commands_load_neither_spark_nor_drivers(tmp_path: Path) -> None
         (["--help"], 0, "audit"),
     ],
 )
-def test_every_command_runs_or_names_its_extra_with_the_packages_of_the_command_line_alone(
+def test_the_command_line_runs_with_its_own_packages_alone_and_names_the_extra_of_what_does_not(
     tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
     others = "psutil numpy pyspark pandas pyarrow psycopg deltalake delta confluent_kafka jinja2 vl_convert fsspec"

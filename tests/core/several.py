@@ -97,7 +97,7 @@ class Driver:
         for number in numbers:
             if self.state is None:
                 ids = tuple(sink.id for sink in self.sinks)
-                state = coordinator.start("orders", ids, secrets.token_hex(4), offered(number), stages=True)
+                state = coordinator.start("orders", ids, secrets.token_hex(4), offered(number), stages=len(ids) == 1)
             else:
                 state = coordinator.resume(self.state, offered(number))
             self.state = self.runner.run(state, ArrowBatch(table or rows(number)))

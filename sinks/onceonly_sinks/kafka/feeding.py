@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from onceonly_sinks.kafka.columns import Columns
@@ -45,15 +43,13 @@ class Feeder:
         return int(batch.num_rows)
 
     def _all(self, arguments: Sequence[Sequence[Any]]) -> None:
-        """Produce by columns of arguments, in a loop that is not Python's."""
+        """Produce by columns of arguments, all of one length."""
         produce: Callable[..., None] = self._producer.produce
-        rest = [iter(column) for column in arguments]
-        while length_hint(rest[0]):
+        for record in zip(*arguments, strict=True):
             try:
-                deque(map(produce, *rest), maxlen=0)
+                produce(*record)
             except BufferError:
-                refused = len(arguments[0]) - length_hint(rest[0]) - 1
-                self._wait(produce, [column[refused] for column in arguments])
+                self._wait(produce, record)
 
     def _wait(self, produce: Callable[..., None], record: Sequence[Any]) -> None:
         deadline = time.monotonic() + self._patience

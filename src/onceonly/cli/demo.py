@@ -14,5 +14,4 @@ def command(context: typer.Context) -> None:
         from onceonly.lab.demo.command import main
     except ModuleNotFoundError as missing:
         without(missing, "The demo", "demo", UNANSWERED)()
-        return
     raise typer.Exit(main(list(context.args)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import typer
 
@@ -12,7 +13,7 @@ PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 """Settings of a command that looks at none of its arguments itself."""
 
 
-def without(missing: ModuleNotFoundError, what: str, extra: str, code: int) -> Callable[[], None]:
+def without(missing: ModuleNotFoundError, what: str, extra: str, code: int) -> Callable[[], NoReturn]:
     """The command in place of one whose import failed.
 
     Args:
@@ -27,7 +28,7 @@ def without(missing: ModuleNotFoundError, what: str, extra: str, code: int) -> C
     if (missing.name or "").startswith("onceonly"):
         raise missing
 
-    def command() -> None:
+    def command() -> NoReturn:
         """Not installed; it says how to install it."""
         talk(f"{what} needs {missing.name}: pip install 'onceonly[{extra}]'")
         raise typer.Exit(code)
