@@ -16,6 +16,8 @@ RECOVERY = "SIGKILL between two of three commits, to the next epoch in all three
 RESOLVE = "of which: bringing the interrupted epoch to every sink"
 TWICE = "two DeltaSinks from one stage"
 LEDGER = "ledger (SQLite)"
+TENDED = "DeltaSink, files compacted, log cleaned up"
+UNTENDED = "DeltaSink, every file and log entry kept"
 POINTS_POSTGRES = "fault points, PostgresSink"
 POINTS_DELTA = "fault points, DeltaSink"
 
@@ -52,7 +54,8 @@ RECOVERIES = (
 LONG = (
     Bar("long-postgres", "epoch 10,000 against epoch 100", AUTO, (AUTO,), Rule.GROWTH, 1.1),
     Bar("long-ledger", "epoch 10,000 against epoch 100", LEDGER, (LEDGER,), Rule.GROWTH, 1.1),
-    Bar("long-delta", "epoch 10,000 against epoch 100", DELTA, (DELTA,), Rule.GROWTH, 2.0),
+    Bar("long-delta-tended", "epoch 10,000 against epoch 100", TENDED, (TENDED,), Rule.GROWTH, 2.0),
+    Bar("long-delta-untended", "epoch 10,000 against epoch 100", UNTENDED, (UNTENDED,), Rule.GROWTH, 2.0),
 )
 """Measured without Spark; only when asked for."""
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from benchmarks import bars as names
@@ -26,11 +26,14 @@ from onceonly.state import State
 from onceonly_checkpoints.epoch import Digest, Lineage
 from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.delta.table import CHECKPOINT_EVERY
+from onceonly_sinks.delta.maintenance import CHECKPOINT_EVERY, COMPACT_EVERY
 
 ROWS = 100
 YOUNG = 100
 """Age at which the young pipeline is measured: half of the window before it, half after."""
+
+LOG_KEPT = "interval 20 seconds"
+"""Of the table that is tended: some 1,000 epochs at the pace of these, as many as a week has at one in ten minutes."""
 
 _WINDOW = 60
 _SOURCES = (SourceIdentity("0", "kafka:events"),)
@@ -116,14 +119,20 @@ def measure(bars: Sequence[Bar], dsn: str, root: Path, age: int) -> tuple[list[R
     found: dict[str, tuple[list[Cost], list[Cost]]] = {}
     if names.AUTO in wanted:
         found[names.AUTO] = _compare(lambda which: _postgres(dsn, which), age)
-    if wanted & {names.DELTA, names.LEDGER}:
-        found[names.DELTA] = found[names.LEDGER] = _compare(lambda which: _delta(root, which), age)
+    if wanted & {names.UNTENDED, names.LEDGER}:
+        untended = _compare(lambda which: _delta(root / "untended", which), age)
+        found[names.UNTENDED] = found[names.LEDGER] = untended
+    if names.TENDED in wanted:
+        found[names.TENDED] = _compare(lambda which: _delta(root / "tended", which, tended=True), age)
     about = {
         "long_age": age,
         "long_young": YOUNG,
         "long_window": _WINDOW,
         "long_rows": ROWS,
         "long_checkpoint": CHECKPOINT_EVERY,
+        "long_compact": COMPACT_EVERY,
+        "long_log": LOG_KEPT,
+        "long_means": {side: [round(_mean(costs), 1) for costs in found[side]] for side in found},
     }
     return [_result(bar, *found[bar.ours]) for bar in bars], about
 
@@ -150,6 +159,10 @@ def _result(bar: Bar, old: Sequence[Cost], young: Sequence[Cost]) -> Result:
     return Result(bar, f"the same at epoch {YOUNG}", tuple(pairs))
 
 
+def _mean(costs: Sequence[Cost]) -> float:
+    return mean(cost.whole for cost in costs)
+
+
 def _middle(bar: Bar, costs: Sequence[Cost]) -> float:
     return median(cost.ledger if bar.ours == names.LEDGER else cost.whole for cost in costs)
 
@@ -161,9 +174,17 @@ def _postgres(dsn: str, which: str) -> Lived:
     return Lived(sink, SqlLedger(str(sink.ledger_url)), f"postgres-{which}", carried=True)
 
 
-def _delta(root: Path, which: str) -> Lived:
+def _delta(root: Path, which: str, *, tended: bool = False) -> Lived:
+    from deltalake import DeltaTable
+
     from onceonly_sinks.delta import DeltaSink
 
-    sink = DeltaSink(str(root / "long" / which))
-    root.joinpath("long").mkdir(exist_ok=True)
-    return Lived(sink, SqlLedger(str(root / "long" / f"{which}.db")), f"delta-{which}", carried=False)
+    root.mkdir(exist_ok=True)
+    sink = DeltaSink(str(root / which))
+    lived = Lived(sink, SqlLedger(str(root / f"{which}.db")), f"delta-{which}", carried=False)
+    if tended:
+        lived.grow(1)
+        DeltaTable(root / which).alter.set_table_properties(
+            {"delta.autoOptimize.autoCompact": "true", "delta.logRetentionDuration": LOG_KEPT}
+        )
+    return lived

@@ -46,7 +46,10 @@ _RECOVERY_NOTES = """\
 _LONG_NOTES = """\
 - Without Spark: coordinator, runner, sink and ledger with {rows} rows per epoch. An old and a young pipeline take
   turns, epoch by epoch; {window} epochs around epoch {age} against as many around epoch {young}.
-- Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits.
+- Delta: kept handle; a checkpoint every {checkpoint} commits, written by the sink between commits. The table that is
+  tended has `delta.autoOptimize.autoCompact`, on which the sink compacts files every {compact} commits, and
+  `delta.logRetentionDuration` of `{log}`. Times are medians, and what is done between commits is in few of them;
+  means with it, ms: {means}.
 """
 
 _POINTS_NOTES = """\
@@ -131,7 +134,8 @@ def _notes(settings: dict[str, Any]) -> str:
         parts.append(_NOTES.format(settling=settings["settling"], tasks=tasks))
     if "long_age" in settings:
         values = {name.removeprefix("long_"): value for name, value in settings.items() if name.startswith("long_")}
-        parts.append(_LONG_NOTES.format(**values))
+        means = "; ".join(f"{name} {old:g} and {young:g}" for name, (old, young) in values.pop("means").items())
+        parts.append(_LONG_NOTES.format(means=means, **values))
     if "points_ns" in settings:
         passed = ", ".join(f"{times} ({name})" for name, times in settings["points_passed"].items())
         parts.append(_POINTS_NOTES.format(ns=settings["points_ns"], passed=passed))

@@ -11,7 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 from onceonly.cli.checks_sink import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly_sinks.delta import DeltaSink
-from onceonly_sinks.delta.health import interval_s
+from onceonly_sinks.delta.health import TableFacts, interval_s, judge, read
+from onceonly_sinks.delta.table import Table, location
 
 DAY = 86400.0
 
@@ -49,6 +50,28 @@ def test_the_remedy_of_a_log_kept_too_short_is_one(tmp_path: Path) -> None:
     wanted = check.remedy.split(" = '")[1].removesuffix("')")
     DeltaTable(tmp_path / "table").alter.set_table_properties({"delta.logRetentionDuration": wanted})
     assert found(DeltaSink(tmp_path / "table").address, seen) == []
+
+
+def files(count: int, each: int) -> TableFacts:
+    return TableFacts(count, {}, files=count, size=count * each)
+
+
+@pytest.mark.parametrize(
+    ("facts", "codes"), [(files(999, 3000), []), (files(1000, 3000), ["D306"]), (files(1000, 1 << 23), [])]
+)
+def test_many_small_files_are_a_hint(facts: TableFacts, codes: list[str]) -> None:
+    checks = [check for check in judge("delta:t", None, facts, UNOBSERVED, merges=False) if check.code]
+    assert [check.code for check in checks] == codes
+    assert all(check.state is State.HINT and "1,000 files of 2 KiB" in check.said for check in checks)
+
+
+def test_files_of_a_table_are_counted_with_their_sizes(tmp_path: Path) -> None:
+    for number in range(3):
+        write_deltalake(tmp_path / "table", pa.table({"id": [number]}), mode="append")
+    sink = DeltaSink(tmp_path / "table")
+    _, facts = read(Table(sink.id, location(str(tmp_path / "table")), "app", None))
+    assert facts
+    assert (facts.files, facts.size) == (3, sum(file.stat().st_size for file in tmp_path.glob("table/*.parquet")))
 
 
 def test_a_table_that_is_not_there_yet_is_only_told(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.story import Driver, Story, unknown
-from onceonly_sinks.delta.table import CHECKPOINT_EVERY
 
 
 @pytest.fixture
@@ -79,14 +78,6 @@ def test_foreign_commits_between_ours_hide_no_marker(harness: DeltaHarness) -> N
         assert later.position().marker == driver.marker(written.epoch)
         assert kinds(later.position()) == []
         later.writes()
-
-
-def test_a_long_run_leaves_checkpoints_and_stays_exact(harness: DeltaHarness) -> None:
-    with Story(harness) as story:
-        driver = story.driver()
-        plans = [driver.writes(rows=1) for _ in range(2 * CHECKPOINT_EVERY + 3)]
-        assert len(list((harness.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
-        story.holds(*plans)
 
 
 # ---- what others do to the table

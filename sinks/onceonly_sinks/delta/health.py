@@ -16,6 +16,8 @@ _TRANSACTIONS = "delta.setTransactionRetentionDuration"
 _LOG = "delta.logRetentionDuration"
 _LOG_DEFAULT = "interval 30 days"
 _APPEND_ONLY = "delta.appendOnly"
+_MANY_FILES = 1000
+_SMALL = 4 * 1024 * 1024
 _DAY_S = 86400.0
 _HEADROOM = 2
 
@@ -52,11 +54,15 @@ class TableFacts:
         version: its newest.
         properties: those that are set.
         beyond: why deltalake cannot commit to it, in words; ``None`` if it can.
+        files: how many data files it has.
+        size: bytes in them.
     """
 
     version: int
     properties: Mapping[str, str]
     beyond: str | None = None
+    files: int = 0
+    size: int = 0
 
 
 def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
@@ -69,13 +75,15 @@ def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
     handle = table.reopen()
     if handle is None:
         return place, None
-    return place, TableFacts(handle.version(), dict(handle.metadata().configuration), table.needs_spark())
+    sizes = handle.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    properties = dict(handle.metadata().configuration)
+    return place, TableFacts(handle.version(), properties, table.needs_spark(), len(sizes), sum(sizes))
 
 
 def judge(
     name: str, place: PlaceFacts | None, table: TableFacts | None, observed: Observed, *, merges: bool
 ) -> Iterator[Check]:
-    """D301 to D305.
+    """D301 to D306.
 
     Args:
         name: the sink's address.
@@ -99,6 +107,10 @@ def judge(
         yield Check(name, State.OK, "deltalake can commit there")
     if merges and table.properties.get(_APPEND_ONLY) == "true":
         yield spot("D305", name)
+    if table.files >= _MANY_FILES and table.size < table.files * _SMALL:
+        yield spot(
+            "D306", name, State.HINT, files=f"{table.files:,}", size=f"{table.size // table.files // 1024:,} KiB"
+        )
 
 
 def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:

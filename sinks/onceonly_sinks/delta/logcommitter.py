@@ -63,7 +63,7 @@ class LogCommitter:
             mode="error",
             storage_options=self._options,
             commit_properties=self._properties(note),
-            post_commithook_properties=_no_hooks(),
+            post_commithook_properties=no_hooks(),
         )
 
     def mark(self, handle: DeltaTable, note: Note) -> None:
@@ -81,7 +81,7 @@ class LogCommitter:
             schema_mode="overwrite",
             partition_by=list(partition_by) or None,
             commit_properties=self._properties(note),
-            post_commithook_properties=_no_hooks(),
+            post_commithook_properties=no_hooks(),
         )
 
     def widen(self, handle: DeltaTable, note: Note, schema: Schema) -> None:
@@ -102,7 +102,7 @@ class LogCommitter:
             mode="append",
             schema_mode="merge" if grow else None,
             commit_properties=self._properties(note),
-            post_commithook_properties=_no_hooks(),
+            post_commithook_properties=no_hooks(),
         )
 
     def append_files(self, handle: DeltaTable, note: Note, files: Sequence[DataFile]) -> None:
@@ -119,7 +119,7 @@ class LogCommitter:
             target_alias="t",
             error_on_type_mismatch=True,
             commit_properties=self._properties(note),
-            post_commithook_properties=_no_hooks(),
+            post_commithook_properties=no_hooks(),
         )
         merge.build(merger, rows.column_names, _SAY).execute()
         if handle.version() == before:
@@ -136,7 +136,7 @@ class LogCommitter:
             handle.schema(),
             partition_by=list(handle.metadata().partition_columns) or None,
             commit_properties=self._properties(note),
-            post_commithook_properties=_no_hooks(),
+            post_commithook_properties=no_hooks(),
         )
 
     def _properties(self, note: Note) -> CommitProperties:
@@ -148,7 +148,7 @@ class LogCommitter:
         return CommitProperties(custom_metadata={METADATA_KEY: note.text}, app_transactions=[transaction])
 
 
-def _no_hooks() -> PostCommitHookProperties:
+def no_hooks() -> PostCommitHookProperties:
     """Checkpoints have their own policy; a hook that fails would make a commit look failed."""
     from deltalake import PostCommitHookProperties
 

@@ -36,6 +36,9 @@ _READERS = "nothing: every version of the table holds whole epochs only"
 class DeltaSink:
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 
+    Between commits the sink does what the table's properties ask for: ``delta.checkpointInterval`` (20 where it is not
+    set), ``delta.logRetentionDuration``, and with ``delta.autoOptimize.autoCompact`` small files become larger ones.
+
     Args:
         path_or_table: directory or URI of the table, created when missing; or the name of an existing table in Spark's
             catalog.

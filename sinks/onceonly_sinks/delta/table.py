@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +18,8 @@ from onceonly_sinks.delta.stores import is_local
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-logger = logging.getLogger(__name__)
-
-CHECKPOINT_EVERY = 20
-"""Commits of ours between two checkpoints. deltalake reads the log since the last checkpoint at every commit, so a
-longer interval costs each epoch more than a checkpoint costs the twentieth."""
-
-CLEAN_UP_EVERY = 25
-"""Checkpoints of ours between two clean-ups of log files past their retention."""
-
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}")
 _RETENTION = "delta.setTransactionRetentionDuration"
-_INTERVAL = "delta.checkpointInterval"
-_CLEAN_UP = "delta.enableExpiredLogCleanup"
 
 _WRITABLE = frozenset(
     {
@@ -122,8 +110,6 @@ class Table:
         self.options = options
         self.log = DeltaLog(root, app, options)
         self._handle: DeltaTable | None = None
-        self._commits = 0
-        self._checkpoints = 0
 
     @property
     def is_local(self) -> bool:
@@ -272,26 +258,3 @@ class Table:
         computed = features & {"checkConstraints", "generatedColumns", "columnMapping"}
         guarded = any({"delta.invariants", "delta.columnMapping.id"} & set(c.metadata) for c in self.columns)
         return not (legacy or computed or guarded)
-
-    # ---- maintenance
-
-    def committed(self) -> None:
-        """Count a commit of ours; checkpoint and clean up where the policy says so. Never fails: the commit stands."""
-        self._commits += 1
-        handle = self.current()
-        if handle is None:
-            return
-        configuration = handle.metadata().configuration
-        # A checkpoint by deltalake would drop what it does not know of the features that only Spark writes.
-        if self._commits % int(configuration.get(_INTERVAL) or CHECKPOINT_EVERY) or self.needs_spark():
-            return
-        try:
-            handle.create_checkpoint()
-            self._checkpoints += 1
-            if not self._checkpoints % CLEAN_UP_EVERY and configuration.get(_CLEAN_UP) != "false":
-                handle.cleanup_metadata()
-            # Only a new handle reads from the checkpoint instead of the entries before it.
-            self.reopen()
-        except Exception as error:  # noqa: BLE001  maintenance after the fact: the commit stands, others get slower
-            logger.warning("sink %s: no checkpoint at %d: %s", self.sink, handle.version(), type(error).__name__)
-            self._handle = None

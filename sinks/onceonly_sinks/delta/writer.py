@@ -19,6 +19,7 @@ from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing
 from onceonly_sinks.delta.logcommitter import LogCommitter
+from onceonly_sinks.delta.maintenance import Maintenance
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
@@ -62,6 +63,7 @@ class Writer:
         self._partition_by = partition_by
         self._spark = spark
         self._log = LogCommitter(table.sink, table.root, table.options)
+        self._maintenance = Maintenance(table)
         self._standing: Standing | None = None
 
     @property
@@ -177,7 +179,7 @@ class Writer:
             held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
             raise self._after(error, before, note, held) from error
         self._standing = replace(before, note=note, version=version)
-        self._table.committed()
+        self._maintenance.committed()
         return reading.receipt(self._table.sink, note, version)
 
     def _ready(self, marker: Marker) -> Standing:

@@ -165,6 +165,11 @@ _DELTA = {
         "The first epoch that replaces a row is refused.",
         "ALTER TABLE ... UNSET TBLPROPERTIES ('delta.appendOnly')",
     ),
+    "D306": Page(
+        "{files} files of {size} on average",
+        "Each commit goes through all files of the table, and so does each reader: epochs get slower.",
+        "ALTER TABLE ... SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true'), and OPTIMIZE it once",
+    ),
 }
 
 _AROUND = {

@@ -1,0 +1,79 @@
+"""What a sink does to its table between two commits: checkpoints, an end to old log files, and fewer small files.
+
+deltalake reads the log since the last checkpoint at every commit, lists the log's directory, and goes through all
+files of the table, so each of the three keeps an epoch from getting slower as its table gets older.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from onceonly_sinks.delta.logcommitter import no_hooks
+from onceonly_sinks.delta.table import Table
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_EVERY = 20
+"""Commits of ours between two checkpoints. A longer interval costs each epoch more than a checkpoint costs the
+twentieth."""
+
+CLEAN_UP_EVERY = 25
+"""Checkpoints of ours between two clean-ups of log files past their retention."""
+
+COMPACT_EVERY = 50
+"""Commits of ours between two compactions: as many small files as Spark's writer waits for."""
+
+_INTERVAL = "delta.checkpointInterval"
+_CLEAN_UP = "delta.enableExpiredLogCleanup"
+_COMPACT = "delta.autoOptimize.autoCompact"
+
+_KEPT_FROM_COMPACTION = frozenset({"columnMapping", "deletionVectors"})
+"""Features under which deltalake would have to translate what it rewrites; such a table is OPTIMIZE's, by Spark."""
+
+
+class Maintenance:
+    """Counts the commits of one sink, and does what is due. It never fails: the commit before it stands.
+
+    Args:
+        table: the table.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._commits = 0
+        self._checkpoints = 0
+
+    def committed(self) -> None:
+        """Count a commit of ours; compact, checkpoint and clean up where the policy says so."""
+        self._commits += 1
+        try:
+            self._do_what_is_due()
+        except Exception as error:  # noqa: BLE001  after the fact: without it others get slower, and nothing is lost
+            logger.warning("sink %s: no maintenance: %s", self._table.sink, type(error).__name__)
+            self._table.drop_handle()
+
+    def _do_what_is_due(self) -> None:
+        handle = self._table.current()
+        # A checkpoint by deltalake would drop what it does not know of the features that only Spark writes.
+        if handle is None or self._table.needs_spark():
+            return
+        properties = handle.metadata().configuration
+        if properties.get(_COMPACT) == "true" and not self._commits % COMPACT_EVERY:
+            _compact(handle)
+        if self._commits % int(properties.get(_INTERVAL) or CHECKPOINT_EVERY):
+            return
+        handle.create_checkpoint()
+        self._checkpoints += 1
+        if not self._checkpoints % CLEAN_UP_EVERY and properties.get(_CLEAN_UP) != "false":
+            handle.cleanup_metadata()
+        # Only a new handle reads from the checkpoint instead of the entries before it.
+        self._table.reopen()
+
+
+def _compact(handle: DeltaTable) -> None:
+    if not _KEPT_FROM_COMPACTION & set(handle.protocol().writer_features or ()):
+        handle.optimize.compact(post_commithook_properties=no_hooks())

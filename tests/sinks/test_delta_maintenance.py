@@ -1,0 +1,101 @@
+"""What the sink does to its table between commits: markers, rows and openings are none the wiser."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, TableFeatures
+from tests.sinks.delta_harness import DeltaHarness
+
+from onceonly_sinks.conformance.story import Driver, Story
+from onceonly_sinks.delta.maintenance import CHECKPOINT_EVERY, CLEAN_UP_EVERY, COMPACT_EVERY
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> DeltaHarness:
+    return DeltaHarness(tmp_path)
+
+
+def files(harness: DeltaHarness) -> int:
+    return len(DeltaTable(harness.path).file_uris())
+
+
+def compacting(harness: DeltaHarness, driver: Driver) -> None:
+    driver.writes(rows=1)
+    DeltaTable(harness.path).alter.set_table_properties({"delta.autoOptimize.autoCompact": "true"})
+
+
+def test_a_long_run_leaves_checkpoints_and_stays_exact(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        plans = [driver.writes(rows=1) for _ in range(2 * CHECKPOINT_EVERY + 3)]
+        assert len(list((harness.path / "_delta_log").glob("*.checkpoint.parquet"))) == 2
+        story.holds(*plans)
+
+
+def test_log_files_past_their_retention_go_and_markers_stay(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        first = driver.writes(rows=1)
+        properties = {"delta.logRetentionDuration": "interval 0 seconds", "delta.checkpointInterval": "2"}
+        DeltaTable(harness.path).alter.set_table_properties(properties)
+        plans = [first, *(driver.writes(rows=1) for _ in range(2 * CLEAN_UP_EVERY + 1))]
+        assert len(list((harness.path / "_delta_log").glob("*.json"))) < CLEAN_UP_EVERY
+        story.has_rows_of(*plans)
+        assert driver.looks_up(plans[-1])
+        later = story.driver()
+        assert later.position().marker == driver.marker(plans[-1].epoch)
+        assert later.position().disturbances == ()
+
+
+def test_small_files_become_one_where_the_table_asks_for_it(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        plan = driver.plan(rows=1)
+        driver.tries(plan)
+        DeltaTable(harness.path).alter.set_table_properties({"delta.autoOptimize.autoCompact": "true"})
+        plans = [plan, *(driver.writes(rows=1) for _ in range(COMPACT_EVERY - 2))]
+        assert files(harness) == COMPACT_EVERY - 1
+        plans.append(driver.writes(rows=1))
+        assert files(harness) == 1
+        plans += [driver.writes(rows=1) for _ in range(3)]
+        assert files(harness) == 4
+        story.holds(*plans)
+        assert driver.looks_up(plans[-1])
+        later = story.driver()
+        assert later.position().marker == driver.marker(plans[-1].epoch)
+        assert later.position().disturbances == ()
+
+
+def test_small_files_are_left_alone_where_nobody_asked(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        for _ in range(COMPACT_EVERY + 1):
+            driver.writes(rows=1)
+        assert files(harness) == COMPACT_EVERY + 1
+
+
+def test_deletion_vectors_are_left_to_spark(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        compacting(harness, driver)
+        DeltaTable(harness.path).alter.add_feature(TableFeatures.DeletionVectors, allow_protocol_versions_increase=True)
+        for _ in range(COMPACT_EVERY):
+            driver.writes(rows=1)
+        assert files(harness) == COMPACT_EVERY + 1
+
+
+def test_the_epoch_stands_where_maintenance_fails(harness: DeltaHarness, caplog: pytest.LogCaptureFixture) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        compacting(harness, driver)
+        next(harness.path.glob("*.parquet")).unlink()
+        with caplog.at_level(logging.WARNING):
+            for _ in range(COMPACT_EVERY):
+                driver.writes(rows=1)
+        assert "no maintenance: " in caplog.text
+        later = story.driver()
+        assert later.position().epoch == COMPACT_EVERY + 1
+        assert later.position().disturbances == ()
