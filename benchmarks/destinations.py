@@ -192,6 +192,13 @@ def _delta(ground: Ground, writer: Any, name: str) -> Any:
     return writer.foreachBatch(exactly_once(DeltaSink(str(ground.tables / name))))
 
 
+def _staged(ground: Ground, writer: Any, name: str) -> Any:
+    from onceonly_sinks.delta import DeltaSink
+
+    stage = ground.root / name / "staging"
+    return writer.foreachBatch(exactly_once(DeltaSink(str(ground.tables / name)), staging=str(stage)))
+
+
 def _spark_kafka(ground: Ground, writer: Any, name: str) -> Any:
     topics.make(ground.servers, name)
     return writer.format("kafka").option("kafka.bootstrap.servers", ground.servers).option("topic", name)
@@ -256,6 +263,7 @@ VARIANTS: dict[str, Variant] = {
     bars.AUTO: _into_postgres(lambda ground, writer, name: _postgres(ground, writer, name, via="auto")),
     bars.SPARK_KAFKA: _into_kafka(_spark_kafka),
     bars.KAFKA: _into_kafka(_kafka),
+    bars.STAGED: _into_delta(_staged),
     bars.TWICE: Variant(_twice, _twice_count, _twice_remove),
     bars.THREE_WRITERS: Variant(_three_writers, _together_count, _together_remove),
     bars.TOGETHER: Variant(_together, _together_count, _together_remove),

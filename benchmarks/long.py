@@ -132,7 +132,9 @@ def measure(bars: Sequence[Bar], dsn: str, root: Path, age: int) -> tuple[list[R
         "long_checkpoint": CHECKPOINT_EVERY,
         "long_compact": COMPACT_EVERY,
         "long_log": LOG_KEPT,
-        "long_means": {side: [round(_mean(costs), 1) for costs in found[side]] for side in found},
+        "long_means": {
+            side: [round(_mean(costs), 1) for costs in found[side]] for side in found if side != names.LEDGER
+        },
     }
     return [_result(bar, *found[bar.ours]) for bar in bars], about
 

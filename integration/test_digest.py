@@ -8,6 +8,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -185,3 +186,24 @@ def test_a_file_system_that_the_user_chose_writes_the_stage(rows: DataFrame, tmp
     finally:
         hadoop.unset("fs.file.impl")
     assert ".crc" in {path.suffix for path in (tmp_path / "staged").iterdir()}
+
+
+def test_a_stage_has_small_dictionaries_unless_the_user_says_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 50_000, 1, 1).select(
+        f.lpad(f.col("id") % 2000, 100, "-").alias("many"), (f.col("id") % 7).alias("few")
+    )
+    assert dictionaries(rows, tmp_path / "ours") == {"many": False, "few": True}
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("parquet.dictionary.page.size", str(1 << 20))
+    try:
+        assert dictionaries(rows, tmp_path / "theirs") == {"many": True, "few": True}
+    finally:
+        hadoop.unset("parquet.dictionary.page.size")
+
+
+def dictionaries(rows: DataFrame, place: Path) -> dict[str, bool]:
+    SparkBatch(rows, Estimate(None, None)).write(str(place))
+    [file] = place.glob("*.parquet")
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return {str(column.path_in_schema): bool(column.has_dictionary_page) for column in columns}

@@ -39,6 +39,12 @@ _PLAIN_FILES = {
 The usual one makes twice as many files, for checksums that only Hadoop reads. A manifest, not ``_SUCCESS``, says that
 the files are whole."""
 
+_DICTIONARY = "parquet.dictionary.page.size"
+_DICTIONARY_BYTES = 128 * 1024
+"""Up to which a column's distinct values are worth one. Up to the usual 1 MiB, a column of hardly any repetition is
+hashed through tens of thousands of values before the writer gives up: a quarter of the time that it takes to write.
+Who has columns that repeat among more values sets the same name in the session."""
+
 _WORK = "_temporary/0/_temporary"
 """Where Hadoop's committer lets tasks write; removed by it at the end. What is there already needs no ``chmod``."""
 
@@ -152,6 +158,8 @@ class SparkBatch:
     def write(self, directory: str) -> None:
         """Write all rows as Parquet by Spark's own writer, times in microseconds, into a path or a URL of a store."""
         writer = self.dataframe.write
+        if not frames.hadoop_setting(self._df, _DICTIONARY):
+            writer = writer.option(_DICTIONARY, str(_DICTIONARY_BYTES))
         if is_local(directory) and not frames.hadoop_setting(self._df, _LOCAL_FILES):
             Path(directory, _WORK).mkdir(parents=True)
             writer = writer.mode("append").options(**_PLAIN_FILES)

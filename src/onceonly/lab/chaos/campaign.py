@@ -13,7 +13,7 @@ from typing import Any
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.lab.chaos.cells import ENDS, Cell, Facts, Matrix, left_out
-from onceonly.lab.chaos.draw import draw
+from onceonly.lab.chaos.draw import draw, telling
 from onceonly.lab.chaos.play import play
 from onceonly.lab.chaos.played import Played, Stage, cut_to, struck_cells, unpolled
 from onceonly.lab.chaos.points import has_ledger
@@ -150,7 +150,9 @@ class Campaign:
         return self._smaller(schedule, replayed.judgement, time.monotonic() + _SHRINKING_S)
 
     def _chosen(self, facts: Facts, only: Action | None, *, thorough: bool) -> Iterable[Schedule]:
-        drawn = draw(facts, self.seed, struck=_Known(self._struck, self.elsewhere), thorough=thorough)
+        # What tells most about a job must be seen on this one.
+        known = _Known(self._struck, self.elsewhere.difference(telling(facts)))
+        drawn = draw(facts, self.seed, struck=known, thorough=thorough)
         return (one for one in drawn if only is None or any(fault.action is only for fault in one.faults))
 
     def _fitting(self, schedule: Schedule, until: float) -> Schedule | None:

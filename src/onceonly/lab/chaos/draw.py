@@ -91,13 +91,13 @@ def draw(
     """
     chance = random.Random(seed)
     calm = replace(facts.calm, seed=seed)
-    telling = _telling(facts)
-    cells = _in_order(telling, _cells(facts, chance, thorough=thorough), chance)
+    first = telling(facts)
+    cells = _in_order(first, _cells(facts, chance, thorough=thorough), chance)
     for attempt in range(TRIES):
         left = cells
         if not thorough and not attempt:
-            yield _chained(calm, telling[:1], chance)
-            left = [cell for cell in cells if cell not in telling[:1]]
+            yield _chained(calm, first[:1], chance)
+            left = [cell for cell in cells if cell not in first[:1]]
         while left := [cell for cell in left if cell not in struck]:
             part, left = _part(left, facts)
             yield _chained(calm, part, chance)
@@ -105,7 +105,7 @@ def draw(
             yield from _damages(facts, calm, chance)
 
 
-def _telling(facts: Facts) -> list[Cell]:
+def telling(facts: Facts) -> list[Cell]:
     """What a pipeline gets wrong most often: everything is written, and Spark, or another sink, does not know."""
     if facts.level is Level.COLD:
         return [(Point.RETURN_BEFORE if facts.plain else Point.COMMIT_BEFORE, Action.PAUSE)]

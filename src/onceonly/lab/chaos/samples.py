@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from onceonly.lab.chaos.env import Env
 
-ALL = ("two_sinks", "stateful")
+ALL = ("two_sinks", "stateful", "topic")
 """Names of the jobs that use onceonly."""
 
 
@@ -48,6 +48,17 @@ def stateful(env: Env) -> Any:
         _sink("postgres", "PostgresSink")(env.sinks.postgres("seen"), table="seen"), ledger=_ledger(env)
     )
     return env.source.dropDuplicates(["id"]).writeStream.queryName("stateful").foreachBatch(write)
+
+
+@pipeline(rows=300, batches=6)
+def topic(env: Env) -> Any:
+    """Rows into a topic: only brokers decide first and show later."""
+    from onceonly import exactly_once
+
+    servers, name = env.sinks.kafka("orders")
+    write = exactly_once(_sink("kafka", "KafkaSink")(servers, topic=name), ledger=_ledger(env))
+    rows = env.source.selectExpr("CAST(id AS string) AS key", "to_json(struct(*)) AS value")
+    return rows.writeStream.queryName("topic").foreachBatch(write)
 
 
 @pipeline(rows=3000, batches=4, workers=2, patience=300)
