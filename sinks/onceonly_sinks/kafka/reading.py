@@ -167,9 +167,9 @@ def judge_topics(
     found: list[Disturbance] = []
     for name, id_ in was.items():
         if name not in topics:
-            found.append(Disturbance("recreated", f"topic {name} was deleted", fatal=True))
+            found.append(Disturbance("recreated", f"no topic {name}", fatal=True))
         elif topics[name].id != id_:
-            detail = f"topic {name} was made anew: id {id_} before, {topics[name].id} now"
+            detail = f"topic {name} made anew, with id {topics[name].id}"
             found.append(Disturbance("recreated", detail, fatal=True))
         else:
             found += _cut_off(name, end.get(name, {}), high)
