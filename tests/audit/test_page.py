@@ -84,6 +84,17 @@ def hostile() -> Facts:
     return Facts(EVIL, (evil, gone), ledger)
 
 
+@pytest.mark.parametrize(("phases", "said"), [(("prepare",), True), (("prepare", "commit", "record"), False)])
+def test_the_commit_that_writes_the_ledger_is_said_to_be_missing_from_its_times(
+    phases: tuple[str, ...], said: bool
+) -> None:
+    facts = true_facts()
+    assert facts.ledger is not None
+    records = tuple(replace(one, phases=tuple((name, 0.1) for name in phases)) for one in facts.ledger.records)
+    found = page(replace(facts, ledger=replace(facts.ledger, records=records)))
+    assert ("Without the commit" in found.text) == said
+
+
 def test_texts_from_data_cannot_become_markup() -> None:
     found = Reader(render(judged(hostile()), TAKEN, [LabRun(EVIL, Verdict.GAPS, EVIL, (EVIL,))]))
     assert len(found.scripts) == 2

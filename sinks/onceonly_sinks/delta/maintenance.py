@@ -27,6 +27,13 @@ CLEAN_UP_EVERY = 25
 COMPACT_EVERY = 50
 """Commits of ours between two compactions: as many small files as Spark's writer waits for."""
 
+TARGET = 100 * 1024 * 1024
+"""Bytes of the files that compaction makes, and from which on it leaves a file alone: deltalake's own size."""
+
+MOST = 1024 * 1024 * 1024
+"""Bytes that one compaction may rewrite: seconds, in which the other sinks of an epoch wait. What piled up before the
+table asked for compaction is OPTIMIZE's."""
+
 _INTERVAL = "delta.checkpointInterval"
 _CLEAN_UP = "delta.enableExpiredLogCleanup"
 _COMPACT = "delta.autoOptimize.autoCompact"
@@ -46,6 +53,7 @@ class Maintenance:
         self._table = table
         self._commits = 0
         self._checkpoints = 0
+        self._warned = False
 
     def committed(self) -> None:
         """Count a commit of ours; compact, checkpoint and clean up where the policy says so."""
@@ -63,7 +71,7 @@ class Maintenance:
             return
         properties = handle.metadata().configuration
         if properties.get(_COMPACT) == "true" and not self._commits % COMPACT_EVERY:
-            _compact(handle)
+            self._compact(handle)
         if self._commits % int(properties.get(_INTERVAL) or CHECKPOINT_EVERY):
             return
         handle.create_checkpoint()
@@ -73,7 +81,25 @@ class Maintenance:
         # Only a new handle reads from the checkpoint instead of the entries before it.
         self._table.reopen()
 
+    def _compact(self, handle: DeltaTable) -> None:
+        if _KEPT_FROM_COMPACTION & set(handle.protocol().writer_features or ()):
+            return
+        size = rewritten(handle)
+        if size <= MOST:
+            handle.optimize.compact(target_size=TARGET, post_commithook_properties=no_hooks())
+        elif not self._warned:
+            self._warned = True
+            logger.warning("sink %s: %d MiB of small files; OPTIMIZE the table once", self._table.sink, size >> 20)
 
-def _compact(handle: DeltaTable) -> None:
-    if not _KEPT_FROM_COMPACTION & set(handle.protocol().writer_features or ()):
-        handle.optimize.compact(post_commithook_properties=no_hooks())
+
+def rewritten(handle: DeltaTable) -> int:
+    """Bytes of the files that a compaction would read and write again: two small ones or more in one partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    files = pa.table(handle.get_add_actions(flatten=True))
+    small = files.filter(pc.less(files.column("size_bytes"), TARGET))
+    parts = [name for name in small.column_names if name.startswith("partition.")]
+    sizes = small.group_by(parts).aggregate([("size_bytes", "sum"), ("size_bytes", "count")])
+    several = sizes.filter(pc.greater(sizes.column("size_bytes_count"), 1))
+    return pc.sum(several.column("size_bytes_sum")).as_py() or 0
