@@ -98,8 +98,8 @@ def rewritten(handle: DeltaTable) -> int:
     import pyarrow.compute as pc
 
     files = pa.table(handle.get_add_actions(flatten=True))
-    small = files.filter(pc.less(files.column("size_bytes"), TARGET))
+    small = files.filter(pc.field("size_bytes") < TARGET)
     parts = [name for name in small.column_names if name.startswith("partition.")]
     sizes = small.group_by(parts).aggregate([("size_bytes", "sum"), ("size_bytes", "count")])
-    several = sizes.filter(pc.greater(sizes.column("size_bytes_count"), 1))
+    several = sizes.filter(pc.field("size_bytes_count") > 1)
     return pc.sum(several.column("size_bytes_sum")).as_py() or 0
