@@ -162,11 +162,18 @@ def test_what_was_struck_is_not_drawn_again_and_what_was_not_is():
     }
 
 
-def test_what_was_struck_in_another_job_is_left_to_it():
+def test_what_was_struck_already_is_not_drawn_again():
     everything = {(point, action) for point in Point for action in Action}
     drawn = list(draw(facts(Kind.DELTA, Kind.POSTGRES), 1, struck=everything, thorough=True))
     assert drawn
     assert all(one.losses for one in drawn)
+
+
+def test_what_tells_most_about_a_job_is_not_left_to_another():
+    everything = {(point, action) for point in Point for action in Action}
+    drawn = draw(facts(Kind.DELTA, Kind.POSTGRES), 1, elsewhere=everything, thorough=True)
+    cells = [(fault.point, fault.action) for one in drawn if not one.losses for fault in one.faults]
+    assert set(cells) == {(Point.RETURN_BEFORE, Action.KILL), (Point.COMMIT_AFTER, Action.KILL)}
 
 
 @pytest.mark.parametrize("batches", [2, 3, 6])

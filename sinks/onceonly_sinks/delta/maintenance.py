@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from onceonly.errors import mask
 from onceonly_sinks.delta.logcommitter import no_hooks
 from onceonly_sinks.delta.table import Table
 
@@ -55,13 +56,19 @@ class Maintenance:
         self._checkpoints = 0
         self._warned = False
 
-    def committed(self) -> None:
-        """Count a commit of ours; compact, checkpoint and clean up where the policy says so."""
+    def committed(self, version: int) -> None:
+        """Count a commit of ours, the table's newest version; compact, checkpoint and clean up where it is due."""
         self._commits += 1
         try:
             self._do_what_is_due()
         except Exception as error:  # noqa: BLE001  after the fact: without it others get slower, and nothing is lost
-            logger.warning("sink %s: no maintenance: %s", self._table.sink, type(error).__name__)
+            logger.warning(
+                "sink %s: version %d stands; no maintenance after it, and without any epochs get slower: %s: %s",
+                self._table.sink,
+                version,
+                type(error).__name__,
+                mask(str(error)),
+            )
             self._table.drop_handle()
 
     def _do_what_is_due(self) -> None:
@@ -89,7 +96,11 @@ class Maintenance:
             handle.optimize.compact(target_size=TARGET, post_commithook_properties=no_hooks())
         elif not self._warned:
             self._warned = True
-            logger.warning("sink %s: %d MiB of small files; OPTIMIZE the table once", self._table.sink, size >> 20)
+            logger.warning(
+                "sink %s: %d MiB of small files are too many to compact between two epochs; OPTIMIZE the table once",
+                self._table.sink,
+                size >> 20,
+            )
 
 
 def rewritten(handle: DeltaTable) -> int:

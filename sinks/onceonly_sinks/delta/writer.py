@@ -179,7 +179,7 @@ class Writer:
             held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
             raise self._after(error, before, note, held) from error
         self._standing = replace(before, note=note, version=version)
-        self._maintenance.committed()
+        self._maintenance.committed(version)
         return reading.receipt(self._table.sink, note, version)
 
     def _ready(self, marker: Marker) -> Standing:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.lab.chaos.cells import ENDS, Cell, Facts, Matrix, left_out
-from onceonly.lab.chaos.draw import draw, telling
+from onceonly.lab.chaos.draw import draw
 from onceonly.lab.chaos.play import play
 from onceonly.lab.chaos.played import Played, Stage, cut_to, struck_cells, unpolled
 from onceonly.lab.chaos.points import has_ledger
@@ -44,7 +43,7 @@ class Campaign:
         stage: where it is played.
         seed: what schedules are drawn from.
         told: is told a line of words after each schedule.
-        elsewhere: cells in which something came to act in campaigns on other jobs; what they left is drawn first.
+        elsewhere: cells in which something came to act in campaigns on other jobs; what they left is drawn.
         name: of its runs, with a number behind it: a part of names of databases and topics.
     """
 
@@ -150,9 +149,7 @@ class Campaign:
         return self._smaller(schedule, replayed.judgement, time.monotonic() + _SHRINKING_S)
 
     def _chosen(self, facts: Facts, only: Action | None, *, thorough: bool) -> Iterable[Schedule]:
-        # What tells most about a job must be seen on this one.
-        known = _Known(self._struck, self.elsewhere.difference(telling(facts)))
-        drawn = draw(facts, self.seed, struck=known, thorough=thorough)
+        drawn = draw(facts, self.seed, struck=self._struck, elsewhere=self.elsewhere, thorough=thorough)
         return (one for one in drawn if only is None or any(fault.action is only for fault in one.faults))
 
     def _fitting(self, schedule: Schedule, until: float) -> Schedule | None:
@@ -254,17 +251,6 @@ def check_playable(schedule: Schedule, level: Level | None = None) -> None:
     for at, loss in enumerate(schedule.losses):
         if loss.what != LEDGER and loss.what not in OPERABLE:
             raise UnreadableSchedule(f"losses[{at}].what: a checkpoint on a disk cannot be {loss.what}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """Cells that need no more schedules, as campaigns go on."""
-
-    here: Container[Cell]
-    elsewhere: Container[Cell]
-
-    def __contains__(self, cell: Any) -> bool:
-        return cell in self.here or cell in self.elsewhere
 
 
 def _known(played: Played) -> History:

@@ -79,20 +79,27 @@ _NEXT = Fault(1, Point.DISCOVER_AFTER, Action.KILL, 2)
 
 
 def draw(
-    facts: Facts, seed: int, *, struck: Container[Cell] = frozenset(), thorough: bool = False
+    facts: Facts,
+    seed: int,
+    *,
+    struck: Container[Cell] = frozenset(),
+    elsewhere: Container[Cell] = frozenset(),
+    thorough: bool = False,
 ) -> Iterator[Schedule]:
     """The schedules of a campaign, the same ones for the same seed and outcomes; the first are the ones that tell most.
 
     Args:
         facts: of the job.
         seed: decides order, moments and company.
-        struck: cells in which something came to act already, here or elsewhere; looked at again for each schedule.
+        struck: cells in which something came to act already; looked at again for each schedule.
+        elsewhere: cells in which something did in other jobs; those that tell most must be seen in this one, too.
         thorough: every action at every point, and not a few of each kind; and nothing has a schedule to itself.
     """
     chance = random.Random(seed)
     calm = replace(facts.calm, seed=seed)
-    first = telling(facts)
-    cells = _in_order(first, _cells(facts, chance, thorough=thorough), chance)
+    first = _telling(facts)
+    drawn = _in_order(first, _cells(facts, chance, thorough=thorough), chance)
+    cells = [cell for cell in drawn if cell in first or cell not in elsewhere]
     for attempt in range(TRIES):
         left = cells
         if not thorough and not attempt:
@@ -105,7 +112,7 @@ def draw(
             yield from _damages(facts, calm, chance)
 
 
-def telling(facts: Facts) -> list[Cell]:
+def _telling(facts: Facts) -> list[Cell]:
     """What a pipeline gets wrong most often: everything is written, and Spark, or another sink, does not know."""
     if facts.level is Level.COLD:
         return [(Point.RETURN_BEFORE if facts.plain else Point.COMMIT_BEFORE, Action.PAUSE)]
