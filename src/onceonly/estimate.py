@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 ARROW_PER_FILE_BYTE = 4
 """A compressed columnar file grows about this much in Arrow form, text files less: an upper bound is safe."""
 
+TEXT_BYTES = 64
+"""What a value of variable length is taken to need."""
+
 
 @dataclass(frozen=True, slots=True)
 class Past:

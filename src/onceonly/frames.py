@@ -7,10 +7,13 @@ A call into the JVM costs about a tenth of a millisecond on both sides, and a sm
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+import socket
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from onceonly.spool import Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,32 +129,56 @@ def hadoop_setting(df: DataFrame, name: str) -> str | None:
     return value
 
 
-def stream_arrow(df: DataFrame) -> Generator[pa.RecordBatch]:
-    """Collect a DataFrame as record batches in the order in which partitions finish, holding none of them back.
+class ArrowStream:
+    """Collects a DataFrame as record batches in the order in which partitions finish; the job begins with the object.
 
     ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
-    """
-    import pyarrow as pa
-    from pyspark.errors.exceptions.captured import unwrap_spark_exception
-    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
-    from pyspark.util import _load_from_socket
 
-    jdf: Any = df._jdf
-    answer: Any = jdf.collectAsArrowToPython()
-    # By Java's own means: an array that is unpacked or indexed here is asked for its length each time.
-    item = java_class(df, "java.lang.reflect.Array").get
-    port, secret, server = item(answer, 0), item(answer, 1), item(answer, 2)
-    load: Any = _load_from_socket
-    try:
-        with load((port, secret), ArrowCollectSerializer()) as stream:
-            for item in stream:
-                if isinstance(item, pa.RecordBatch):
-                    yield item
-    except GeneratorExit:
-        return  # whoever takes no more rows does not ask how the job ended
-    except BaseException:
+    Args:
+        df: what to collect.
+    """
+
+    def __init__(self, df: DataFrame) -> None:
+        from pyspark.util import _create_local_socket
+
+        jdf: Any = df._jdf
+        answer: Any = jdf.collectAsArrowToPython()
+        # By Java's own means: an array that is unpacked or indexed here is asked for its length each time.
+        item = java_class(df, "java.lang.reflect.Array").get
+        port, secret, self._server = item(answer, 0), item(answer, 1), item(answer, 2)
+        connect: Any = _create_local_socket
+        self._file, self._socket = connect((port, secret))
+        self._spool = Spool(_batches(self._file), self._hang_up)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        from pyspark.errors.exceptions.captured import unwrap_spark_exception
+
+        try:
+            yield from self._spool
+        except GeneratorExit:
+            raise  # whoever takes no more rows does not ask how the job ended
+        except BaseException:
+            with unwrap_spark_exception():
+                self._server.getResult()  # what broke the stream, if it was the job
+            raise
         with unwrap_spark_exception():
-            server.getResult()  # what broke the stream, if it was the job
-        raise
-    with unwrap_spark_exception():
-        server.getResult()
+            self._server.getResult()
+
+    def close(self) -> None:
+        """Let the connection go; a job that has not come to its end is broken off. May repeat."""
+        self._spool.close()
+        self._file.close()
+        self._socket.close()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _batches(file: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+
+    for item in ArrowCollectSerializer().load_stream(file):
+        if isinstance(item, pa.RecordBatch):
+            yield item

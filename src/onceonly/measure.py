@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from onceonly.estimate import TEXT_BYTES
 from onceonly_checkpoints.slices import InputFile
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _size(df: DataFrame, path: str) -> int | None:
 
 
 def row_width(df: DataFrame) -> int:
-    """Bytes that one row is taken to need in Arrow form: 8 for a number, 64 for anything of variable length."""
+    """Bytes that one row is taken to need in Arrow form, 8 for a number."""
     fixed = (
         "int",
         "bigint",
@@ -56,4 +57,4 @@ def row_width(df: DataFrame) -> int:
         "timestamp",
         "decimal",
     )
-    return sum(8 if kind.startswith(fixed) else 64 for _, kind in df.dtypes) or 1
+    return sum(8 if kind.startswith(fixed) else TEXT_BYTES for _, kind in df.dtypes) or 1

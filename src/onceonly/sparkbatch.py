@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from onceonly import digest, frames, rowhash
+from onceonly.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest
@@ -47,6 +48,14 @@ Who has columns that repeat among more values sets the same name in the session.
 
 _WORK = "_temporary/0/_temporary"
 """Where Hadoop's committer lets tasks write; removed by it at the end. What is there already needs no ``chmod``."""
+
+_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_USUAL_ROWS = "10000"
+_LEAST_ROWS = 256
+_PIECE_BYTES = 256 * 1024
+"""As estimated. A Java array of half a megabyte is more than a region of a small heap holds, and each such array may
+begin another marking of the whole heap: with Spark's own number of rows, collecting them took twice the time of the
+processor in the garbage collector."""
 
 _BEYOND = re.compile(r"Total size of serialized results[^\n]*spark\.driver\.maxResultSize[^\n]*\)")
 """Spark knows no class and no condition for this."""
@@ -125,12 +134,19 @@ class SparkBatch:
         found = Digest(0)
         here = rowhash.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else frames.select(self._df, self._digesting.hashed)
-        with closing(frames.stream_arrow(rows)) as batches, _collecting():
+        with self._pieces(here), closing(frames.ArrowStream(rows)) as batches, _collecting():
             for batch in batches:
                 columns = batch.columns if here else batch.columns[:-1]
                 found += here(columns) if here else digest.of_hashes(batch.columns[-1])
                 yield pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
         self._digest = lambda: found
+
+    def _pieces(self, here: object) -> AbstractContextManager[None]:
+        """Say how many rows a record batch has, unless they are few or the user said it."""
+        if here or self._df.sparkSession.conf.get(_ROWS) != _USUAL_ROWS:
+            return nullcontext()
+        rows = _PIECE_BYTES // max(1, schema_width(self._schema, TEXT_BYTES))
+        return frames.setting(self._df, _ROWS, str(min(max(rows, _LEAST_ROWS), int(_USUAL_ROWS))))
 
     @property
     def _few(self) -> bool:

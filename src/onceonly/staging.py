@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, refuse
-from onceonly.estimate import schema_width
+from onceonly.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly.stagefiles import Directory, LocalDirectory, directory
 from onceonly_checkpoints.epoch import Digest, Fence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_TEXT_BYTES = 64
 ROWS_PER_BATCH = 64 * 1024
 """Rows that are read from a staged file at a time."""
 
@@ -216,7 +215,7 @@ class StagedBatch:
     @property
     def estimate(self) -> Estimate:
         """Exact rows, and their bytes in Arrow form by the schema."""
-        return Estimate(self.rows, self.rows * max(1, schema_width(self._schema, _TEXT_BYTES)))
+        return Estimate(self.rows, self.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
 
     @property
     def dataframe(self) -> DataFrame:

@@ -32,7 +32,7 @@ from onceonly_sinks.kafka.prepared import KafkaPrepared
 from onceonly_sinks.kafka.records import Entry, Writer, Written
 from onceonly_sinks.kafka.settling import Hidden, settle
 from onceonly_sinks.kafka.standing import Ground, flat
-from onceonly_sinks.kafka.transactions import Transaction, lost
+from onceonly_sinks.kafka.transactions import lost
 
 log = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class KafkaSink:
         ground = Ground(self._options, writer, self._topic, marker_topic, self._patience, self._settle, context)
         self._ground, self._footing = ground, Footing(ground)
         with self._on.refusing():
-            Transaction(self._options, writer.transactional_id, self._patience).drop()
+            ground.transactions.ready()
             ground.look_at([self._topic] if self._topic else [])
             _ = ground.cluster.id
 
@@ -345,7 +345,7 @@ class KafkaSink:
             self._footing.quiet(_CLOSING)
             self._footing.forget()
         if self._ground is not None:
-            self._ground.cluster.close()
+            self._ground.close()
 
     # ---- helpers
 

@@ -22,7 +22,7 @@ from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.records import Entry, Offsets, Writer
 from onceonly_sinks.kafka.settling import Hidden, settled
 from onceonly_sinks.kafka.tail import Mark, Tail
-from onceonly_sinks.kafka.transactions import NotFlushed, Transaction
+from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Ground:
         bound: seconds to wait for a hidden end; ``None``: as long as anybody's transaction may last.
         context: for messages.
         cluster: asks the brokers.
+        transactions: where producers come from.
         tail: reads the marker topic.
     """
 
@@ -71,10 +72,12 @@ class Ground:
     bound: float | None
     context: Context
     cluster: Cluster = field(init=False)
+    transactions: Transactions = field(init=False)
     tail: Tail = field(init=False)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.options, self.context, self.patience)
+        self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience)
         self.tail = Tail(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
 
     def longest(self) -> float:
@@ -101,14 +104,14 @@ class Ground:
         """Fence, wait, read.
 
         Args:
-            worth: raises where fencing would be in vain; called while the new producer connects, which disturbs nobody.
+            worth: raises where fencing would be in vain; until then nobody is disturbed.
 
         Raises:
             KafkaException: no answer, or fenced out meanwhile.
             Hidden: a transaction's end stays hidden; nothing may be written.
             DestinationError: E508, the topic is gone.
         """
-        transaction = Transaction(self.options, self.writer.transactional_id, self.patience)
+        transaction = self.transactions.take()
         try:
             worth()
             transaction.fence(_FENCE_BUDGET)
@@ -170,6 +173,11 @@ class Ground:
         if self.topic is not None:
             return f"{self.cluster.id}/{topics[self.topic].id}"
         return f"{self.cluster.id}/{self.look_at([self.marker_topic])[self.marker_topic].id}"
+
+    def close(self) -> None:
+        """Let the connections go. May repeat."""
+        self.transactions.close()
+        self.cluster.close()
 
     @contextmanager
     def refusing(self) -> Generator[None]:

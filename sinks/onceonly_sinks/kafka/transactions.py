@@ -10,6 +10,7 @@ import contextlib
 import logging
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly_sinks.kafka import classify
@@ -49,6 +50,14 @@ class Transaction:
         self._held: list[Producer] = [Producer(options.producer(transactional_id, patience), logger=log)]
         self._begun: float | None = None
         self.sent = False
+        self._connect()
+
+    def _connect(self) -> None:
+        """Have the client connect, which takes it some 50 ms, without waiting for it; it would not begin by itself."""
+        from confluent_kafka import KafkaException
+
+        with contextlib.suppress(KafkaException):
+            self.producer.list_topics(timeout=0)
 
     @property
     def producer(self) -> Producer:
@@ -82,7 +91,7 @@ class Transaction:
         """
         from confluent_kafka import KafkaException
 
-        # Without a connection that is already up, the client's own timer costs half a second.
+        # Fencing without a connection that is already up waits for the client's own timer: half a second.
         self.producer.list_topics(timeout=min(5.0, self._patience))
         deadline = time.monotonic() + budget
         while True:
@@ -144,6 +153,48 @@ class Transaction:
         if held:
             # The last reference closes the instance, which may wait for the brokers.
             threading.Thread(target=held.clear, name="onceonly-kafka-drop", daemon=True).start()
+
+
+class Transactions:
+    """Transactions of one transactional id; the next one's producer connects while there is no need of it yet.
+
+    Args:
+        options: where, and how.
+        transactional_id: stable over all drivers of the sink.
+        patience: seconds that one answer may take.
+    """
+
+    def __init__(self, options: Options, transactional_id: str, patience: float) -> None:
+        self._make = partial(Transaction, options, transactional_id, patience)
+        self._lock = threading.Lock()
+        self._next: Transaction | None = None
+        self._closed = False
+
+    def ready(self) -> None:
+        """Make the next one, where there is none.
+
+        Raises:
+            KafkaException: an option that the client does not take.
+        """
+        with self._lock:
+            if self._next is None and not self._closed:
+                self._next = self._make()
+
+    def take(self) -> Transaction:
+        """The next one, not fenced yet."""
+        with self._lock:
+            taken, self._next = self._next, None
+        taken = taken or self._make()
+        self.ready()
+        return taken
+
+    def close(self) -> None:
+        """Let the one that nobody took go. May repeat."""
+        with self._lock:
+            self._closed = True
+            unwanted, self._next = self._next, None
+        if unwanted is not None:
+            unwanted.drop()
 
 
 def lost(error: BaseException) -> bool:

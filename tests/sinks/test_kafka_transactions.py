@@ -1,0 +1,105 @@
+"""A producer that connects before there is need of it: it disturbs nobody, and goes with the sink."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.kafka_client import committed
+
+from onceonly.lab.kafka import EmbeddedKafka
+from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.kafka.options import Options
+from onceonly_sinks.kafka.transactions import Transactions
+
+SECONDS = 10.0
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic(kafka: EmbeddedKafka) -> str:
+    name = f"ready-{next(_numbers)}"
+    return kafka.topic(name)
+
+
+@pytest.fixture
+def transactions(kafka: EmbeddedKafka) -> Transactions:
+    return Transactions(Options.check(kafka.servers, None), f"ready-{next(_numbers)}", SECONDS)
+
+
+def clients() -> int:
+    """Clients of this process: each has one thread of this name."""
+    found = 0
+    for task in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # it has ended since
+            found += task.read_text().strip() == "rdk:main"
+    return found
+
+
+def at_rest() -> int:
+    """The same, once those that earlier tests let go of are gone."""
+    gc.collect()
+    counts = [clients()]
+    while len(counts) < 20 or len(set(counts[-20:])) > 1:
+        time.sleep(0.02)
+        counts.append(clients())
+    return counts[-1]
+
+
+def await_(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_one_that_is_ready_does_not_end_the_transaction_of_another(
+    kafka: EmbeddedKafka, topic: str, transactions: Transactions
+) -> None:
+    first = transactions.take()
+    first.fence(SECONDS)
+    first.begin()
+    first.producer.produce(topic, b"row")
+    first.flush()
+    time.sleep(0.3)  # the next one has connected by now
+    first.commit()
+    first.drop()
+    assert committed(kafka.servers, topic) == ["row"]
+    transactions.close()
+
+
+def test_each_is_taken_once(transactions: Transactions) -> None:
+    taken = [transactions.take() for _ in range(3)]
+    assert len({id(one.producer) for one in taken}) == 3
+    for one in taken:
+        one.drop()
+    transactions.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+def test_closing_lets_the_one_go_that_nobody_took(transactions: Transactions) -> None:
+    before = at_rest()
+    transactions.ready()
+    assert clients() == before + 1
+    transactions.close()
+    transactions.ready()
+    assert await_(lambda: clients() == before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
+def test_a_sink_that_is_closed_leaves_no_client_behind(kafka: EmbeddedKafka, topic: str) -> None:
+    before = at_rest()
+    sink = KafkaSink(kafka.servers, topic)
+    for generation in range(1, 4):
+        sink.open("leaves nothing")
+        sink.install(Fence(generation, "ours"))
+        sink.position(None)
+        assert clients() > before
+        sink.close()
+    assert await_(lambda: clients() == before)
