@@ -134,16 +134,16 @@ class SparkBatch:
         found = Digest(0)
         here = rowhash.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else frames.select(self._df, self._digesting.hashed)
-        with self._pieces(here), closing(frames.ArrowStream(rows)) as batches, _collecting():
+        with self._pieces(), closing(frames.ArrowStream(rows)) as batches, _collecting():
             for batch in batches:
                 columns = batch.columns if here else batch.columns[:-1]
                 found += here(columns) if here else digest.of_hashes(batch.columns[-1])
                 yield pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
         self._digest = lambda: found
 
-    def _pieces(self, here: object) -> AbstractContextManager[None]:
+    def _pieces(self) -> AbstractContextManager[None]:
         """Say how many rows a record batch has, unless they are few or the user said it."""
-        if here or self._df.sparkSession.conf.get(_ROWS) != _USUAL_ROWS:
+        if self._few or self._df.sparkSession.conf.get(_ROWS) != _USUAL_ROWS:
             return nullcontext()
         rows = _PIECE_BYTES // max(1, schema_width(self._schema, TEXT_BYTES))
         return frames.setting(self._df, _ROWS, str(min(max(rows, _LEAST_ROWS), int(_USUAL_ROWS))))

@@ -17,8 +17,6 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
@@ -27,6 +25,7 @@ MEMORY = 32 * 1024 * 1024
 """Bytes that may wait in memory."""
 
 _PATIENCE = 5.0
+"""Seconds that a read that was hung up may take to notice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +61,9 @@ class Spool:
         self._ended = self._closed = False
         self._error: BaseException | None = None
         self._file: IO[bytes] | None = None
+        self._warned = False
         self._thread = threading.Thread(target=self._run, name="onceonly-spool", daemon=True)
         self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __iter__(self) -> Self:
         return self
@@ -145,9 +137,18 @@ class Spool:
             written = batch.serialize()
             length = self._file.write(written)
         except OSError as full:
-            log.debug("%s takes no more rows: %s", tempfile.gettempdir(), full)
+            self._warn(full)
             return None
         return _Spilled(batch.schema, offset, length) if length == written.size else None
+
+    def _warn(self, full: OSError) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "no room for rows that the sink has not taken yet (%s): until it takes some, Spark starts no job of "
+                "any query; free some, or point TMPDIR to another disk and restart",
+                full,
+            )
 
     def _read_back(self, spilled: _Spilled) -> pa.RecordBatch:
         import pyarrow as pa

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -49,7 +52,7 @@ def numbers(spool: Spool) -> list[int]:
 @pytest.mark.parametrize("memory", [0, 1, SIZE, 3 * SIZE + 1, 1000 * SIZE])
 def test_every_batch_comes_whole_and_in_order(memory: int) -> None:
     source = Source(20)
-    with Spool(iter(source), memory=memory) as spool:
+    with closing(Spool(iter(source), memory=memory)) as spool:
         assert source.empty.wait(SECONDS)
         found = list(spool)
     assert found == [batch(number) for number in range(20)]
@@ -57,7 +60,7 @@ def test_every_batch_comes_whole_and_in_order(memory: int) -> None:
 
 def test_the_source_is_read_before_anybody_asks() -> None:
     source = Source(50)
-    with Spool(iter(source), memory=2 * SIZE) as spool:
+    with closing(Spool(iter(source), memory=2 * SIZE)) as spool:
         assert source.empty.wait(SECONDS)
         assert numbers(spool) == list(range(50))
 
@@ -65,26 +68,32 @@ def test_the_source_is_read_before_anybody_asks() -> None:
 def test_what_is_beyond_memory_lies_in_a_file() -> None:
     source = Source(50)
     before = pa.total_allocated_bytes()
-    with Spool(iter(source), memory=2 * SIZE) as spool:
+    with closing(Spool(iter(source), memory=2 * SIZE)) as spool:
         assert source.empty.wait(SECONDS)
         assert pa.total_allocated_bytes() - before < 5 * SIZE
         assert numbers(spool) == list(range(50))
 
 
 def test_an_error_comes_after_the_batches_before_it() -> None:
-    with Spool(iter(Source(3, ValueError("broken off")))) as spool:
+    with closing(Spool(iter(Source(3, ValueError("broken off"))))) as spool:
         assert [next(spool).num_rows for _ in range(3)] == [ROWS] * 3
         with pytest.raises(ValueError, match="broken off"):
             next(spool)
 
 
-def test_a_source_waits_where_there_is_no_room_for_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/none")
+def test_a_source_waits_where_there_is_no_room_for_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     source = Source(50)
-    with Spool(iter(source), memory=2 * SIZE) as spool:
+    with closing(Spool(iter(source), memory=2 * SIZE)) as spool:
         assert not source.empty.wait(0.2)
         assert source.taken == 3
         assert numbers(spool) == list(range(50))
+    [said] = caplog.records
+    assert said.levelno == logging.WARNING
+    assert str(tmp_path) in said.getMessage()
+    assert "TMPDIR" in said.getMessage()
 
 
 def test_closing_ends_a_read_that_waits() -> None:
@@ -101,8 +110,8 @@ def test_closing_ends_a_read_that_waits() -> None:
     assert not _reading()
 
 
-def test_closing_ends_a_source_that_waits_for_room(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setattr("tempfile.tempdir", f"{tmp_path}/none")
+def test_closing_ends_a_source_that_waits_for_room(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
     spool = Spool(iter(Source(50)), memory=SIZE)
     assert next(spool) == batch(0)
     spool.close()
@@ -112,7 +121,7 @@ def test_closing_ends_a_source_that_waits_for_room(monkeypatch: pytest.MonkeyPat
 def test_a_spool_that_was_read_to_its_end_hangs_nobody_up() -> None:
     calls: list[str] = []
     hang_up: Callable[[], None] = lambda: calls.append("hung up")  # noqa: E731
-    with Spool(iter(Source(2)), hang_up) as spool:
+    with closing(Spool(iter(Source(2)), hang_up)) as spool:
         assert numbers(spool) == [0, 1]
     assert not calls
 

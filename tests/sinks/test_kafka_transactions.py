@@ -82,6 +82,16 @@ def test_each_is_taken_once(transactions: Transactions) -> None:
     transactions.close()
 
 
+def test_none_that_was_ready_before_a_loss_is_taken_after_it(transactions: Transactions) -> None:
+    transactions.ready()
+    before = transactions._next
+    transactions.forget()
+    taken = transactions.take()
+    assert taken is not before
+    taken.drop()
+    transactions.close()
+
+
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are counted in /proc")
 def test_closing_lets_the_one_go_that_nobody_took(transactions: Transactions) -> None:
     before = at_rest()

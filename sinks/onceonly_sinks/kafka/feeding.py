@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Producer
 
 _POLL = 0.05
-_PIECE = 2000
-"""Rows that are Python objects at a time: few enough to stay in the processor's cache, and to be fed into memory that
-records just sent have left."""
 
 
 class Feeder:
@@ -41,9 +38,8 @@ class Feeder:
             NotFlushed: the queue stays full.
             DestinationError: E517, a row that Kafka cannot hold.
         """
-        for first in range(0, batch.num_rows, _PIECE):
-            self._all(self._columns.arguments(batch.slice(first, _PIECE)))
-            self._producer.poll(0)
+        self._all(self._columns.arguments(batch))
+        self._producer.poll(0)
         return int(batch.num_rows)
 
     def _all(self, arguments: Sequence[Sequence[Any]]) -> None:

@@ -295,7 +295,7 @@ class KafkaSink:
             DestinationError: E508, our fence does not stand, or a topic is gone.
         """
         self._foot.forget()
-        self._on.cluster.close()
+        self._on.forget()
         try:
             standing = self._foot.stand_anew(marker.fence)
         except (Hidden, TimeoutError) as error:

@@ -174,6 +174,11 @@ class Ground:
             return f"{self.cluster.id}/{topics[self.topic].id}"
         return f"{self.cluster.id}/{self.look_at([self.marker_topic])[self.marker_topic].id}"
 
+    def forget(self) -> None:
+        """Let go of clients that may have lived through what lost an answer: new ones ask what came of it."""
+        self.transactions.forget()
+        self.cluster.close()
+
     def close(self) -> None:
         """Let the connections go. May repeat."""
         self.transactions.close()

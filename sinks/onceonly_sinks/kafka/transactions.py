@@ -53,7 +53,7 @@ class Transaction:
         self._connect()
 
     def _connect(self) -> None:
-        """Have the client connect, which takes it some 50 ms, without waiting for it; it would not begin by itself."""
+        """Have the client connect, which takes some 50 ms, without waiting; by itself it does not always begin."""
         from confluent_kafka import KafkaException
 
         with contextlib.suppress(KafkaException):
@@ -188,13 +188,18 @@ class Transactions:
         self.ready()
         return taken
 
-    def close(self) -> None:
-        """Let the one that nobody took go. May repeat."""
+    def forget(self) -> None:
+        """Let the one that nobody took go; the next one has a client that knows nothing of before. May repeat."""
         with self._lock:
-            self._closed = True
             unwanted, self._next = self._next, None
         if unwanted is not None:
             unwanted.drop()
+
+    def close(self) -> None:
+        """The same, and make none ahead any more. May repeat."""
+        with self._lock:
+            self._closed = True
+        self.forget()
 
 
 def lost(error: BaseException) -> bool:
