@@ -1,4 +1,7 @@
-"""In which order tests run, and ``--sample N``: N of the chosen tests, drawn by a seed that is printed."""
+"""How patient tests are, in which order they run, and ``--sample N``.
+
+A sample is N of the chosen tests, drawn by a seed that is printed.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,11 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine must not turn a slow example into a failure.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

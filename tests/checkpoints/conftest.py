@@ -7,16 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints.sqlledger import SqlLedger
 
 _numbers = itertools.count(1)
-
-# A busy machine must not turn a slow example into a failure.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -79,7 +79,7 @@ def test_an_input_without_dense_numbers_is_refused() -> None:
         judge(numbers(1, 0, 1), numbers(1, 0, 1))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=20))
 def test_counts_agree_with_counting_by_hand(copies: list[int]) -> None:
     finding = judge(numbers(*[1] * len(copies)), numbers(*copies))

@@ -60,7 +60,7 @@ def read_from(table: pa.Table) -> dict[str, Any]:
     return found
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(rows=_ROWS)
 @example(rows=[(1, math.nan, "ü" * 3000, date.max, None, 1), (None, 1.0, "", None, None, None)])
 def test_a_file_is_described_as_its_rows_would_be(rows: list[tuple[Any, ...]]) -> None:

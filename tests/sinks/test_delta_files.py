@@ -47,7 +47,6 @@ def task(root: Path, schema: pa.Schema, **changes: Any) -> WriteFiles:
     return WriteFiles(**(fields | changes))
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1))
 def test_statistics_of_integers_are_exact(values: list[int | None]) -> None:
     known = [value for value in values if value is not None]
@@ -58,7 +57,6 @@ def test_statistics_of_integers_are_exact(values: list[int | None]) -> None:
     assert found["maxValues"] == ({"a": max(known)} if known else {})
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | st.floats(), min_size=1))
 def test_statistics_of_floats_hold_every_value_or_are_left_out(values: list[float | None]) -> None:
     found = stats_of(a=pa.array(values, pa.float64()))
@@ -71,7 +69,6 @@ def test_statistics_of_floats_hold_every_value_or_are_left_out(values: list[floa
         assert not known or any(math.isnan(value) or math.isinf(value) for value in known)
 
 
-@settings(deadline=None)
 @given(st.lists(st.datetimes(datetime(1, 1, 2), datetime(9999, 12, 30)), min_size=1))
 def test_statistics_of_times_are_rounded_outwards(values: list[datetime]) -> None:
     # Delta keeps milliseconds: rounding inwards would hide the rows at the edges.
@@ -97,7 +94,7 @@ def test_what_has_no_exact_range_in_json_has_none() -> None:
     assert found["nullCount"] == {"text": 0, "raw": 0, "flag": 0, "day": 0}
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=5))
 def test_a_file_holds_the_rows_it_was_given(tmp_path: Path, batches: list[list[int]]) -> None:
     schema = pa.schema([("a", pa.int64())])
@@ -113,7 +110,6 @@ def test_a_file_holds_the_rows_it_was_given(tmp_path: Path, batches: list[list[i
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.none() | st.sampled_from(["a", "", "b c"]), st.none() | st.booleans(), st.integers(0, 9))))
 def test_partitions_hold_every_row_once(rows: list[tuple[str | None, bool | None, int]]) -> None:
     text, flag, number = zip(*rows, strict=True) if rows else ((), (), ())

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.errors import DestinationError
@@ -52,7 +52,6 @@ def judged(*commits: str, held_at: int = 5) -> list[tuple[str, bool]]:
     return [(found.kind, found.fatal) for found in loginspect.disturbances(entries, ID, held_at)]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
 def test_a_packed_version_holds_both_numbers_in_a_signed_long(generation: int, epoch: int) -> None:
     packed = pack("s", generation, epoch)
@@ -60,7 +59,6 @@ def test_a_packed_version_holds_both_numbers_in_a_signed_long(generation: int, e
     assert 0 <= packed < 2**63
 
 
-@settings(deadline=None)
 @given(st.tuples(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1)), st.integers(0, 2**40 - 1))
 def test_a_higher_generation_is_greater_than_every_epoch_of_a_lower_one(one: tuple[int, int], epoch: int) -> None:
     generation, earlier = one
@@ -75,13 +73,11 @@ def test_what_does_not_fit_is_refused(generation: int, epoch: int) -> None:
     assert refused.value.code == "E512"
 
 
-@settings(deadline=None)
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
 def test_application_ids_of_different_sinks_differ(a: str, b: str, c: str, d: str) -> None:
     assert (application_id(a, b) == application_id(c, d)) == ((a, b) == (c, d))
 
 
-@settings(deadline=None)
 @given(pipeline=st.text(), token=st.text())
 def test_a_note_is_read_back_from_a_commit_as_it_was_written(pipeline: str, token: str) -> None:
     app = application_id(pipeline, "delta:rows")

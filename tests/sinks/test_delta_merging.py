@@ -191,7 +191,7 @@ def test_what_does_not_say_whether_it_removes_is_refused(tmp_path: Path) -> None
 Epochs = Sequence[Sequence[tuple[int, int | None, bool]]]
 
 
-@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.lists(
