@@ -299,6 +299,13 @@ def test_a_judgement_is_one_sentence() -> None:
     assert clean.judged().sentence == "CLEAN (2 epochs, 4 rows in, 2 reads)"
 
 
+def test_of_a_run_that_tells_of_no_commit_no_number_of_epochs_is_said() -> None:
+    seen = Tale("pg")
+    seen.end()
+    judged = seen.judged()
+    assert (judged.epochs, judged.sentence) == (0, "INCONCLUSIVE (0 rows in, 2 reads)")
+
+
 def test_a_judgement_is_one_document() -> None:
     tale = written("pg", requires=(Situation.SPLIT, Situation.RESOLVED))
     tale.commit("pg", 2, outcome=Kind.INFO)

@@ -54,7 +54,7 @@ class Judgement:
         findings: in the order of the anomalies, then by sink and epoch.
         reached: the situations that the run went through.
         missing: why the run proves less than it was meant to, in words.
-        epochs: epochs that landed somewhere.
+        epochs: epochs that landed somewhere; 0 where the history has reads only.
         rows: rows of the input.
         reads: how often sinks and ledger were read.
     """
@@ -84,7 +84,9 @@ class Judgement:
         """The verdict with its counts, in one line."""
         names = sorted({str(finding.anomaly) for finding in self.findings})
         said = f": {', '.join(names)}" if names else ""
-        return f"{self.verdict}{said} ({self.epochs} epochs, {self.rows} rows in, {self.reads} reads)"
+        # A job of the user's is seen from outside: its rows are read, but nobody tells of its commits.
+        epochs = f"{self.epochs} epochs, " if self.epochs else ""
+        return f"{self.verdict}{said} ({epochs}{self.rows} rows in, {self.reads} reads)"
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with verdict and version."""
