@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from onceonly_checkpoints.epoch import Digest, Epoch
-from onceonly_checkpoints.slices import InputFile, Slice, canonical
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.slices import InputFile, canonical
 
 GENESIS = ""
 """``previous_chain`` of the first epoch."""
 
 
-def link(
-    previous_chain: str,
-    slice_: Slice,
-    digest: Digest,
-    schema: str,
-    adoption: str | None = None,
-    *,
-    offered: Slice | None = None,
-) -> str:
-    """Chain of an epoch: 64 hex digits over its predecessor, slice, digest, schema and, if any, adoption and offer."""
-    parts = [previous_chain, slice_.text, digest.text, schema, adoption or ""]
-    if offered is not None:
-        parts.append(offered.text)
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()
+def link(epoch: Epoch) -> str:
+    """Chain of an epoch: 64 hex digits over everything that it says of itself, its predecessor's chain included."""
+    said = epoch.to_json()
+    said.pop("chain", None)
+    return hashlib.sha256(canonical(said).encode()).hexdigest()
+
+
+def linked(epoch: Epoch) -> Epoch:
+    """The same epoch with the chain that belongs to it."""
+    return replace(epoch, chain=link(epoch))
 
 
 def fingerprint(columns: Iterable[tuple[str, str]]) -> str:
@@ -41,10 +38,7 @@ def inputs(files: Iterable[InputFile]) -> str:
 
 def sound(epoch: Epoch) -> bool:
     """Whether the epoch's chain is the hash of what the epoch says of itself."""
-    expected = link(
-        epoch.previous_chain, epoch.slice, epoch.digest, epoch.schema, epoch.adoption, offered=epoch.offered
-    )
-    return epoch.chain == expected
+    return epoch.chain == link(epoch)
 
 
 def first_break(epochs: Sequence[Epoch]) -> int | None:

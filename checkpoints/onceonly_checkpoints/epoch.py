@@ -1,7 +1,7 @@
 """The nouns of a commit: frozen values, each with one JSON form that is stored in sinks and ledgers.
 
 Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the canonical one-line
-spelling (sorted keys, no blanks) that is hashed and compared.
+spelling (sorted keys, no blanks) that is hashed and compared. All are in the one form of ``jsonform``.
 """
 
 from __future__ import annotations
@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, canonical
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.jsonform import UnreadableMarker, known, present
+from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets, canonical
 
 FORMAT = 1
 """Version of the durable marker format. A reader refuses a higher one."""
-
-
-class UnreadableMarker(ValueError):
-    """A stored marker, receipt or record cannot be understood by this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,44 +24,66 @@ class Digest:
 
     The fingerprint is the sum of a 64-bit row hash, kept as the sums of its high and low 32-bit halves: addition sees a
     doubled pair, which XOR does not, and halves cannot overflow a 64-bit sum below 2**31 rows.
+
+    ``left_out`` names the columns that it does not see, sorted: those that another order of the same rows may change.
     """
 
     rows: int
     high: int = 0
     low: int = 0
+    left_out: tuple[str, ...] = ()
 
     @classmethod
-    def from_json(cls, value: Mapping[str, int]) -> Self:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        return cls(value["rows"], value["high"], value["low"])
+        known(value, "rows", "high", "low", "left_out")
+        return cls(value["rows"], value["high"], value["low"], tuple(value.get("left_out", ())))
 
-    def to_json(self) -> dict[str, int]:
-        """Field names to values."""
-        return {"rows": self.rows, "high": self.high, "low": self.low}
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; ``left_out`` only where there is any."""
+        left_out = {"left_out": list(self.left_out)} if self.left_out else {}
+        return {"rows": self.rows, "high": self.high, "low": self.low, **left_out}
 
     def __add__(self, other: Digest) -> Digest:
         """Digest of both sets of rows."""
-        return Digest(self.rows + other.rows, self.high + other.high, self.low + other.low)
+        left_out = tuple(sorted({*self.left_out, *other.left_out}))
+        return Digest(self.rows + other.rows, self.high + other.high, self.low + other.low, left_out)
 
     @property
     def text(self) -> str:
-        """Canonical spelling, hashed into the chain."""
-        return f"{self.rows}:{self.high}:{self.low}"
+        """Spelling for people and for the ledger's column."""
+        left_out = f":{canonical(list(self.left_out))}" if self.left_out else ""
+        return f"{self.rows}:{self.high}:{self.low}{left_out}"
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
     """A fencing token: an integer raised at each opening, with the random token of whoever raised it.
 
-    Two openings may pick one generation; it belongs to the one whose owner token stands in the sink.
+    Two openings may pick one generation; it belongs to the one whose owner stands in the sink.
+
+    Attributes:
+        generation: greater than every one before.
+        owner: a random token; behind it, after a blank, who raised it, for people. Compared as a whole.
     """
 
     generation: int
     owner: str
 
+    @property
+    def who(self) -> str:
+        """Who raised it, ``user@host:pid application``; empty where that was not noted."""
+        return self.owner.partition(" ")[2]
+
+    @property
+    def text(self) -> str:
+        """The fence in words: ``generation 4 (ann@host:4711 application_1)``."""
+        return f"generation {self.generation} ({self.who or f'owner {self.owner}' if self.owner else 'nobody known'})"
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
+        known(value, "generation", "owner")
         return cls(value["generation"], value["owner"])
 
     def to_json(self) -> dict[str, Any]:
@@ -94,6 +114,7 @@ class Lineage:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
+        known(value, "query_id", "run_id", "checkpoint", "batch_id", "batch_timestamp_ms", "watermark_ms")
         return cls(
             value["query_id"],
             value["run_id"],
@@ -116,13 +137,51 @@ class Lineage:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What the engine's next batch is compared with: the same for an epoch and for those without a batch after it.
+
+    Attributes:
+        lineage: the engine's names for the newest batch; ``None`` before the first.
+        accepted: what operators accepted since that batch, oldest first: what is in force.
+        offered: the newest batch's own slice, where it is not, or not proven by offsets alone to be, the written one,
+            and nobody has moved the position since; else ``None``.
+    """
+
+    lineage: Lineage | None = None
+    accepted: tuple[Adoption, ...] = ()
+    offered: Slice | None = None
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "lineage", "accepted", "offered")
+        return cls(
+            Lineage.from_json(value["lineage"]) if "lineage" in value else None,
+            tuple(Adoption.from_json(one) for one in value.get("accepted", ())),
+            Slice.from_json(value["offered"]) if "offered" in value else None,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, nested."""
+        return present(
+            lineage=self.lineage and self.lineage.to_json(),
+            accepted=[one.to_json() for one in self.accepted],
+            offered=self.offered and self.offered.to_json(),
+        )
+
+    def accepts(self, *kinds: str) -> bool:
+        """Whether one of these kinds is in force."""
+        return any(one.kind in kinds for one in self.accepted)
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """One epoch, the same in every sink that holds it.
 
     Attributes:
         number: dense from 1, owned by the pipeline.
         slice: what was written: it starts where the epoch before it ended.
-        chain: hash over ``previous_chain``, slice, digest and schema; see ``chain.link``.
+        chain: hash over everything else that the epoch says of itself; see ``chain.link``.
         previous_chain: chain of epoch ``number - 1``; empty for the first.
         digest: what was written.
         schema: fingerprint of the written columns.
@@ -131,9 +190,11 @@ class Epoch:
             older job over names that job's last batch.
         sources: identity of each source.
         manifest: location and hash of the staged bytes; ``None`` where the epoch went to one sink directly.
-        adoption: why an operator moved the pipeline's position without rows; ``None`` for an ordinary epoch.
+        adoption: what an operator accepted by this epoch without rows; ``None`` for an ordinary epoch.
         offered: the batch's own slice, where it is not, or not proven by offsets alone to be, the written one;
             ``None`` for an ordinary epoch.
+        carried: what the next batch is compared with, where the epoch's own words do not say it; ``None`` for the epoch
+            of a batch.
     """
 
     number: int
@@ -146,51 +207,84 @@ class Epoch:
     lineage: Lineage | None
     sources: tuple[SourceIdentity, ...] = ()
     manifest: str | None = None
-    adoption: str | None = None
+    adoption: Adoption | None = None
     offered: Slice | None = None
+    carried: Standing | None = None
 
     @property
     def planned(self) -> Slice:
         """The slice of the batch as the engine planned it."""
         return self.offered or self.slice
 
+    @property
+    def standing(self) -> Standing:
+        """What the next batch is compared with."""
+        return self.carried or Standing(self.lineage, (), self.offered)
+
+    @property
+    def reached(self) -> SourceOffsets:
+        """Where the next batch starts by the engine's own count."""
+        offered = self.standing.offered
+        return offered.end if offered else self.slice.end
+
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Inverse of :meth:`to_json`."""
-        lineage = value["lineage"]
-        offered = value.get("offered")
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            UnreadableMarker: a member that this version does not know.
+        """
+        known(value, *_MEMBERS)
         return cls(
             number=value["number"],
             slice=Slice.from_json(value["slice"]),
             chain=value["chain"],
-            previous_chain=value["previous_chain"],
+            previous_chain=value.get("previous", ""),
             digest=Digest.from_json(value["digest"]),
-            schema=value["schema"],
-            sinks=tuple((sink, first) for sink, first in value["sinks"]),
-            lineage=None if lineage is None else Lineage.from_json(lineage),
-            sources=tuple(SourceIdentity.from_json(source) for source in value["sources"]),
-            manifest=value["manifest"],
-            adoption=value["adoption"],
-            offered=None if offered is None else Slice.from_json(offered),
+            schema=value.get("schema", ""),
+            sinks=tuple((sink, first) for sink, first in value.get("sinks", ())),
+            lineage=Lineage.from_json(value["lineage"]) if "lineage" in value else None,
+            sources=tuple(SourceIdentity.from_json(source) for source in value.get("sources", ())),
+            manifest=value.get("manifest"),
+            adoption=Adoption.from_json(value["adoption"]) if "adoption" in value else None,
+            offered=Slice.from_json(value["offered"]) if "offered" in value else None,
+            carried=Standing.from_json(value["standing"]) if "standing" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values, nested; ``offered`` only where there is one, so that other epochs keep their text."""
-        offered = {} if self.offered is None else {"offered": self.offered.to_json()}
-        return {
-            "number": self.number,
-            "slice": self.slice.to_json(),
-            "chain": self.chain,
-            "previous_chain": self.previous_chain,
-            "digest": self.digest.to_json(),
-            "schema": self.schema,
-            "sinks": [list(pair) for pair in self.sinks],
-            "lineage": None if self.lineage is None else self.lineage.to_json(),
-            "sources": [source.to_json() for source in self.sources],
-            "manifest": self.manifest,
-            "adoption": self.adoption,
-            **offered,
-        }
+        """Members to values, nested; ``standing`` only where the epoch's own words do not say it."""
+        return present(
+            number=self.number,
+            slice=self.slice.to_json(),
+            chain=self.chain,
+            previous=self.previous_chain,
+            digest=self.digest.to_json(),
+            schema=self.schema,
+            sinks=[list(pair) for pair in self.sinks],
+            lineage=self.lineage and self.lineage.to_json(),
+            sources=[source.to_json() for source in self.sources],
+            manifest=self.manifest,
+            adoption=self.adoption and self.adoption.to_json(),
+            offered=self.offered and self.offered.to_json(),
+            standing=self.carried and self.carried.to_json(),
+        )
+
+
+_MEMBERS = (
+    "number",
+    "slice",
+    "chain",
+    "previous",
+    "digest",
+    "schema",
+    "sinks",
+    "lineage",
+    "sources",
+    "manifest",
+    "adoption",
+    "offered",
+    "standing",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +312,7 @@ class Marker:
         """
         if value.get("format") != FORMAT:
             raise UnreadableMarker(f"marker format {value.get('format')!r}; this version reads {FORMAT}")
+        known(value, "format", "pipeline", "sink", "fence", "epoch")
         try:
             return cls(
                 value["pipeline"],
@@ -225,6 +320,8 @@ class Marker:
                 Fence.from_json(value["fence"]),
                 Epoch.from_json(value["epoch"]),
             )
+        except UnreadableMarker:
+            raise
         except (KeyError, TypeError, ValueError) as error:
             raise UnreadableMarker(f"damaged marker: {error!r}") from error
 
@@ -297,7 +394,8 @@ class EpochRecord:
         epoch: the epoch.
         receipts: one per sink.
         files: file lists of file sources, enough to rebuild the engine's source log.
-        phases: ``(phase, seconds)``: discover, prepare, commit, record.
+        phases: ``(phase, seconds)``, those that the epoch went through until it was recorded: open, fence, execute,
+            intend, fetch, stage, prepare, commit, look up.
         recorded_ms: when the ledger took it, milliseconds since 1970.
     """
 

@@ -46,6 +46,12 @@ class EventKind(StrEnum):
     REGRESSED = "regressed"
     REBUILT = "rebuilt"
     PRUNED = "pruned"
+    FAILED = "failed"
+    ENDED = "ended"
+    FOREIGN = "foreign"
+    PROMISED = "promised"
+    WARNED = "warned"
+    LATE = "late-rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +74,37 @@ class Event:
     generation: int = 0
     at_ms: int = 0
 
+    @property
+    def code(self) -> str:
+        """The code that the reason begins with, ``E203``; empty if it begins with none."""
+        code, colon, _ = self.reason.partition(":")
+        return code if colon and len(code) == _CODE and code[0] == "E" and code[1:].isdigit() else ""
+
+
+_CODE = len("E203")
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What a driver was about to write: keeps a slice known when a sink's own history has aged out. Advisory."""
+    """What a driver was about to write, for those who look from outside, while it writes or after it died.
+
+    Advisory: recovery asks the sinks, never this.
+
+    Attributes:
+        pipeline: the user's stable name.
+        epoch: number of the epoch that was begun; 0: nothing was begun, the batch was refused.
+        fence: whose opening it was.
+        slice: what was to be written.
+        at_ms: milliseconds since 1970; 0 = the ledger fills it in.
+        refused: of a refusal, all that it names, as JSON.
+    """
 
     pipeline: str
     epoch: int
     fence: Fence
     slice: Slice
     at_ms: int = 0
+    refused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +184,10 @@ class Ledger(Protocol):
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents, to save room."""
+        ...
+
+    def forget(self, pipeline: str) -> None:
+        """Forget all there is of a pipeline: its row, epochs, intents and events. No sink is touched."""
         ...
 
     def note(self, event: Event) -> None:

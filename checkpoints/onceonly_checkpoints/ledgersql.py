@@ -81,6 +81,8 @@ class Statements:
         self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
         self.drop_epochs = delete(epochs).where(_within(epochs))
         self.drop_intents = delete(all_.intents).where(_within(all_.intents))
+        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.sinks, all_.pipelines)
+        self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         self.note = self._insert(all_.events).on_conflict_do_nothing(index_elements=["token"])
         self.events = (

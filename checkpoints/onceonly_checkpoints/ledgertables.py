@@ -28,7 +28,7 @@ _COLUMNS = {
     "version": "version",
     "pipelines": "pipeline query_id checkpoint generation opened_ms",
     "sinks": "pipeline ordinal sink address",
-    "intents": "pipeline epoch generation owner slice_start slice_end at_ms",
+    "intents": "pipeline epoch generation owner slice_start slice_end at_ms refused",
     "epochs": (
         "pipeline epoch chain previous_chain slice_start slice_end row_count digest column_fingerprint generation "
         "owner query_id run_id checkpoint batch_id batch_timestamp_ms watermark_ms manifest adoption body recorded_ms"
@@ -50,7 +50,7 @@ def _type(name: str) -> TypeEngine[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The ledger's tables; the columns are those of ``sql/001_*.sql``."""
+    """The ledger's tables; the columns are those of ``sql/*.sql``."""
 
     version: TableClause
     pipelines: TableClause
@@ -98,12 +98,13 @@ def intent_values(intent: Intent) -> Values:
         "slice_start": _offsets(intent.slice.start),
         "slice_end": _offsets(intent.slice.end),
         "at_ms": intent.at_ms,
+        "refused": intent.refused,
     }
 
 
 def intent_of(row: Row[Any]) -> Intent:
     """Inverse of :func:`intent_values`."""
-    return Intent(row.pipeline, row.epoch, Fence(row.generation, row.owner), _slice(row), row.at_ms)
+    return Intent(row.pipeline, row.epoch, Fence(row.generation, row.owner), _slice(row), row.at_ms, row.refused)
 
 
 def pipeline_values(pipeline: Pipeline) -> Values:
@@ -160,7 +161,7 @@ def epoch_values(record: EpochRecord) -> Values:
         "batch_timestamp_ms": lineage and lineage.batch_timestamp_ms,
         "watermark_ms": lineage and lineage.watermark_ms,
         "manifest": epoch.manifest,
-        "adoption": epoch.adoption,
+        "adoption": epoch.adoption and epoch.adoption.words,
         "body": canonical(epoch.to_json()),
         "recorded_ms": record.recorded_ms,
     }

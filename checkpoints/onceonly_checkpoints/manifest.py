@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.jsonform import UnreadableMarker, known, present
 from onceonly_checkpoints.slices import Slice, canonical
 
 FORMAT = 1
@@ -43,6 +44,7 @@ class Manifest:
 
     Attributes:
         pipeline: its name.
+        sinks: ``(id, address)`` of those it was staged for, sorted.
         epoch: number.
         generation: of the opening that staged it.
         slice: what was read.
@@ -52,6 +54,7 @@ class Manifest:
     """
 
     pipeline: str
+    sinks: tuple[tuple[str, str], ...]
     epoch: int
     generation: int
     slice: Slice
@@ -68,16 +71,17 @@ class Manifest:
     def text(self) -> str:
         """Canonical spelling, as stored and hashed."""
         return canonical(
-            {
-                "format": FORMAT,
-                "pipeline": self.pipeline,
-                "epoch": self.epoch,
-                "generation": self.generation,
-                "slice": self.slice.to_json(),
-                "digest": self.digest.to_json(),
-                "schema": self.schema,
-                "files": [[file.path, file.size, file.rows] for file in self.files],
-            }
+            present(
+                format=FORMAT,
+                pipeline=self.pipeline,
+                sinks=[list(pair) for pair in self.sinks],
+                epoch=self.epoch,
+                generation=self.generation,
+                slice=self.slice.to_json(),
+                digest=self.digest.to_json(),
+                schema=self.schema,
+                files=[[file.path, file.size, file.rows] for file in self.files],
+            )
         )
 
     @classmethod
@@ -91,15 +95,19 @@ class Manifest:
             value: Mapping[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
                 raise UnreadableManifest(f"it has format {value['format']!r}; this version reads {FORMAT}")
+            known(value, "format", "pipeline", "sinks", "epoch", "generation", "slice", "digest", "schema", "files")
             return cls(
                 value["pipeline"],
+                tuple((sink, address) for sink, address in value["sinks"]),
                 value["epoch"],
                 value["generation"],
                 Slice.from_json(value["slice"]),
                 Digest.from_json(value["digest"]),
                 value["schema"],
-                tuple(StagedFile(*file) for file in value["files"]),
+                tuple(StagedFile(*file) for file in value.get("files", ())),
             )
+        except UnreadableMarker as error:
+            raise UnreadableManifest(str(error)) from error
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise UnreadableManifest(f"it is damaged: {error!r}") from error
 

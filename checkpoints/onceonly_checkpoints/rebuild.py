@@ -59,13 +59,19 @@ def _dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+_PARTITIONS, _SPARKS_OWN = "spark.sql.shuffle.partitions", "200"
+"""A setting without which Spark 4.2 dies (``None.get``) when it replays an entry, and Spark's default for it. Entries
+that are still readable say what the query really ran with; see ``surgery.apply``."""
+
 _BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
     """Text of an offset log entry: version 1 lists sources by position, 2 by id and only those with an offset."""
-    # Without this setting Spark takes names for positions, finds none, and reads every source from its beginning.
-    conf = {} if all(source.isdecimal() for source in offsets.sources) else {_BY_NAME: "true"}
+    conf = {_PARTITIONS: _SPARKS_OWN}
+    if not all(source.isdecimal() for source in offsets.sources):
+        # Without this setting Spark takes names for positions, finds none, and reads every source from its beginning.
+        conf[_BY_NAME] = "true"
     about: dict[str, object] = {
         "batchWatermarkMs": lineage.watermark_ms,
         "batchTimestampMs": lineage.batch_timestamp_ms,
@@ -105,7 +111,9 @@ def with_conf(file: FileToWrite, conf: Mapping[str, str]) -> FileToWrite:
     return replace(file, text="\n".join([version, _dump(about), *lines]))
 
 
-def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[InputFile] = ()) -> list[FileToWrite]:
+def plan_rebuild(
+    records: Sequence[EpochRecord], at_epoch: int, known: Iterable[InputFile] = (), *, again: bool = False
+) -> list[FileToWrite]:
     """A checkpoint with which Spark goes on right after ``at_epoch``, under the old query id and batch numbers.
 
     Spark restores only what it finds: two entries of the offset log, the commit of the newer, and the whole log of a
@@ -116,6 +124,7 @@ def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[
         records: the pipeline's epochs; with file sources all of them from the first.
         at_epoch: the last epoch that shall count as done.
         known: files that the damaged checkpoint's own source logs still hold, where the ledger has lost them.
+        again: whether Spark is to run the last batch again, because a sink still lacks it.
 
     Raises:
         CannotRebuild: the records lack the epoch, its batch or a file list, or a source's offsets need more than them.
@@ -123,15 +132,16 @@ def plan_rebuild(records: Sequence[EpochRecord], at_epoch: int, known: Iterable[
     target, batch = _anchor(records, at_epoch)
     lineage = batch.epoch.lineage
     assert lineage is not None
-    end = target.epoch.planned.end
+    end = target.epoch.reached
     plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
     if lineage.batch_id > 0:
         before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
         text = _offsets_text(batch.epoch.planned.start, before)
         plan.append(FileToWrite(f"offsets/{lineage.batch_id - 1}", text))
+    done = FileToWrite(f"commits/{lineage.batch_id}", _commit_text(lineage), Neighbours.NONE_NEWER)
     return [
         *plan,
-        FileToWrite(f"commits/{lineage.batch_id}", _commit_text(lineage), Neighbours.NONE_NEWER),
+        *([] if again and batch is target else [done]),
         FileToWrite(f"offsets/{lineage.batch_id}", _offsets_text(end, lineage), Neighbours.NONE_NEWER),
         # Without this file Spark refuses the checkpoint, so it comes last: a half-written one cannot be started.
         FileToWrite("metadata", _dump({"id": lineage.query_id})),

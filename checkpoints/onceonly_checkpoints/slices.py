@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from onceonly_checkpoints.jsonform import known, present
+
 
 def canonical(value: object) -> str:
     """Spell a JSON value in its one canonical form."""
@@ -78,6 +80,7 @@ class Slice:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
+        known(value, "start", "end")
         return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
 
     def to_json(self) -> dict[str, Any]:
@@ -86,7 +89,7 @@ class Slice:
 
     @property
     def text(self) -> str:
-        """Canonical spelling, hashed into the chain."""
+        """Canonical spelling."""
         return f"{self.start.text}->{self.end.text}"
 
     @property
@@ -144,8 +147,9 @@ class SourceIdentity:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        return cls(value["source"], value["identity"], value["inputs"])
+        known(value, "source", "identity", "inputs")
+        return cls(value["source"], value.get("identity"), value.get("inputs"))
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
-        return {"source": self.source, "identity": self.identity, "inputs": self.inputs}
+        return present(source=self.source, identity=self.identity, inputs=self.inputs)

@@ -232,6 +232,16 @@ class SqlLedger(Ledger):
 
         self._write(work)
 
+    def forget(self, pipeline: str) -> None:
+        """Forget all there is of a pipeline, in one transaction."""
+        key = {"pipeline": pipeline}
+
+        def work(connection: Connection) -> None:
+            for drop in self._sql.forget:
+                connection.execute(drop, key)
+
+        self._write(work)
+
     def note(self, event: Event) -> None:
         """Append an event."""
         values = rows.event_values(replace(event, at_ms=event.at_ms or _now_ms()), uuid.uuid4().hex)

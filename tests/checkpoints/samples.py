@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt, Standing
 from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import Storage
 
@@ -33,11 +34,12 @@ def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | Non
     start = previous.slice.end if previous else SourceOffsets(tuple((source, None) for source in end.sources))
     number, before = (previous.number + 1, previous.chain) if previous else (1, chain.GENESIS)
     slice_, digest = Slice(start, end), Digest(rows, number, 2 * number)
-    adoption = None if batch else "moved by hand"
-    return Epoch(
+    adoption = None if batch else Adoption("start", reason="moved by hand")
+    stood = previous.standing if previous else Standing()
+    epoch = Epoch(
         number=number,
         slice=slice_,
-        chain=chain.link(before, slice_, digest, "columns", adoption),
+        chain="",
         previous_chain=before,
         digest=digest,
         schema="columns",
@@ -45,7 +47,9 @@ def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | Non
         lineage=batch,
         sources=(SourceIdentity("0", "files:/in", "abcd"),),
         adoption=adoption,
+        carried=Standing(stood.lineage, (*stood.accepted, adoption)) if adoption else None,
     )
+    return chain.linked(epoch)
 
 
 def record_of(epoch: Epoch, files: Sequence[InputFile] = (), pipeline: str = "orders") -> EpochRecord:
@@ -68,8 +72,7 @@ def history(length: int, pipeline: str = "orders") -> Iterator[EpochRecord]:
 def another(record: EpochRecord) -> EpochRecord:
     """The same epoch number with other rows."""
     digest = Digest(record.epoch.digest.rows + 1)
-    changed = chain.link(record.epoch.previous_chain, record.epoch.slice, digest, record.epoch.schema)
-    return replace(record, epoch=replace(record.epoch, digest=digest, chain=changed))
+    return replace(record, epoch=chain.linked(replace(record.epoch, digest=digest)))
 
 
 def offsets_text(*offsets: str, watermark: int = 0, timestamp: int = 1, version: str = "v1") -> str:

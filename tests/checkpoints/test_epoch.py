@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
 
 names = st.text(min_size=1, max_size=12)
@@ -26,6 +28,19 @@ digests = st.builds(Digest, numbers, numbers, numbers)
 lineages = st.builds(Lineage, names, names, names, numbers, numbers, numbers)
 files = st.builds(InputFile, names, numbers, numbers, names)
 identities = st.builds(SourceIdentity, names, st.none() | names, st.none() | names)
+adoptions = st.builds(
+    Adoption,
+    names,
+    st.lists(names, max_size=2).map(tuple),
+    numbers,
+    numbers,
+    st.none() | numbers,
+    st.none() | slices,
+    st.text(max_size=5),
+    st.text(max_size=5),
+    numbers,
+)
+standings = st.builds(Standing, st.none() | lineages, st.lists(adoptions, max_size=2).map(tuple), st.none() | slices)
 epochs = st.builds(
     Epoch,
     numbers,
@@ -38,8 +53,9 @@ epochs = st.builds(
     st.none() | lineages,
     st.lists(identities, max_size=3).map(tuple),
     st.none() | names,
-    st.none() | names,
+    st.none() | adoptions,
     st.none() | slices,
+    st.none() | standings,
 )
 markers = st.builds(Marker, names, names, st.builds(Fence, numbers, names), epochs)
 positions = st.dictionaries(names, st.integers() | st.text(max_size=5), max_size=3)
@@ -66,6 +82,7 @@ def test_a_marker_comes_back_from_a_store_that_reorders_keys(marker: Marker) -> 
 @given(epochs)
 def test_an_epoch_says_what_was_offered_only_where_it_is_not_what_was_written(epoch: Epoch) -> None:
     assert ("offered" in epoch.to_json()) is (epoch.offered is not None)
+    assert ("standing" in epoch.to_json()) is (epoch.carried is not None)
     assert epoch.planned == (epoch.offered or epoch.slice)
 
 
@@ -74,7 +91,7 @@ def test_a_receipt_comes_back(receipt: Receipt) -> None:
     assert Receipt.from_json(stored(receipt.to_json())) == receipt
 
 
-@given(st.one_of(slices, digests, lineages, files, identities, epochs))
+@given(st.one_of(slices, digests, lineages, files, identities, adoptions, standings, epochs))
 def test_every_noun_comes_back(noun: Any) -> None:
     assert type(noun).from_json(stored(noun.to_json())) == noun
 
@@ -111,6 +128,46 @@ def test_a_slice_without_progress_is_empty() -> None:
 def test_a_marker_of_a_newer_format_is_refused() -> None:
     with pytest.raises(UnreadableMarker, match="format 2"):
         Marker.from_json({"format": 2})
+
+
+def _with(path: tuple[str, ...], marker: Marker) -> dict[str, Any]:
+    value: dict[str, Any] = stored(marker.to_json())
+    inner = value
+    for name in path:
+        inner = inner[name]
+    inner["novelty"] = 1
+    return value
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        (),
+        ("fence",),
+        ("epoch",),
+        ("epoch", "slice"),
+        ("epoch", "digest"),
+        ("epoch", "lineage"),
+        ("epoch", "adoption"),
+        ("epoch", "standing"),
+    ],
+    ids="/".join,
+)
+def test_a_member_that_this_version_does_not_know_stops_the_reader(path: tuple[str, ...]) -> None:
+    here = Slice(SourceOffsets.of({"0": None}), SourceOffsets.of({"0": "1"}))
+    batch = Lineage("q", "r", "file:/ck", 0, 1, 2)
+    said = Adoption("start", offsets=here)
+    epoch = Epoch(1, here, "c", "", Digest(1), "s", (("a", 1),), batch, adoption=said, carried=Standing(batch, (said,)))
+    marker = Marker("p", "a", Fence(1, "o"), epoch)
+    assert Marker.from_json(stored(marker.to_json())) == marker
+    with pytest.raises(UnreadableMarker, match="unknown member novelty"):
+        Marker.from_json(_with(path, marker))
+
+
+def test_what_is_absent_is_left_out_of_the_text() -> None:
+    here = Slice(SourceOffsets.of({"0": None}), SourceOffsets.of({"0": "1"}))
+    epoch = Epoch(1, here, "c", "", Digest(0), "", (("a", 1),), None)
+    assert sorted(epoch.to_json()) == ["chain", "digest", "number", "sinks", "slice"]
 
 
 @pytest.mark.parametrize("value", [{"format": 1}, {"format": 1, "pipeline": "p", "sink": "s", "fence": 7}])

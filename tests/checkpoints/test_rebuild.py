@@ -59,6 +59,11 @@ def test_after_the_first_batch_there_is_no_entry_before_it() -> None:
     assert sorted(texts(plan_rebuild(list(history(1)), 1))) == ["commits/0", "metadata", "offsets/0", "sources/0/0"]
 
 
+def test_a_batch_that_a_sink_lacks_is_not_said_to_be_done() -> None:
+    found = texts(plan_rebuild(list(history(4)), 4, again=True))
+    assert [path for path in found if path.startswith(("offsets", "commits"))] == ["offsets/2", "offsets/3"]
+
+
 def test_an_earlier_epoch_can_be_chosen() -> None:
     found = texts(plan_rebuild(list(history(9)), 4))
     assert sorted(found) == [
@@ -135,7 +140,10 @@ def test_sources_under_names_are_written_by_name_with_the_setting_that_makes_spa
     entry = sparklog.parse_offsets(text)
     assert entry.version == 2
     assert entry.offsets.entries == (("orders", '{"offset":3}'),)
-    assert dict(entry.conf) == {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}
+    assert dict(entry.conf) == {
+        "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+        "spark.sql.shuffle.partitions": "200",
+    }
 
 
 def test_after_an_adoption_spark_goes_on_from_the_adopted_position() -> None:
@@ -189,3 +197,10 @@ def test_file_names_beyond_ascii_survive() -> None:
     text = texts(plan_rebuild([record], 1))["sources/0/0"]
     assert list(filelog.parse_files(text, "0", "x")) == [odd]
     assert json.loads(text.split("\n")[1])["path"] == odd.path
+
+
+def test_every_entry_of_the_offset_log_that_is_written_says_how_many_partitions_a_shuffle_has() -> None:
+    records = list(history(3))
+    for written in (plan_entry(records[1]), *plan_rebuild(records, 3)):
+        if written.path.startswith("offsets/"):
+            assert dict(sparklog.parse_offsets(written.text).conf) == {"spark.sql.shuffle.partitions": "200"}

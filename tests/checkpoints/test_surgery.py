@@ -93,7 +93,7 @@ def test_settings_that_survive_in_one_entry_are_carried_into_the_others(
     write_checkpoint(storage, 4)
     replace(storage, "offsets/3", "")
     surgery.apply(surgery.plan_rebuild(records, 4), storage, replacing=True)
-    assert dict(sparklog.offset_entry(storage, 3).conf) == {"a": "1", "b": "2"}
+    assert dict(sparklog.offset_entry(storage, 3).conf) == {"a": "1", "b": "2", "spark.sql.shuffle.partitions": "200"}
 
 
 def test_a_rolled_back_position_gets_rid_of_everything_newer(storage: LocalStorage, records: list[EpochRecord]) -> None:
