@@ -19,6 +19,7 @@ settings.load_profile("patient")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
     parser.addoption("--sample-seed", type=int, metavar="SEED", help="draw the same ones again")
+    parser.addoption("--ways-out", metavar="FOLDER", help="write down what following the ways out has found")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.facts import Happening, Reading, Refusal
+from onceonly.protocol import Disturbance, Sight
 from onceonly.trim import Held, Trim
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +29,22 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The newest record (``None``: empty ledger) and the newest lineage on record."""
+    """The newest record (``None``: empty ledger), and generations whose end is on record."""
 
     head: EpochRecord | None
-    lineage: Lineage | None
+    ended: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look at every sink, without a fence. Answer: :class:`Looked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What stands in each sink, in order; stale, and reason enough only to refuse."""
+
+    sights: tuple[Sight, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +72,14 @@ class Unknown:
     """The answer was lost."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The sink took the transaction back for another writer's sake: nothing of it stands, and it may be tried again."""
+
+    reason: str
+    blocker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +178,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Prepare the batch in ``sink``, without what ``trim`` leaves out. Answer: :class:`Prepared`."""
+    """Prepare the batch in ``sink``, without what ``trim`` leaves out; ``Prepared``, ``Overtaken`` or ``Again``."""
 
     sink: str
     number: int
@@ -174,16 +195,17 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken`` or ``Unknown``."""
+    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken``, ``Unknown``, ``Again``."""
 
     marker: Marker
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sink said yes, or was found to hold the epoch."""
+    """The sink said yes, or was found to hold the epoch; ``passed``: what others did and it let pass before that."""
 
     receipt: Receipt
+    passed: tuple[Disturbance, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +262,7 @@ class Refuse:
 Command = (
     Probe
     | Recall
+    | Look
     | Install
     | Read
     | Index
@@ -261,9 +284,11 @@ Command = (
 Outcome = (
     Probed
     | Recalled
+    | Looked
     | Installed
     | Overtaken
     | Unknown
+    | Again
     | Reading
     | Recollected
     | Gathered

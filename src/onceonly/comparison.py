@@ -10,7 +10,8 @@ from __future__ import annotations
 import shlex
 from itertools import pairwise
 
-from onceonly import overlap
+from onceonly import acceptance, overlap
+from onceonly.errors import caution
 from onceonly.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
 from onceonly.trim import Cut, Trim, plain
@@ -19,15 +20,15 @@ from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.slices import Slice, SourceOffsets
 
-LEAVE_THE_SOURCE = ("drop-sink", "keep-recomputed-state")
-"""Kinds of adoption that say nothing of the source: what comes after is compared as though they were not there."""
+FROM_CHECKPOINT = "from-checkpoint"
+"""The kind of adoption that begins a pipeline where an older job's checkpoint stands."""
 
 
 def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
     recorded, offer = facts.recorded, facts.offer
     if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
         return None
-    if any((epoch.adoption or "").startswith("accept-duplicates") for epoch in facts.descent[1:]):
+    if any(epoch.adoption and epoch.adoption.kind == "accept-duplicates" for epoch in facts.descent[1:]):
         return None  # an operator moved the position back over this batch: it is to be written again
     if lacking := _lacking(facts.descent):
         return _r7_forgotten(facts, recorded, lacking)
@@ -40,7 +41,11 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | N
 
 def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> Refusal:
     """One batch id, and something else than what it was when it became an epoch."""
-    offer = facts.offer
+    offer, newest = facts.offer, _before(facts)
+    # Where an older entry is wrong, so is every later one: put back alone, the next of them would stop the query again.
+    # Only state cannot be put back: it is computed again, one batch after the other.
+    upto = newest.batch_id if newest else offer.lineage.batch_id
+    alone = offer.stateful or upto == offer.lineage.batch_id
     return Refusal.of(
         "E205",
         batch=offer.lineage.batch_id,
@@ -49,6 +54,8 @@ def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> R
         recorded=_range(recorded.planned, lineage),
         offered=_range(offer.slice, offer.lineage),
         checkpoint=offer.lineage.checkpoint,
+        each=f", one batch after the other up to {upto}" if alone and upto != offer.lineage.batch_id else "",
+        alone=f" --entry {offer.lineage.batch_id}" if alone else "",
     )
 
 
@@ -88,17 +95,28 @@ def _range(slice_: Slice, lineage: Lineage) -> str:
     return f"{describe(slice_.start)} to {describe(slice_.end)}, planned at {lineage.batch_timestamp_ms}"
 
 
+def _before(facts: BatchFacts) -> Lineage | None:
+    """The engine's names for the newest batch."""
+    return facts.last.standing.lineage if facts.last else None
+
+
 def _new_lineage(facts: BatchFacts) -> bool:
-    return facts.lineage is None or facts.lineage.query_id != facts.offer.lineage.query_id
+    before = _before(facts)
+    return before is None or before.query_id != facts.offer.lineage.query_id
 
 
 def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
     if not facts.offer.stateful or facts.last is None or not _new_lineage(facts):
         return None
-    if facts.last.adoption and facts.last.adoption.startswith("accept-state-loss"):
+    if facts.last.standing.accepts("accept-state-loss"):
         return None
-    recorded = facts.lineage.query_id if facts.lineage else "unknown"
-    return Refusal.of("E206", pipeline=facts.pipeline, offered=facts.offer.lineage.query_id, recorded=recorded)
+    offered = facts.offer.lineage.query_id
+    return Refusal.of("E206", pipeline=facts.pipeline, offered=offered, recorded=_query_before(facts))
+
+
+def _query_before(facts: BatchFacts) -> str:
+    before = _before(facts)
+    return before.query_id if before else "unknown"
 
 
 def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
@@ -115,24 +133,28 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
     return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
 
 
-def keeps_recomputed_state(last: Epoch | None) -> bool:
-    """Whether an operator took what Spark's state has become, and nothing was written since."""
-    return last is not None and (last.adoption or "").startswith("keep-recomputed-state")
+def keeps_recomputed_state(last: Epoch | None, number: int) -> bool:
+    """Whether an operator took what the batch of this epoch made of Spark's state, and nothing was written since."""
+    accepted = last.standing.accepted if last else ()
+    return any(one.kind == "keep-recomputed-state" and one.first == number for one in accepted)
 
 
 def _moved(last: Epoch) -> bool:
     """Whether an operator said, after the last rows, where the next batch comes from."""
-    return last.adoption is not None and not last.adoption.startswith(LEAVE_THE_SOURCE)
+    return acceptance.moved(last.standing.accepted, last.slice.end)
 
 
 def _bound(last: Epoch) -> bool:
     """Whether a position was read from a checkpoint: only that one is known to go on from it."""
-    return last.adoption is not None and last.lineage is not None
+    return last.standing.accepts(FROM_CHECKPOINT)
 
 
 def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
     last = facts.last
-    if last is None or _moved(last) or same_origins(last.sources, facts.offer.sources):
+    if last is None or not last.sources:
+        return None  # a decision that came before the first rows knows of no source
+    said = last.standing.accepts("start", "continue", FROM_CHECKPOINT)
+    if said or same_origins(last.sources, facts.offer.sources):
         return None
     return Refusal.of(
         "E212",
@@ -149,7 +171,7 @@ def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
         return None
     if not _moved(last) and _new_lineage(facts):
         return _r8_continues_elsewhere(facts, last)
-    if last.offered is not None and overlap.reads_files(offer.sources):
+    if last.standing.offered is not None and overlap.reads_files(offer.sources):
         return _r8_continues_by_file(facts, last)
     return NewEpoch(last.number + 1)
 
@@ -158,8 +180,8 @@ def _r8_continues_elsewhere(facts: BatchFacts, last: Epoch) -> NewEpoch | None:
     offer = facts.offer
     if offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources)):
         return None
-    reason = f"goes on with query id {offer.lineage.query_id}, exactly where epoch {last.number} ended"
-    happenings = (Happening(EventKind.OPENED, reason, last.number + 1),)
+    warning = caution("W703", pipeline=facts.pipeline, offered=offer.lineage.query_id, recorded=_query_before(facts))
+    happenings = (Happening(EventKind.WARNED, warning, last.number + 1),)
     return NewEpoch(last.number + 1, happenings, _written(facts, Slice(last.slice.end, offer.slice.end)))
 
 
@@ -174,7 +196,8 @@ def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed |
     if facts.held.lacking:
         return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
     if not overlap.trim_files(facts.offer, facts.held).held:
-        return NewEpoch(last.number + 1, (), facts.offer.slice)
+        plain_again = overlap.past_all(facts.offer, facts.held)
+        return NewEpoch(last.number + 1, (), None if plain_again else facts.offer.slice)
     return _r8_trimmed(facts) or _r8_mismatch(facts)
 
 
@@ -209,8 +232,10 @@ def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
 def _r8_mismatch(facts: BatchFacts) -> Refusal:
     last, offer = facts.last, facts.offer
     assert last is not None  # _r8_first has taken the other case
-    said = {**_standing(facts, last), "trim": _trim_hint(offer)}
-    recorded = facts.lineage.query_id if facts.lineage else "unknown"
+    # The old checkpoint can be written anew, but for the state in it.
+    lost = offer.stateful and _new_lineage(facts)
+    said = {**_standing(facts, last), "trim": _trim_hint(offer), "state_lost": lost}
+    recorded = _query_before(facts)
     comparable = not _bound(last) and all(portable(source) for source in (*last.sources, *offer.sources))
     unprovable = offer.start.unset or not comparable
     if _new_lineage(facts) and unprovable:
@@ -221,13 +246,12 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
         said["cause"] = (
             f"the checkpoint was deleted or moved (before: query id {recorded}, now {offer.lineage.query_id})"
         )
-        return Refusal.of("E204" if way == Order.AFTER else "E203", **said)
+        return _gap("E204", last, said) if way == Order.AFTER else Refusal.of("E203", **said)
+    if way == Order.AFTER and _finished_more(facts, last):
+        return _gap("E229", last, {**said, "batch": offer.lineage.batch_id - 1})
     if way == Order.AFTER:
-        said["cause"] = (
-            "a batch was not handed to exactly_once() (`if df.isEmpty(): return` before it does that), "
-            "or Spark jumped ahead because commit entries are missing from the checkpoint"
-        )
-        return Refusal.of("E204", **said)
+        said["cause"] = "Spark jumped ahead because commit entries are missing from the checkpoint"
+        return _gap("E204", last, said)
     if way == Order.SAME:
         said["cause"] = 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
     else:
@@ -235,23 +259,41 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
     return Refusal.of("E203", **said)
 
 
+def _gap(code: str, last: Epoch, said: dict[str, object]) -> Refusal:
+    """What lies between was never an epoch; given up, it becomes the next one, without rows."""
+    return Refusal.of(code, **said, first=last.number + 1, last=last.number + 1)
+
+
+def _finished_more(facts: BatchFacts, last: Epoch) -> bool:
+    """Whether Spark took batches for done that no sink and no ledger knows."""
+    newest = last.standing.lineage
+    return newest is not None and facts.offer.lineage.batch_id > newest.batch_id + 1
+
+
+_KEPT = {
+    True: 'with .selectExpr("*", "_metadata.file_path") right after load()',
+    False: 'where the rows still have .selectExpr("topic", "partition", "offset", ...)',
+}
+"""What the rows must still have, by whether the source is of files."""
+
+
 def _trim_hint(offer: Offer) -> str:
     """The option that would go on by itself, for plans to which it may apply."""
-    columns = None if offer.stateful else overlap.columns(offer.sources)
-    if columns is None:
+    if offer.stateful or overlap.columns(offer.sources) is None:
         return ""
-    return f'\nor leave out what epochs hold: exactly_once(..., overlap="trim"), with {", ".join(columns)} in the rows'
+    files = overlap.reads_files(offer.sources)
+    return f'\nor leave out rows that epochs hold: exactly_once(..., overlap="trim"), {_KEPT[files]}'
 
 
 def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) -> Refusal | None:
-    accepted = facts.last is not None and (facts.last.adoption or "").startswith("accept-loss")
+    accepted = facts.last is not None and acceptance.misses_input(facts.last.standing.accepted, facts.offer.range)
     left_out = trim.left_out if trim else frozenset[str]()
     gone = [path for path in facts.offer.missing if plain(path) not in left_out]
     if not gone or accepted:
         return None
     shown = ", ".join(gone[:3])
     missing = f"{shown} and {len(gone) - 3} more" if len(gone) > 3 else shown
-    return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing)
+    return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing, first=number, last=number)
 
 
 def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:

@@ -1,7 +1,8 @@
 """One epoch as a pure state machine: ``next(state) -> Command``, ``apply(state, outcome) -> State``.
 
     PROBE     which generation is the highest anywhere               -> RECALL
-    RECALL    what does the ledger remember                          -> INSTALL
+    RECALL    what does the ledger remember                          -> LOOK
+    LOOK      what do the sinks show to anybody                      -> COMPARE, only to refuse; else INSTALL
     INSTALL   our fence into every sink, strictly greater only       -> READ
     READ      every sink's position under that fence                 -> INDEX | FETCH | COMMIT | REFUSED
     FETCH     the staged bytes that some sinks lack (R3)             -> PREPARE | STAGE (if they are gone)
@@ -13,14 +14,16 @@
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
     INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
     STAGE     several sinks: the batch's one action, into files      -> PREPARE
-    PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT
+    PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT | PROBE (higher generation)
     COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | READ (healed) | REFUSED
+                                                                        | PROBE (higher generation)
     LOOK_UP   after a lost answer: did it land                       -> as COMMIT | PROBE (higher generation)
     RECORD    receipts into the ledger; of a skip, its input files   -> DONE
 
 The state is frozen and holds everything; the machine imports no Spark, driver, clock or randomness, so that the
 runner, an explorer and a fuzzer drive the same code. An unresolved or absent commit never repeats under its
-generation: the machine opens again, higher, which kills whatever may still be in flight.
+generation, nor does one that the sink took back for another writer's sake: the machine opens again, higher, which kills
+whatever may still be in flight, and reads what stands.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ from onceonly.commands import (
     Index,
     Install,
     Intend,
+    Look,
     LookUp,
     Note,
     Outcome,
@@ -55,6 +59,7 @@ from onceonly.commands import (
 from onceonly.facts import Adopt, Offer, Overlap
 from onceonly.state import Phase, State
 from onceonly.transitions import APPLY, compare
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Marker, Receipt
 
 
@@ -65,7 +70,7 @@ def start(
     offer: Offer | None,
     *,
     adopt: Adopt = None,
-    accepted: str = "",
+    accepted: Adoption | None = None,
     dropped: str = "",
     overlap: Overlap = "stop",
     stages: bool = False,
@@ -87,7 +92,6 @@ def resume(state: State, offer: Offer) -> State:
         held=state.held,
         fence=state.fence,
         last=state.last,
-        lineage=state.lineage,
         floor=state.floor,
         healed=state.healed,
     )
@@ -158,6 +162,7 @@ def _refuse(state: State) -> Command:
 _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.PROBE: lambda state: Probe(),
     Phase.RECALL: lambda state: Recall(),
+    Phase.LOOK: lambda state: Look(),
     Phase.INSTALL: _install,
     Phase.READ: _read,
     Phase.INDEX: _index,

@@ -1,14 +1,16 @@
 """The order-free digest of a batch, as Spark columns: computed in the cluster, in the action that writes the rows.
 
 Spark's ``xxhash64`` skips nulls, so (1, null) and (null, 1) would be equal, and it does not take maps. Here every
-value is hashed with its column's name and its null flag, arrays and structs carry the flags of their parts, maps
-become entries sorted by key, and -0.0 and NaN are brought to one form. A change here is one in ``rowhash``, which comes
-to the same digest without Spark.
+value is hashed behind a null flag, those of a row behind their column's name, too; so are the parts of structs, arrays
+and maps, keys included. Arrays and maps begin with their length, so what is hashed can be read in one way only. A map
+is the sorted hashes of its entries; -0.0 and NaN are brought to one form. A change here is one in ``rowhash``, which
+comes to the same digest without Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.epoch import Digest
@@ -24,7 +26,7 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset()) -> list
 
     Args:
         schema: columns of the observed DataFrame.
-        leave_out: columns that a replay may compute otherwise (aggregates over floats).
+        leave_out: columns that a replay may compute otherwise (see ``lineage``).
     """
     from pyspark.sql import functions as f
 
@@ -51,9 +53,9 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def from_metrics(values: Mapping[str, Any]) -> Digest:
-    """Digest from the observed metrics; sums over no rows are null."""
-    return Digest(values["rows"] or 0, values["high"] or 0, values["low"] or 0)
+def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> Digest:
+    """Digest from the observed metrics, which were asked for without some columns; sums over no rows are null."""
+    return Digest(values["rows"] or 0, values["high"] or 0, values["low"] or 0, tuple(sorted(leave_out)))
 
 
 def of_hashes(hashes: pa.Array[Any]) -> Digest:
@@ -76,16 +78,30 @@ def _plain(kind: DataType, column: Column) -> Column:
         case t.FloatType() | t.DoubleType():
             return f.when(f.isnan(column), f.lit(float("nan"))).otherwise(column + f.lit(0.0))
         case t.ArrayType(elementType=element):
-            return f.transform(column, lambda item: f.struct(item.isNull(), _plain(element, item)))
-        case t.MapType(valueType=value):
-            keys = f.array_sort(f.map_keys(column))
-            return f.transform(keys, lambda key: f.struct(key, _flagged(value, f.element_at(column, key))))
+            return _counted(f.transform(column, lambda item: _flagged(element, item)))
+        case t.MapType(keyType=key, valueType=value):
+            # Hashes can be sorted whatever the keys are.
+            entry = partial(_entry_hash, key, value)
+            return _counted(f.sort_array(f.transform(f.map_entries(column), entry)))
         case t.StructType(fields=fields):
             return f.struct(*[_flagged(field.dataType, column.getField(field.name)) for field in fields])
         case t.VariantType():
             return f.to_json(column)
         case _:
             return column
+
+
+def _counted(items: Column) -> Column:
+    """Items behind their number: else those of one list could as well be the next one's."""
+    from pyspark.sql import functions as f
+
+    return f.struct(f.array_size(items), items)
+
+
+def _entry_hash(key: DataType, value: DataType, entry: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.xxhash64(_plain(key, entry.getField("key")), _flagged(value, entry.getField("value")))
 
 
 def _flagged(kind: DataType, column: Column) -> Column:

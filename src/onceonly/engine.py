@@ -1,21 +1,23 @@
 # pyright: reportPrivateUsage=false
 """What the running query knows of itself, seen from inside the callback. PySpark privates: here and in ``frames`` only.
 
-Names and places are those of PySpark 4.2; another minor version is refused.
+Names and places are those of the PySpark minors in ``pins.SPARK_LINES``; another one is refused.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
-from onceonly.frames import java_class
+from onceonly import filesource
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.frames import columns, java_class, select
 from onceonly.hadoop import HadoopFiles
 from onceonly.kafkasource import Brokers, brokers, private
+from onceonly.pins import SPARK_LINES, line_of
 from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SUPPORTED = "4.2"
 """The PySpark minor version whose internals are known here."""
 
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
+
+
+LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
+"""Sources that forget what they have handed out: part of their class's name, and what users call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +43,23 @@ class Source:
         kind: class name.
         origin: description, e.g. ``FileStreamSource[file:/in]``.
         brokers: of a Kafka source; ``None`` for others.
+        passes_over: the setting with which it reads files that are gone or damaged as no rows; ``None``: it stops.
+        reads_on: whether it goes on past input that is gone.
+        clears_up: what becomes of files that it has read, ``archive`` or ``delete``; ``None``: they stay.
     """
 
     id: str
     kind: str
     origin: str
     brokers: Brokers | None = field(default=None, repr=False, compare=False)
+    passes_over: str | None = None
+    reads_on: bool = False
+    clears_up: str | None = None
+
+    @property
+    def lossy(self) -> str | None:
+        """The name of a kind of source that cannot give rows again; ``None`` for one that can, as far as is known."""
+        return next((name for part, name in LOSSY.items() if part in self.kind), None)
 
     @property
     def reads_files(self) -> bool:
@@ -58,14 +74,14 @@ class Plan:
     Attributes:
         stateful: whether any operator keeps state.
         nondeterministic: SQL of the first expression that another run may compute otherwise; ``None`` if there is none.
-        float_columns: output columns that are floats out of an aggregation.
         sources: each source of the query, in the order of the plan.
+        text: the analysed plan, for :mod:`onceonly.lineage`; ``None`` where Spark cannot spell it.
     """
 
     stateful: bool
     nondeterministic: str | None
-    float_columns: frozenset[str]
     sources: tuple[Source, ...]
+    text: str | None = field(default=None, repr=False, compare=False)
 
     def source(self, id_: str) -> Source:
         """The source behind an id of the offset log: its name, or, in a log of version 1, its position."""
@@ -83,6 +99,7 @@ class Run:
         checkpoint: resolved checkpoint root.
         mode: why epochs cannot be built on this run (trigger, temporary checkpoint ...); ``None`` if they can.
         temporary: whether the checkpoint is deleted when the query stops.
+        session: as in :class:`Caller`.
         plan: what the plan is.
         execution: the running query in the JVM; a query that was started anew has another.
         offsets: its offset log there.
@@ -96,6 +113,7 @@ class Run:
     checkpoint: str
     mode: str | None
     temporary: bool
+    session: str
     plan: Plan
     execution: Any = field(repr=False, compare=False)
     offsets: Any = field(repr=False, compare=False)
@@ -103,15 +121,35 @@ class Run:
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 
-def run_id(df: DataFrame) -> str | None:
-    """Id of the run that is calling, from the callback thread's job group; ``None`` if there is none.
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose batch a callback was handed.
+
+    Attributes:
+        session: id of the session that Spark made for the run: each start of a query has its own, and its batches keep
+            it, whatever the callback does to the thread's properties.
+        batch_id: what Spark set for the batch that the thread is to write.
+    """
+
+    session: str
+    batch_id: int
+
+
+def caller(df: DataFrame) -> Caller:
+    """Whose batch this is: two calls into the JVM, so for each batch.
 
     Raises:
-        ConfigurationError: E106 Spark Connect, E113 other PySpark.
+        ConfigurationError: E106 Spark Connect, E110 not called from a streaming query, E113 other PySpark.
     """
     _refuse_strangers(df)
-    found = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
-    return None if found is None else str(found)
+    batch_id = df.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
+    if batch_id is None:
+        raise _outside()
+    return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
+
+
+def _session_id(session: Any) -> str:
+    return str(session.sessionUUID())
 
 
 def _running(df: DataFrame) -> Any:
@@ -120,15 +158,19 @@ def _running(df: DataFrame) -> Any:
     Raises:
         ConfigurationError: E110 not called from a streaming query.
     """
-    execution = _execution(df) if run_id(df) else None
+    execution = _execution(df)
     if execution is None:
-        raise refuse(
-            "E110",
-            problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
-            cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
-            next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
-        )
+        raise _outside()
     return execution
+
+
+def _outside() -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
+        cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
+        next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
+    )
 
 
 def _refuse_strangers(df: DataFrame) -> None:
@@ -136,8 +178,8 @@ def _refuse_strangers(df: DataFrame) -> None:
         raise refuse("E106")
     import pyspark
 
-    if not pyspark.__version__.startswith(f"{SUPPORTED}."):
-        raise refuse("E113", found=pyspark.__version__, supported=f"{SUPPORTED}.0")
+    if line_of(pyspark.__version__) not in SPARK_LINES:
+        raise refuse("E113", found=pyspark.__version__, known=" and ".join(SPARK_LINES), newest=SPARK_LINES[-1])
 
 
 def _execution(df: DataFrame) -> Any:
@@ -168,6 +210,7 @@ def discover_run(df: DataFrame) -> Run:
         checkpoint=checkpoint,
         mode=unsupported_mode(_name(execution.trigger()), _name(execution)),
         temporary=_is_temporary(execution),
+        session=_session_id(execution.sparkSessionForStream()),
         plan=_plan(df, execution),
         execution=execution,
         offsets=execution.offsetLog(),
@@ -201,24 +244,35 @@ def _items(sequence: Any) -> list[Any]:
 
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
-    nodes = list(_walk(execution.lastExecution().executedPlan()))
-    loader = java_class(df, "java.lang.Thread").currentThread().getContextClassLoader()
-    writer = java_class(df, "java.lang.Class").forName(_STATEFUL, True, loader)
-    stateful = any(writer.isInstance(node) for node in nodes)
     return Plan(
-        stateful=stateful,
-        nondeterministic=_nondeterministic(execution.logicalPlan()) if stateful else None,
-        float_columns=_float_columns(df) if any("Aggregate" in _name(node) for node in nodes) else frozenset(),
+        stateful=any(True for _ in _stateful_nodes(execution)),
+        nondeterministic=nondeterministic(execution.logicalPlan(), _UNSTABLE),
         sources=_sources(df, execution),
+        text=spelled(execution.logicalPlan()),
     )
 
 
 def _sources(df: DataFrame, execution: Any) -> tuple[Source, ...]:
     ids = execution.sourceToIdMap()
-    return tuple(
-        Source(str(ids.apply(source)), str(source.getClass().getName()), str(source.toString()), brokers(df, source))
-        for source in _items(execution.sources())
+    return tuple(_source(df, str(ids.apply(source)), source) for source in _items(execution.sources()))
+
+
+def _source(df: DataFrame, id_: str, source: Any) -> Source:
+    asked = brokers(df, source)
+    return Source(
+        id=id_,
+        kind=str(source.getClass().getName()),
+        origin=str(source.toString()),
+        brokers=asked,
+        passes_over=filesource.passes_over(df, source),
+        reads_on=filesource.reads_on(source) or (asked is not None and not asked.stops_at_loss),
+        clears_up=filesource.clears_up(source),
     )
+
+
+def _stateful_nodes(execution: Any) -> Iterator[Any]:
+    writer = execution.getClass().getClassLoader().loadClass(_STATEFUL)
+    return (node for node in _walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
 
 
 def _name(node: Any) -> str:
@@ -231,21 +285,50 @@ def _walk(node: Any) -> Iterator[Any]:
         yield from _walk(child)
 
 
-def _float_columns(df: DataFrame) -> frozenset[str]:
-    return frozenset(name for name, kind in df.dtypes if kind in ("float", "double"))
-
-
 _UNSTABLE = ("now(", "current_time(")
 """Foldable in Spark's eyes, yet evaluated anew when a batch is replayed."""
 
+CLOCKS = (*_UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
+"""The same outside of the query's plan, in which Spark puts the batch's own time for most of them."""
 
-def _nondeterministic(plan: Any) -> str | None:
+
+def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
+    """SQL of the first expression of an analysed plan that another run may compute otherwise; ``None``: none.
+
+    Args:
+        plan: in the JVM.
+        unstable: what such an expression may hold, though Spark calls it deterministic.
+    """
     for node in _walk(plan):
         for expression in _items(node.expressions()):
             sql = str(expression.sql())
-            if not expression.deterministic() or any(word in sql.lower() for word in _UNSTABLE):
+            if not expression.deterministic() or any(word in sql.lower() for word in unstable):
                 return sql
     return None
+
+
+def analysed(df: DataFrame) -> Any:
+    """The analysed plan of a DataFrame, in the JVM, under a projection that names its columns."""
+    from pyspark.sql import functions as f
+
+    named: Any = select(df, columns(df, f.col("*")))
+    return named._jdf.queryExecution().analyzed()
+
+
+def spelled(plan: Any) -> str | None:
+    """A plan as Spark spells it in JSON; ``None`` where it cannot."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return str(plan.toJSON())
+    except Py4JJavaError as error:
+        log.info("a plan cannot be spelled: %s", error.java_exception.getClass().getName())
+        return None
+
+
+def late_rows(run: Run) -> int:
+    """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark."""
+    return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in _stateful_nodes(run.execution))
 
 
 def still_running(df: DataFrame, query_id: str, run: str) -> bool:

@@ -7,7 +7,9 @@
     ├── FencedOut            E4xx  another driver owns the pipeline now
     ├── DestinationError     E5xx  the sink cannot take the rows
     └── CheckpointError      E6xx  the engine's checkpoint files cannot be read
-    OnceOnlyWarning          W7xx  it works, but a promise is weaker than it looks
+
+A warning (W7xx) is no exception: it works, but a promise is weaker than it looks. It is one line, for the log and for
+the pipeline's events.
 
 Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands
 alone.
@@ -16,10 +18,11 @@ The texts live in :mod:`onceonly.codes`; :func:`refuse` makes the error of a cod
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from onceonly.codes import CATALOGUE, Entry
@@ -37,6 +40,13 @@ def mask(text: str) -> str:
     return text
 
 
+def nearest(wrong: Iterable[str], known: Iterable[str]) -> str:
+    """`` (did you mean user?)`` where a misspelt name is close to a known one, else nothing."""
+    choices = list(known)
+    found = [match for name in wrong for match in difflib.get_close_matches(name, choices, 1, 0.5)]
+    return f" (did you mean {', '.join(found)}?)" if found else ""
+
+
 class _Words(string.Formatter):
     """Fills details into a text; ``{name:q}`` becomes one word of a shell's command line."""
 
@@ -47,6 +57,20 @@ class _Words(string.Formatter):
 def fill(text: str, details: Mapping[str, object]) -> str:
     """Fill details into a text of a catalogue; ``{name:q}`` becomes one word of a shell's command line."""
     return _Words().vformat(text, (), details)
+
+
+_UNTOLD: Mapping[str, object] = {
+    "ledger": "LEDGER",
+    "where": "--sink KIND:TARGET",
+    "named": " --sink ID@VERSION",
+    "lost": "epochs",
+    "first": "A",
+    "last": "B",
+    "copy": "",
+    "again": "",
+    "by": "a newer driver",
+}
+"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit; the next start says them in full."""
 
 
 class OnceOnlyError(Exception):
@@ -61,7 +85,7 @@ class OnceOnlyError(Exception):
     def __init__(self, code: str, **details: object) -> None:
         """Fill the catalogue's texts of ``code`` with ``details``; secrets are masked."""
         entry = CATALOGUE[code]
-        details = {"ledger": "LEDGER", "where": "--sink KIND:TARGET", **details}
+        details = {**_UNTOLD, **details}
         self.code = code
         self.details = details
         self.what = mask(fill(entry.what, details))
@@ -103,10 +127,6 @@ class CheckpointError(OnceOnlyError):
     """The engine's checkpoint files cannot be read (E6xx)."""
 
 
-class OnceOnlyWarning(UserWarning):
-    """It works, but a promise is weaker than it looks (W7xx)."""
-
-
 _FAMILIES: dict[str, type[OnceOnlyError]] = {
     "E1": ConfigurationError,
     "E2": IdentityError,
@@ -126,6 +146,7 @@ def refuse(code: str, **details: object) -> OnceOnlyError:
     return _FAMILIES[code[:2]](code, **details)
 
 
-def caution(code: str, **details: object) -> OnceOnlyWarning:
-    """Make the warning of a code: ``warnings.warn(caution("W701", ...), stacklevel=2)``."""
-    return OnceOnlyWarning(_message(code, CATALOGUE[code], details))
+def caution(code: str, **details: object) -> str:
+    """The warning of a code in one line: what is so and why it matters. The rest is in ``onceonly explain``."""
+    entry = CATALOGUE[code]
+    return mask(fill(f"[ONCE-{code}] {entry.what} {entry.matter}", details))

@@ -37,9 +37,9 @@ def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
     """What a slice covers: bytes of its files, else the difference of its offsets; ``None``: cannot tell."""
     if file_sizes:
         return sum(file_sizes)
-    total = 0
-    for (_, start), (_, end) in zip(slice_.start.entries, slice_.end.entries, strict=True):
-        covered = _difference(start, end)
+    total, starts = 0, dict(slice_.start.entries)
+    for source, end in slice_.end.entries:
+        covered = _difference(starts.get(source), end)
         if covered is None:
             return None
         total += covered

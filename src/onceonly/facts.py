@@ -7,6 +7,7 @@ from typing import Literal
 
 from onceonly.protocol import Position
 from onceonly.trim import Held, Trim
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
@@ -66,7 +67,7 @@ class OpeningFacts:
         readings: one per sink, in the order of the call.
         head: the newest epoch in the ledger.
         adopt: whether the user allowed rows of unknown origin.
-        accepted: set by ``queries adopt`` only: its kind. What R6 finds is known and taken.
+        accepted: set by ``queries adopt`` only: what is accepted.
         dropped: set by ``queries drop-sink`` only: the sink that is taken out of the pipeline.
         lost: the epoch that sinks cannot be brought to, and need not: that loss is accepted; 0 for none.
     """
@@ -75,9 +76,22 @@ class OpeningFacts:
     readings: tuple[Reading, ...]
     head: Epoch | None
     adopt: bool = False
-    accepted: str = ""
+    accepted: Adoption | None = None
     dropped: str = ""
     lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What an unlocked look showed, to compare a batch with before anybody is fenced out.
+
+    Attributes:
+        last: the newest epoch in any sink: what all hold once they are healed; ``None`` before the first.
+        recorded: number of the newest epoch in the ledger; 0 for none.
+    """
+
+    last: Epoch | None
+    recorded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,11 @@ class Offer:
         """Where the batch starts, as far as that is known."""
         return self.begins or self.slice.start
 
+    @property
+    def range(self) -> Slice:
+        """From where it starts, as far as that is known, to its end."""
+        return Slice(self.start, self.slice.end)
+
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
@@ -139,7 +158,6 @@ class BatchFacts:
         pipeline: its name.
         sink: the sink to name in a refusal.
         last: the epoch that all sinks hold; ``None`` before the first.
-        lineage: the newest lineage on record: that of ``last``, or of the epoch before an adoption.
         offer: what the engine offers.
         recorded: the epoch that this query's batch id became earlier, if any.
         descent: the epochs from ``recorded`` to ``last``.
@@ -151,7 +169,6 @@ class BatchFacts:
     pipeline: str
     sink: str
     last: Epoch | None
-    lineage: Lineage | None
     offer: Offer
     recorded: Epoch | None = None
     descent: tuple[Epoch, ...] = ()

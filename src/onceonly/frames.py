@@ -13,12 +13,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onceonly.carried import USER_DEFINED
 from onceonly.spool import Spool
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
 
 def java_class(df: DataFrame, name: str) -> Any:
@@ -38,11 +40,50 @@ def class_in(context: SparkContext, name: str) -> Any:
 
 
 def arrow_schema(df: DataFrame) -> pa.Schema:
-    """Arrow schema of a DataFrame; timestamps are UTC."""
+    """Arrow schema of a DataFrame; timestamps are UTC. A column whose type Arrow lacks says what it stands for."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    schema: pa.Schema = to_arrow_schema(df.schema, timezone="UTC")
+    columns = df.schema
+    try:
+        schema: pa.Schema = to_arrow_schema(columns, timezone="UTC")
+    except TypeError:
+        return _column_by_column(columns)
+    for at, column in enumerate(columns.fields):
+        if (name := _beyond_arrow(column.dataType)) is not None:
+            schema = schema.set(at, schema.field(at).with_metadata({USER_DEFINED: name}))
     return schema
+
+
+def _column_by_column(columns: StructType) -> pa.Schema:
+    """The schema where PySpark has no Arrow type at all for some column, whose rows no sink can get."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    fields: list[pa.Field[Any]] = []
+    for column in columns.fields:
+        try:
+            fields.append(to_arrow_schema(StructType([column]), timezone="UTC").field(0))
+        except TypeError:
+            fields.append(pa.field(column.name, pa.null(), metadata={USER_DEFINED: column.dataType.simpleString()}))
+    return pa.schema(fields)
+
+
+def _beyond_arrow(kind: DataType) -> str | None:
+    """Name of a user-defined type in a type: Arrow gets what it is stored in."""
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.UserDefinedType():
+            return f"the user-defined type {type(kind).__name__}"
+        case t.ArrayType():
+            return _beyond_arrow(kind.elementType)
+        case t.MapType():
+            return _beyond_arrow(kind.keyType) or _beyond_arrow(kind.valueType)
+        case t.StructType():
+            return next((name for one in kind.fields if (name := _beyond_arrow(one.dataType))), None)
+        case _:
+            return None
 
 
 def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:

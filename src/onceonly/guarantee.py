@@ -12,6 +12,7 @@ from onceonly.sources import FILES
 
 if TYPE_CHECKING:
     from onceonly.engine import Plan
+    from onceonly.written import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,60 +21,104 @@ class Guarantee:
 
     Attributes:
         promise: one sentence.
-        reasons: why it holds, and what readers have to do.
+        reasons: why it holds.
+        readers: what readers have to do.
         weakened_by: what would make it less.
     """
 
     promise: str
     reasons: tuple[str, ...]
+    readers: str
     weakened_by: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """The whole report."""
-        lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons)]
+        lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons), f"  readers  {self.readers}"]
         return "\n".join([*lines, *(f"  unless   {danger}" for danger in self.weakened_by)])
 
 
-def explain(sinks: Sequence[Sink], plan: Plan | None, adopt: Adopt, *, staged: bool) -> str:
-    """The reports of all sinks of a pipeline; ``staged``: whether epochs are written to files first."""
-    reports = [derive(sink, plan, adopt).text for sink in sinks]
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the user chose, as far as it bears on the promise.
+
+    Attributes:
+        adopt: where a target stands that was never written.
+        before: whether a function of the user shapes each batch.
+        staged: whether epochs are written to files first.
+    """
+
+    adopt: Adopt = None
+    before: bool = False
+    staged: bool = False
+
+
+def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, chosen: Chosen) -> str:
+    """The reports of all sinks of a pipeline.
+
+    Args:
+        sinks: its sinks.
+        plan: of the query; ``None`` until it has started.
+        written: what is known of the written rows; ``None`` before the first batch.
+        chosen: what the user chose.
+    """
+    reports = [derive(sink, plan, written, chosen).text for sink in sinks]
     if len(sinks) > 1:
         reports.append(
             "All sinks get the same bytes: each epoch is staged once and committed to them one after the other.\n"
-            "  to readers: for a moment some sinks show an epoch that others do not show yet"
+            "  readers  for a moment some sinks show an epoch that others do not show yet"
         )
-    elif staged:
+    elif chosen.staged:
         reports.append("Each epoch is staged first, and committed from there: it need not fit into the driver.")
     return "\n".join(reports)
 
 
-def derive(sink: Sink, plan: Plan | None, adopt: Adopt) -> Guarantee:
-    """The guarantee of one sink; ``plan`` is ``None`` until the query has started."""
+def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+    """The guarantee of one sink; arguments as for :func:`explain`."""
     able = sink.capabilities
     rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each opening fences older drivers out before it reads where the sink stands",
-        f"to readers: {able.readers}",
+        *([able.foreign] if able.foreign else []),
     ]
-    return Guarantee(
-        f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan)), (*_dangers(sink, adopt), *_of_source(plan))
-    )
+    dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
+    return Guarantee(f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan, written)), able.readers, dangers)
 
 
-def _of_plan(plan: Plan | None) -> tuple[str, ...]:
+def _of_plan(plan: Plan | None, written: Written | None) -> tuple[str, ...]:
     if plan is None:
         return ("the plan is looked at when the query starts",)
     if not plan.stateful:
-        return ("the plan keeps no state: a batch that is already written is skipped without being run",)
+        return (
+            "the plan keeps no state: a batch that is already written is skipped without being run",
+            *_once(written),
+        )
     reasons = (
         "the plan keeps state: a batch that is already written is run again into nothing, and its digest compared",
     )
-    if plan.float_columns:
-        left_out = ", ".join(sorted(plan.float_columns))
-        return (*reasons, f"the digest leaves out float aggregates: {left_out} (W702)")
+    if written and written.left_out:
+        left_out = ", ".join(sorted(written.left_out))
+        return (*reasons, f"the digest leaves out {left_out}: floats that were added up (W702)")
     return reasons
+
+
+def _once(written: Written | None) -> tuple[str, ...]:
+    if written is None or written.nondeterministic is None:
+        return ()
+    return (f"{written.nondeterministic} is another value in each run: the rows are those of the run that committed",)
+
+
+def _of_code(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+    """What the user's own code can do to a replay, and nobody can see from outside."""
+    own = [f"the function {name}()" for name in written.functions] if written else []
+    if chosen.before:
+        own.append("before=")
+    if plan is None or not own:
+        return ()
+    if plan.stateful:
+        return tuple(f"{one} gives something else for the same rows: a replay is then refused (E215)" for one in own)
+    return tuple(f"{one} writes anywhere by itself: what it does outside is done again with each run" for one in own)
 
 
 def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
@@ -82,6 +127,9 @@ def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
         dangers.append("somebody else writes the same keys; audit cannot recount rows that are not only added")
     elif not sink.capabilities.recountable:
         dangers.append("rows carry no epoch, so audit cannot recount them")
+    dangers.extend(sink.capabilities.dangers)
+    if not sink.capabilities.provable:
+        dangers.append("others change rows, which they may: what the rows of an epoch say cannot be proven then")
     if adopt is not None:
         dangers.append("adopt= took over rows whose origin is not known")
     return tuple(dangers)
@@ -95,6 +143,11 @@ def _of_source(plan: Plan | None) -> tuple[str, ...]:
         dangers.append(
             f"input files of a pending batch vanish (refused, E214); {FILES} offsets mean nothing in another checkpoint"
         )
-    if any("TextSocket" in source.kind for source in plan.sources):
-        dangers.append("the socket source cannot replay: a batch lost in a crash is gone before it reaches the sink")
+    for source in plan.sources:
+        if source.clears_up:
+            dangers.append(
+                f"a checkpoint or sink is set back: cleanSource={source.clears_up} has taken the files to write it anew"
+            )
+        if source.lossy:
+            dangers.append(f"a crash cuts a batch off: {source.lossy} sources cannot give rows again (W706)")
     return tuple(dangers)

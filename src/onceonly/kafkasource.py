@@ -27,42 +27,47 @@ _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 class Brokers:
-    """The brokers of one Kafka source; asked once per run for each set of topics.
+    """The brokers of one Kafka source.
+
+    A topic can be deleted and made anew between two batches, so they are asked for each: by the admin client that the
+    source keeps connected to ask for offsets. Where it keeps none, one of our own asks, once per run.
 
     Args:
         context: the driver's.
         stops_at_loss: ``failOnDataLoss``: whether Spark stops when offsets of a slice are gone.
         client: settings of the source's own client, as the JVM holds them; may hold secrets.
+        reader: what the source reads offsets with.
 
     Attributes:
         stops_at_loss: as given.
     """
 
-    def __init__(self, context: SparkContext, stops_at_loss: bool, client: Any) -> None:
+    def __init__(self, context: SparkContext, stops_at_loss: bool, client: Any, reader: Any = None) -> None:
         self.stops_at_loss = stops_at_loss
         self._context, self._client = context, client
-        self._known: dict[tuple[str, ...], str | None] = {}
+        self._kept = private(reader, "_admin") if reader is not None else None
+        self._cluster: str | None = None
+        self._known: dict[tuple[str, ...], str] = {}
 
     def identity(self, topics: Iterable[str]) -> str | None:
         """What offsets of these topics are offsets of; ``None`` where brokers do not say it, or not in time."""
-        names = tuple(sorted(topics))
-        if names not in self._known:
-            self._known[names] = self._ask(names)
-        return self._known[names]
-
-    def _ask(self, names: tuple[str, ...]) -> str | None:
         from py4j.protocol import Py4JError
 
+        names = tuple(sorted(topics))
         try:
-            admin = self._admin()
-        except Py4JError as error:
-            log.warning("the identity of topics %s is unknown: no client (%s)", names, type(error).__name__)
-            return None
-        try:
-            return self._described(admin, names)
+            if self._kept is not None:
+                return self._described(self._kept, names)
+            if names not in self._known and (found := self._ask(names)):
+                self._known[names] = found
+            return self._known.get(names)
         except Py4JError as error:
             log.warning("the identity of topics %s is unknown: no answer (%s)", names, type(error).__name__)
             return None
+
+    def _ask(self, names: tuple[str, ...]) -> str | None:
+        admin = self._admin()
+        try:
+            return self._described(admin, names)
         finally:
             admin.close(self._java("java.time.Duration").ofSeconds(1))
 
@@ -79,12 +84,13 @@ class Brokers:
         seconds, wanted = self._java("java.util.concurrent.TimeUnit").SECONDS, self._java("java.util.ArrayList")()
         for name in names:
             wanted.add(name)
-        cluster = admin.describeCluster().clusterId().get(_PATIENCE, seconds)
         described = admin.describeTopics(wanted).allTopicNames().get(_PATIENCE, seconds)
         ids = {name: str(described.get(name).topicId().toString()) for name in names}
-        if cluster is None or _NO_ID in ids.values():
+        if self._cluster is None:  # of one client there is one: it holds to the cluster that it found first
+            self._cluster = admin.describeCluster().clusterId().get(_PATIENCE, seconds)
+        if self._cluster is None or _NO_ID in ids.values():
             return None
-        return kafka_identity(str(cluster), ids)
+        return kafka_identity(str(self._cluster), ids)
 
 
 def brokers(df: DataFrame, source: Any) -> Brokers | None:
@@ -92,7 +98,8 @@ def brokers(df: DataFrame, source: Any) -> Brokers | None:
     if not str(source.getClass().getName()).startswith("org.apache.spark.sql.kafka"):
         return None
     stops = bool(private(source, "failOnDataLoss"))
-    return Brokers(df.sparkSession.sparkContext, stops, private(source, "executorKafkaParams"))
+    reader = private(source, "kafkaOffsetReader")
+    return Brokers(df.sparkSession.sparkContext, stops, private(source, "executorKafkaParams"), reader)
 
 
 def private(instance: Any, name: str) -> Any:

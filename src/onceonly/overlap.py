@@ -70,11 +70,15 @@ def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
     return Held(files)
 
 
+_SKIPPING = ("accept-loss", "start", "from-checkpoint")
+"""Kinds of adoption that can move a position past input which no epoch names."""
+
+
 def _lacking(record: EpochRecord) -> str:
     epoch = record.epoch
     if epoch.adoption is not None:
-        skips = epoch.adoption.startswith(("accept-loss", "start", "from-checkpoint")) and not epoch.slice.empty
-        return f"epoch {epoch.number} ({epoch.adoption}) moved on past files that are not listed" if skips else ""
+        skips = epoch.adoption.kind in _SKIPPING and not epoch.slice.empty
+        return f"epoch {epoch.number} ({epoch.adoption.words}) moved on past files that are not listed" if skips else ""
     for source in epoch.sources:
         own = [file for file in record.files if file.source == source.source]
         if source.inputs is not None and source.inputs != chain.inputs(own):
@@ -152,6 +156,13 @@ def trim_files(offer: Offer, held: Held) -> FileTrim:
     paths = [plain(file.path) for file in offer.files]
     taken = tuple(path for path in paths if path in held.files)
     return FileTrim(taken, tuple(path for path in paths if path not in held.files))
+
+
+def past_all(offer: Offer, held: Held) -> bool:
+    """Whether a checkpoint has handed out every file that epochs held before it: from then on its count says it all."""
+    if offer.earlier is None or held.lacking:
+        return False
+    return held.files.keys() <= {plain(file.path) for file in (*offer.earlier, *offer.files)}
 
 
 def _holds(held: Held, file: InputFile) -> bool:

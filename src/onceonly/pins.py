@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 SPARK_VERSION = "4.2.0"
-"""The PySpark whose internals ``engine.py`` reads."""
+"""The PySpark of the main line: the newest with jars of Delta and Kafka."""
+
+SPARK_LINES = ("4.2", "4.3")
+"""Minor versions of PySpark whose internals are known, oldest first. The first is the main line: it has all jars."""
 
 DELTA_VERSION = "4.4.0"
 """Delta for the JVM and its Python package, always one version: another pair asks for a jar that was never built."""
@@ -16,6 +19,11 @@ KAFKA_VERSION = "4.3.1"
 
 SCALA_LINE = "2.13"
 """Scala line of the jars."""
+
+
+def line_of(version: str) -> str:
+    """Minor version of a version: ``4.2`` of ``4.2.0``."""
+    return ".".join(version.split(".")[:2])
 
 
 def delta_artifact(spark_line: str) -> str:

@@ -2,48 +2,52 @@
 
 Who calls what, and when
 ------------------------
-The runner calls a sink from one thread, in this order; ``audit`` calls only the reading half.
+The runner calls a sink from one thread at a time, in this order; ``audit`` calls only the reading half.
 
 Opening (once per start of a query, and again after an unresolved answer):
 
 1. ``open(pipeline)``: connect and check that the destination answers. Creates nothing. May repeat.
 2. ``fence()``: the newest installed fence, whoever owns it. An unlocked read: a hint for the next generation.
-3. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
+3. ``look()``: the newest marker, by an unlocked read that changes nothing and disturbs nobody. It is stale at once: an
+   opening that would be refused whatever the fence says is refused by it, so that nobody who is himself refused stops
+   a healthy driver; nothing is written, healed or skipped by it.
+4. ``install(fence)``: make ``fence`` the newest, only where its generation is *strictly* greater than the one found.
    Before: any state. After, when it returns: no effect of an older fence can appear in the sink any more, and the
    last marker is still readable. :class:`Superseded` if the generation found is greater or equal and not ours;
    :class:`OutcomeUnknown` if the answer was lost. Installing a fence that already stands with *our* owner token
    succeeds: this is how a lost answer is looked up.
-4. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did
+5. ``position(since)``: under our fence: fence, newest marker, identity, whether there are rows, and what others did
    to the target since the receipt. Must raise :class:`Superseded` if the fence found is no longer ours.
 
 Writing (once per epoch):
 
-5. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without
+6. ``prepare(batch)``: run the batch's one action and bring the rows as near to the destination as can be without
    anybody seeing them. Returns what was counted in the bytes. May be called again with the same epoch after
-   ``abandon``.
-6. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
+   ``abandon``. :class:`Superseded` if a newer driver ended what was being prepared.
+7. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
    fence *and* on the previous chain standing there; only at the sink's own first epoch, which the marker names, any
    lower epoch may stand instead. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was
    yes. :class:`Superseded` if a higher generation or another owner was *read*;
    :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
-   certainly not sent or certainly refused.
-7. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,
+   certainly not sent or certainly refused. :class:`Conflict`, here and in ``prepare``, if the destination took the
+   transaction back in favour of another writer's: the coordinator opens again and writes the epoch anew.
+8. ``look_up(marker)``: after an unknown answer, under our fence: the receipt if that very epoch (number, chain,
    fence) is there, ``None`` if it certainly is not and a late commit cannot land any more. :class:`OutcomeUnknown` if
    it cannot be said.
-8. ``sweep()``: remove staging that older generations left. Never touches what a marker names.
+9. ``sweep()``: remove staging that older generations left. Never touches what a marker names.
 
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
 
 Reading (no fence, no Spark; for audit, resolve and rebuild):
 
-9. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
+10. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
    destination remembers.
-10. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
+11. ``recount()``: rows per epoch counted in the destination itself, or ``None`` where it cannot tell (upserts, no
    epoch column). Under 0: rows that no epoch of ours brought, where it can tell.
-11. ``disturbances(since)``, where a sink can (:class:`Witness`): what others did to the target since a receipt, as
+12. ``disturbances(since)``, where a sink can (:class:`Witness`): what others did to the target since a receipt, as
    in ``position``.
-12. ``read_back(spark)``, where a sink can (:class:`Legible`): the rows that stand, each with its epoch, through Spark.
-13. ``examine(observed)``, where a sink can (:class:`Examinable`): what in the destination breaks the promise, or will.
+13. ``read_back(spark)``, where a sink can (:class:`Legible`): the rows that stand, each with its epoch, through Spark.
+14. ``examine(observed)``, where a sink can (:class:`Examinable`): what in the destination breaks the promise, or will.
 
 Ideas: Estuary's materialize protocol (the marker is updated in the transaction that stores the rows, demanding
 exactly one row); MillWheel's strong productions; Kafka's producer epochs (KIP-98).
@@ -52,7 +56,7 @@ exactly one row); MillWheel's strong productions; Kafka's producer epochs (KIP-9
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
@@ -72,6 +76,24 @@ class Superseded(Exception):
         super().__init__(f"{sink} is fenced by generation {found.generation}")
         self.sink = sink
         self.found = found
+
+
+class Conflict(Exception):
+    """The destination took our transaction back for the sake of another one; nothing of it stands, nothing is unknown.
+
+    The same may go through when it is tried again, from the fence. ``reason`` and ``blocker`` must hold no secret.
+
+    Attributes:
+        sink: sink id.
+        reason: what the destination said.
+        blocker: who stood in the way, as far as it is known.
+    """
+
+    def __init__(self, sink: str, reason: str, blocker: str) -> None:
+        super().__init__(f"{sink}: {reason}; {blocker}")
+        self.sink = sink
+        self.reason = reason
+        self.blocker = blocker
 
 
 class OutcomeUnknown(Exception):
@@ -98,6 +120,10 @@ class Capabilities:
             same database.
         committer: name of the way epochs are committed, for ``explain()``.
         readers: what a reader must do to see only whole epochs, for ``explain()``.
+        dangers: what this destination, as configured, takes away from the promise, for ``explain()``; of the
+            destination itself only once it was opened.
+        foreign: what others may do to the target, and what they did and was let pass; empty where there is no choice.
+        provable: whether what the rows of an epoch say can be proven although others may change them.
     """
 
     append_only: bool
@@ -105,6 +131,9 @@ class Capabilities:
     carries_ledger: bool
     committer: str
     readers: str
+    dangers: tuple[str, ...] = ()
+    foreign: str = ""
+    provable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +141,28 @@ class Disturbance:
     """Something that somebody else did to the target since our last receipt.
 
     Attributes:
-        kind: ``restored``, ``recreated``, ``overwritten``, ``deleted`` (rows), ``unreadable`` (the log range was
+        kind: ``restored``, ``recreated``, ``moved`` (with all it held, to another server), ``overwritten``, ``deleted``
+            (rows), ``appended`` (rows), ``unknown`` (an operation that is not known), ``unreadable`` (the log range was
             cleaned away) or ``failed_over``.
         detail: evidence in words: version, operation, time.
         fatal: whether the pipeline must stop (R6) or only note it.
+        at: where in the target's own count it happened, a table's version; ``None`` where nothing is counted.
+        allowed: whether the sink was given leave for it.
+        operation: its name in the target; empty where it has none.
+        added: rows that it added; ``None`` where that is not known.
+        removed: rows that it took away; ``None`` where that is not known.
+        first: the first of several that are told as one, like ``at``, which is the last.
     """
 
     kind: str
     detail: str
     fatal: bool
+    at: int | None = None
+    allowed: bool = False
+    operation: str = ""
+    added: int | None = None
+    removed: int | None = None
+    first: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +177,7 @@ class Position:
         identity: what the target *is*; see ``Receipt.identity``. Empty while the target does not exist.
         has_rows: whether the target holds any row at all.
         disturbances: what others did since the receipt.
+        writers: as in :class:`Sight`.
     """
 
     fence: Fence
@@ -143,6 +186,24 @@ class Position:
     identity: str
     has_rows: bool
     disturbances: tuple[Disturbance, ...] = ()
+    writers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What stands in a sink, read without a fence: true when it was read, and perhaps no longer.
+
+    Attributes:
+        marker: newest marker of ours; ``None`` if there is none.
+        epoch: number of the newest epoch; differs from ``marker`` as in :class:`Position`.
+        strangers: whether the target holds rows and no epoch of ours; told only where there is no epoch.
+        writers: pipelines that wrote epochs there, as far as a sink that is :class:`Shared` knows them.
+    """
+
+    marker: Marker | None
+    epoch: int
+    strangers: bool = False
+    writers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +347,10 @@ class Sink(Protocol):
         """Return the newest installed fence, whoever owns it; ``None`` if there is none."""
         ...
 
+    def look(self) -> Sight:
+        """The newest marker as anybody sees it; waits for nobody, changes nothing."""
+        ...
+
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater."""
         ...
@@ -323,12 +388,84 @@ class Sink(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Milestone:
+    """What the epochs were whose markers a sink has let go.
+
+    Attributes:
+        epoch: the newest of them.
+        chain: its chain, which the next epoch names.
+        rows: rows of all of them.
+        accepted: the newest of them that was an adoption; 0 for none. Rows before it may have been lost knowingly.
+    """
+
+    epoch: int
+    chain: str
+    rows: int
+    accepted: int = 0
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A sink that lets old markers go and knows what they were. Optional; an audit goes on from there."""
+
+    def milestone(self) -> Milestone | None:
+        """What went; ``None`` if nothing did."""
+        ...
+
+
 @runtime_checkable
 class Witness(Protocol):
     """A sink that can say, without a fence, what others did to its target. Optional; an audit asks those that can."""
 
     def disturbances(self, since: Receipt | None) -> Sequence[Disturbance]:
         """What others did since a receipt, oldest first; ``None``: since ever, as far back as it is known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Rows of a target in all, where it does not tell whose they are.
+
+    Attributes:
+        standing: rows that stand.
+        removed: rows that others took away.
+        added: rows that others added.
+    """
+
+    standing: int
+    removed: int
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What others did to a target and was let pass, as far back as the target remembers.
+
+    Attributes:
+        changes: oldest first.
+        removed: rows of each epoch that they took away, where the target tells whose they were.
+        sums: of the whole target, where it does not; ``None`` where neither is known, or the other one is.
+    """
+
+    changes: tuple[Disturbance, ...] = ()
+    removed: Mapping[int, int] = field(default_factory=dict[int, int])
+    sums: Sums | None = None
+
+
+@runtime_checkable
+class Permissive(Protocol):
+    """A sink that lets others change its target, as far as it was told. Optional; runner and audit ask those that do.
+
+    What was let pass is an event of the pipeline, never silence.
+    """
+
+    def passed(self) -> Sequence[Disturbance]:
+        """What the newest commit let pass, oldest first; asked after it, each is told once."""
+        ...
+
+    def allowed(self) -> Allowed:
+        """What was ever let pass, and would be now. Needs no fence."""
         ...
 
 
@@ -368,4 +505,22 @@ class Examinable(Protocol):
         Raises:
             DestinationError: there is no answer, or it cannot be used at all.
         """
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A sink whose target shows by its markers which pipelines write there. May be left out."""
+
+    def writers(self) -> Sequence[str]:
+        """Names of the pipelines with an epoch in this very target, ours among them."""
+        ...
+
+
+@runtime_checkable
+class LogsIn(Protocol):
+    """A sink that proves who it is by a secret, which no address holds. May be left out."""
+
+    def log_in_like(self, ledger: str) -> None:
+        """Take the secret out of a ledger's connection string, for the same user of the same database alone."""
         ...

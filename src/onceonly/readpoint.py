@@ -92,7 +92,8 @@ def _opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
 
 
 def _complete(record: EpochRecord) -> bool:
-    return {sink for sink, _ in record.epoch.sinks} <= {receipt.sink for receipt in record.receipts}
+    confirmed = {receipt.sink for receipt in record.receipts if receipt.chain == record.epoch.chain}
+    return {sink for sink, _ in record.epoch.sinks} <= confirmed
 
 
 def _recorded(ledger: Ledger, pipeline: str, epoch: int) -> EpochRecord | None:

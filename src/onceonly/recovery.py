@@ -6,15 +6,29 @@ engine's batch is decided after that, in ``comparison.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from onceonly.facts import Happening, Heal, OpeningFacts, Proceed, Refusal
+from onceonly.acceptance import covers, stop_of
+from onceonly.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
+from onceonly.protocol import Disturbance
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 
-_SAY_WHERE = ("start", "continue")
-"""Kinds of adoption that say where the sinks stand when nothing else does any more."""
+
+def not_ours(pipeline: str, sink: str, markers: Iterable[Marker]) -> Refusal | None:
+    """Why nothing that a sink answered is taken: one of its markers names another pipeline, or another sink."""
+    for marker in markers:
+        if (marker.pipeline, marker.sink) != (pipeline, sink):
+            said = f'epoch {marker.epoch.number} of sink {marker.sink} of pipeline "{marker.pipeline}"'
+            return Refusal.of(
+                "E508",
+                sink=sink,
+                reason=f'asked for markers of pipeline "{pipeline}", it answers with one of {said}',
+                cause="markers were copied by hand, or the sink does not tell the markers of several writers apart",
+                next="give each pipeline a place of its own for markers; run the conformance suite on your own sink",
+            )
+    return None
 
 
 def _highest(facts: OpeningFacts) -> Marker | None:
@@ -22,39 +36,66 @@ def _highest(facts: OpeningFacts) -> Marker | None:
     return max(markers, key=lambda marker: marker.epoch.number, default=None)
 
 
-def _r6_replaced(facts: OpeningFacts) -> Refusal | None:
+def _newest_of(facts: OpeningFacts, reading: Reading) -> int:
+    """The newest epoch that a sink held, or should hold, by anybody's word."""
+    highest = _highest(facts)
+    others = highest.epoch.number if highest and reading.sink in dict(highest.epoch.sinks) else 0
+    return max(others, reading.position.epoch, reading.receipt.epoch if reading.receipt else 0)
+
+
+_REPLACED = ("recreated", "moved")
+"""Kinds of disturbances after which a sink is another one; what was moved may hold all that it held."""
+
+
+def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
         was = reading.receipt.identity if reading.receipt else reading.position.identity
-        recreated = [event for event in reading.position.disturbances if event.kind == "recreated"]
-        if was != reading.position.identity or recreated:
-            now = recreated[0].detail if recreated else reading.position.identity or "nothing there"
-            return Refusal.of("E208", sink=reading.sink, was=was, now=now, pipeline=facts.pipeline)
-    return None
+        told = [event for event in reading.position.disturbances if event.kind in _REPLACED]
+        if was != reading.position.identity or told:
+            now = told[0].detail if told else reading.position.identity or "nothing there"
+            said = {"sink": reading.sink, "pipeline": facts.pipeline, "first": 1, "last": _newest_of(facts, reading)}
+            stands = reading.position.marker is not None and reading.position.epoch == said["last"]
+            moved = all(event.kind == "moved" for event in told)
+            yield Refusal.of("E208", was=was, now=now, holds=stands and moved, **said)
 
 
-def _r6_behind_receipt(facts: OpeningFacts) -> Refusal | None:
+def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
         if reading.receipt and reading.position.epoch < reading.receipt.epoch:
-            return Refusal.of(
-                "E207",
-                sink=reading.sink,
-                found=reading.position.epoch,
-                receipt=reading.receipt.epoch,
-                pipeline=facts.pipeline,
-            )
-    return None
+            yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
 
 
-def _r6_disturbed(facts: OpeningFacts) -> Refusal | None:
+def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -> Refusal:
+    return Refusal.of(
+        "E207",
+        sink=reading.sink,
+        found=found,
+        receipt=receipt,
+        pipeline=facts.pipeline,
+        first=found + 1,
+        last=_newest_of(facts, reading),
+        all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+    )
+
+
+def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
-        fatal = [event for event in reading.position.disturbances if event.fatal]
+        # Made anew is E208 and set back is E207: whatever accepts these accepts what brought them about.
+        told = {*_REPLACED, *(["restored"] if reading.position.epoch < _newest_of(facts, reading) else [])}
+        fatal = [event for event in reading.position.disturbances if event.fatal and event.kind not in told]
         if fatal:
             epoch = reading.receipt.epoch if reading.receipt else reading.position.epoch
-            return Refusal.of("E209", sink=reading.sink, epoch=epoch, event=fatal[0].detail, pipeline=facts.pipeline)
-    return None
+            yield Refusal.of(
+                "E209",
+                sink=reading.sink,
+                epoch=epoch,
+                event=fatal[0].detail,
+                pipeline=facts.pipeline,
+                version=max(event.at or 0 for event in fatal),
+            )
 
 
-def _r6_other_history(facts: OpeningFacts) -> Refusal | None:
+def _r6_other_history(facts: OpeningFacts) -> Iterator[Refusal]:
     by_number: dict[int, Epoch] = {facts.head.number: facts.head} if facts.head else {}
     for reading in facts.readings:
         epochs = [marker.epoch for marker, _ in reading.ahead]
@@ -68,20 +109,16 @@ def _r6_other_history(facts: OpeningFacts) -> Refusal | None:
                 or not chain.sound(epoch)
                 or (before and epoch.previous_chain != before.chain)
             ):
-                return Refusal.of("E210", sink=reading.sink, epoch=epoch.number, pipeline=facts.pipeline)
-    return None
+                yield Refusal.of("E210", sink=reading.sink, epoch=epoch.number, pipeline=facts.pipeline)
 
 
-def _r6_two_behind(facts: OpeningFacts) -> Refusal | None:
+def _r6_two_behind(facts: OpeningFacts) -> Iterator[Refusal]:
     highest = _highest(facts)
     for reading in facts.readings:
         first = dict(highest.epoch.sinks).get(reading.sink) if highest else None
         found = max(reading.position.epoch, first - 1 if first else 0)
         if highest and first and found < highest.epoch.number - 1:
-            return Refusal.of(
-                "E207", sink=reading.sink, found=found, receipt=highest.epoch.number, pipeline=facts.pipeline
-            )
-    return None
+            yield _set_back(facts, reading, found, highest.epoch.number)
 
 
 def _r13_joins(facts: OpeningFacts) -> Refusal | None:
@@ -94,16 +131,30 @@ def _r13_joins(facts: OpeningFacts) -> Refusal | None:
     for reading in facts.readings:
         # Without any marker, a number that outlived its text is no stranger's: R5 decides.
         stranger = reading.sink not in listed and (highest is not None or reading.position.epoch == 0)
-        if stranger and reading.position.has_rows and not facts.adopt:
+        expected = facts.adopt or (facts.accepted and reading.sink in facts.accepted.sinks)
+        if stranger and reading.position.has_rows and not expected:
             if highest:
                 return Refusal.of("E202", sink=reading.sink, epoch=highest.epoch.number, pipeline=facts.pipeline)
-            return Refusal.of("E201", sink=reading.sink, pipeline=facts.pipeline, known="no pipeline of this name")
+            return _strangers(facts.pipeline, reading)
     return None
+
+
+def _strangers(pipeline: str, reading: Reading) -> Refusal:
+    """Rows of somebody else; where they are another pipeline's, that may be this one by its former name."""
+    writers = [name for name in reading.position.writers if name != pipeline]
+    cause = "the first run on a table that something else has filled"
+    if writers:
+        names = " and ".join(f'"{name}"' for name in writers)
+        cause = f"another name= than last time: pipeline {names} wrote to this very table"
+    resume = "".join(
+        f'go on as the pipeline that wrote them: exactly_once(..., name="{name}")\nor ' for name in writers
+    )
+    return Refusal.of("E201", sink=reading.sink, pipeline=pipeline, cause=cause, resume=resume)
 
 
 def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
     """The ledger knows the name from other sinks only; as no sink here has a marker, epoch 1 would come again."""
-    if facts.head is None or facts.accepted or _highest(facts) is not None:
+    if facts.head is None or _highest(facts) is not None:
         return None
     before = dict(facts.head.sinks)
     if not before or any(reading.sink in before for reading in facts.readings):
@@ -132,14 +183,15 @@ def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
             # The sink knows its number but the marker's text has aged out: only the ledger can say where that was.
             if facts.head and facts.head.number == reading.position.epoch:
                 return Proceed(facts.head)
-            if facts.accepted in _SAY_WHERE:
+            forgotten = Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch, pipeline=facts.pipeline)
+            if covers(facts.accepted, stop_of(forgotten)):
                 what = f"{reading.sink} stands at epoch {reading.position.epoch}, whose text is gone: taken as said"
                 return Proceed(None, (), (Happening(EventKind.RESOLVED, what, reading.position.epoch),))
-            return Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch, pipeline=facts.pipeline)
+            return forgotten
     number = facts.head.number if facts.head else 0
     if highest is None or highest.epoch.number <= number:
         return None
-    ahead = _ahead(facts)
+    ahead = by_epoch([pair for reading in facts.readings for pair in reading.ahead])
     first = ahead[0][0].epoch.number if ahead else highest.epoch.number
     reason = f"{_span(first, highest.epoch.number)} read back from the markers in {highest.sink}"
     if first > number + 1:
@@ -151,9 +203,8 @@ def _span(first: int, last: int) -> str:
     return f"epoch {first}" if first == last else f"epochs {first} to {last}"
 
 
-def _ahead(facts: OpeningFacts) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
+def by_epoch(told: Sequence[tuple[Marker, Receipt]]) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
     """Epochs that the ledger does not have, oldest first, each with the receipts of all sinks that tell of it."""
-    told = [pair for reading in facts.readings for pair in reading.ahead]
     markers = {marker.epoch.number: marker for marker, _ in reversed(told)}
     return tuple(
         (markers[number], tuple(receipt for marker, receipt in told if marker.epoch.number == number))
@@ -166,7 +217,7 @@ def _r2_equal(facts: OpeningFacts) -> Proceed:
     return Proceed(highest.epoch if highest else None)
 
 
-_R6: tuple[Callable[[OpeningFacts], Refusal | None], ...] = (
+_R6: tuple[Callable[[OpeningFacts], Iterator[Refusal]], ...] = (
     _r6_replaced,
     _r6_behind_receipt,
     _r6_disturbed,
@@ -175,16 +226,52 @@ _R6: tuple[Callable[[OpeningFacts], Refusal | None], ...] = (
 )
 
 
+def newest(facts: OpeningFacts) -> Epoch | None:
+    """The newest epoch in any sink; ``None`` where there is no marker."""
+    highest = _highest(facts)
+    return highest.epoch if highest else None
+
+
+def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
+    """What refuses an opening by markers alone, however old they are: another history, or other sinks than before."""
+    return next(_r6_other_history(facts), None) or _r13_joins(facts) or _r13_elsewhere(facts)
+
+
+def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
+    """The same, naming every sink that has the like of it: one answer must be able to let all of them pass."""
+    like = {"E207": _LOSSES, "E208": _LOSSES, "E209": (_r6_disturbed,)}.get(refusal.code, ())
+    stops = [stop_of(other) for rule in like for other in rule(facts)]
+    if len({stop.sinks for stop in stops}) < 2:
+        return refusal
+    merged = {
+        "lacking": tuple(dict.fromkeys(sink for stop in stops for sink in stop.sinks)),
+        "first": min(stop.first for stop in stops),
+        "last": max(stop.last for stop in stops),
+        "version": max((stop.version for stop in stops if stop.version is not None), default=None),
+    }
+    return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
+
+
+_LOSSES = (_r6_replaced, _r6_behind_receipt, _r6_two_behind)
+
+
+def _noted(reading: Reading, event: Disturbance) -> Happening:
+    if event.allowed:
+        return Happening(EventKind.FOREIGN, f"{reading.sink}: {event.detail}", reading.position.epoch)
+    return Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)
+
+
 def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
     """What to do before any batch is looked at; the first rule that speaks decides."""
-    for rule in () if facts.accepted else _R6:
-        if refusal := rule(facts):
-            return refusal
+    for rule in _R6:
+        found = [refusal for refusal in rule(facts) if not covers(facts.accepted, stop_of(refusal))]
+        if found:
+            return _for_all(found[0], facts)
     joined = _r13_joins(facts) or _r13_elsewhere(facts)
     decision = joined or _r3_behind(facts) or _r5_forgotten(facts) or _r2_equal(facts)
     if isinstance(decision, Proceed):
         noted = tuple(
-            Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)
+            _noted(reading, event)
             for reading in facts.readings
             for event in reading.position.disturbances
             if not event.fatal

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from onceonly.errors import refuse
-from onceonly.protocol import Sink
+from onceonly.protocol import LogsIn, Sink
 
 GROUP = "onceonly.sinks"
 """Entry-point group: name = kind of sink, value = its class."""
@@ -25,11 +25,13 @@ def kinds() -> tuple[str, ...]:
     return tuple(sorted({point.name for point in entry_points(group=GROUP)}))
 
 
-def sink_from_address(address: str) -> Sink:
+def sink_from_address(address: str, ledger: str | None = None) -> Sink:
     """Find a sink again for reading, or for healing without Spark.
 
     Args:
         address: ``<kind>:<target>``, as the ledger, the errors and the audit print it.
+        ledger: connection string of a ledger: a sink that lies in its very database logs in as it does, because an
+            address holds no password.
 
     Raises:
         ConfigurationError: E110 no such kind, E108 its driver is not installed.
@@ -44,7 +46,10 @@ def sink_from_address(address: str) -> Sink:
             cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
             next="see the addresses of every pipeline: onceonly queries list",
         )
-    return _load(point).from_address(address)
+    sink = _load(point).from_address(address)
+    if ledger and isinstance(sink, LogsIn):
+        sink.log_in_like(ledger)
+    return sink
 
 
 def _load(point: EntryPoint) -> type[Sink]:

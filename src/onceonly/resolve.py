@@ -7,38 +7,23 @@ pending has to be remembered anywhere else.
 
 from __future__ import annotations
 
-import secrets
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from onceonly import comparison, coordinator
+from onceonly import acceptance, coordinator, recovery, stops, who
+from onceonly.acceptance import Stop
+from onceonly.comparison import FROM_CHECKPOINT
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.facts import OpeningFacts, Refusal
 from onceonly.protocol import Sink
-from onceonly.runner import REFUSED_OFFER, Runner
-from onceonly.sources import Order, order
+from onceonly.runner import Runner
 from onceonly.state import State
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker, Standing
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
-
-KINDS = (
-    "accept-loss",
-    "accept-duplicates",
-    "accept-state-loss",
-    "accept-change",
-    "keep-recomputed-state",
-    "continue",
-    "start",
-)
-"""What an operator can say about a pipeline without changing its sinks."""
-
-FROM_CHECKPOINT = "from-checkpoint"
-"""What an operator says of a pipeline that has no epoch yet."""
-
-_NEVER_BACK = ("accept-loss", "accept-change")
-"""Kinds that take a hole or a change as it is; what stands is not written again for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,38 +79,78 @@ def adopt(
     sinks: Sequence[Sink],
     ledger: Ledger,
     pipeline: str,
-    kind: str,
+    accepted: Adoption,
     *,
     start: SourceOffsets | None = None,
-    reason: str = "",
-) -> Epoch:
-    """Move a pipeline's position by an epoch without rows.
+) -> Epoch | None:
+    """Accept what stops a pipeline by an epoch without rows; it moves the position only where that is what it means.
 
     Args:
         sinks: every sink of the pipeline.
         ledger: its ledger.
         pipeline: its name.
-        kind: one of :data:`KINDS`.
-        start: where the next batch starts; default: see :func:`target`, else where the pipeline stands.
-        reason: for the record.
+        accepted: what is accepted; its kind is one of ``acceptance.KINDS``.
+        start: where the next batch starts, for the kind ``start``.
 
     Returns:
-        The adoption.
+        The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
 
     Raises:
-        OnceOnlyError: E110 nothing to adopt, or it is not known where; or what opening raises.
+        OnceOnlyError: E110 it names something else than what stopped the pipeline, or it is not known where it stands;
+            E228 a sink is not proven to hold what it held; or what opening raises.
     """
-    state = _open(sinks, ledger, pipeline, accepted=kind)
-    head, refused = ledger.head(pipeline), refused_start(ledger, pipeline)
-    end = target(kind, state.last, refused) if start is None else start
-    if end is None and not _forgotten(state):
-        end = head.epoch.slice.end if head else None
+    stop = stops.last(ledger, pipeline)
+    state = _open(sinks, ledger, pipeline, accepted=accepted)
+    if accepted.sinks and not _needed(state):
+        return None
+    if accepted.kind == "same-data":
+        _demand_same_data(sinks, ledger, state, accepted)
+    elif not accepted.sinks and accepted.kind != "start" and not (stop and acceptance.covers(accepted, stop)):
+        raise not_applicable(pipeline, accepted.kind)
+    base = state.last
+    if accepted.sinks and (base is None or base.number < accepted.last):
+        base = _recorded(ledger, pipeline, accepted.last)
+    end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
-    return _adopt(state, sinks, ledger, end, f"{kind}: {reason}" if reason else kind)
+    return _adopt(state, sinks, ledger, accepted, end=end, base=base)
 
 
-def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, reason: str = "") -> Epoch:
+def _needed(state: State) -> bool:
+    """Whether the pipeline would be refused without what is accepted."""
+    head = state.head.epoch if state.head else None
+    facts = OpeningFacts(state.pipeline, state.readings, head)
+    return state.lost > 0 or isinstance(recovery.decide_opening(facts), Refusal)
+
+
+def _demand_same_data(sinks: Sequence[Sink], ledger: Ledger, state: State, accepted: Adoption) -> None:
+    """A sink under a new identity must stand at the newest epoch, with its chain, and hold the rows of each epoch."""
+    for sink in sinks:
+        if sink.id in accepted.sinks and (reason := _differs(sink, ledger, state)):
+            raise refuse("E228", sink=sink.id, pipeline=state.pipeline, reason=reason, ledger=ledger.address)
+
+
+def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
+    (reading,) = (one for one in state.readings if one.sink == sink.id)
+    marker, head = reading.position.marker, ledger.head(state.pipeline)
+    if marker is None or head is None or marker.epoch.chain != head.epoch.chain:
+        return "its newest epoch is not the one that the ledger knows"
+    counted = sink.recount()
+    if counted is None:
+        return ""  # rows that are replaced by key belong to no epoch; the head is what can be compared
+    first = dict(head.epoch.sinks).get(sink.id, 1)
+    for record in ledger.epochs(state.pipeline, first):
+        found = counted.get(record.epoch.number, 0)
+        if found != record.epoch.digest.rows:
+            return f"it holds {found} of the {record.epoch.digest.rows} rows of epoch {record.epoch.number}"
+    return ""
+
+
+def _recorded(ledger: Ledger, pipeline: str, number: int) -> Epoch | None:
+    return next((record.epoch for record in ledger.epochs(pipeline, number, number)), None)
+
+
+def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, accepted: Adoption) -> Epoch:
     """Begin a pipeline where an older job's checkpoint stands: epoch 1, without rows, is that job's last batch.
 
     Args:
@@ -133,7 +158,7 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
         ledger: its ledger.
         pipeline: its name.
         batch: the last one that the older job has written; only its checkpoint may go on from here.
-        reason: for the record.
+        accepted: a decision of kind ``comparison.FROM_CHECKPOINT``.
 
     Returns:
         The adoption.
@@ -141,11 +166,11 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     Raises:
         OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
     """
-    state = _open(sinks, ledger, pipeline, accepted=FROM_CHECKPOINT)
+    state = _open(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.readings):
         raise begun_already(pipeline, newest)
-    why = f"{FROM_CHECKPOINT}: {reason}" if reason else FROM_CHECKPOINT
-    return _commit(state, sinks, ledger, _adoption(state, batch.written, why, (), batch.lineage))
+    begun = _adoption(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
+    return _commit(state, sinks, ledger, begun)
 
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
@@ -158,15 +183,14 @@ def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
     )
 
 
-def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, sink: str, *, reason: str = "") -> Epoch:
+def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
     """Take a sink out of a pipeline by an epoch without rows in all others; it is not touched itself.
 
     Args:
         sinks: every other sink of the pipeline.
         ledger: its ledger.
         pipeline: its name.
-        sink: id of the sink that goes.
-        reason: for the record.
+        accepted: a decision of kind ``drop-sink`` that names the one sink that goes.
 
     Returns:
         The adoption: the first epoch that does not list the sink.
@@ -174,40 +198,39 @@ def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, sink: str, *
     Raises:
         OnceOnlyError: E110 there is no epoch yet; or what opening raises.
     """
+    (sink,) = accepted.sinks
     state = _open(sinks, ledger, pipeline, dropped=sink)
     if state.last is None:
         raise nothing_to_adopt(pipeline)
-    why = f"drop-sink {sink}"
-    return _adopt(state, sinks, ledger, state.last.slice.end, f"{why}: {reason}" if reason else why)
+    return _adopt(state, sinks, ledger, accepted, end=state.last.slice.end, base=state.last)
 
 
-def target(kind: str, last: Epoch | None, refused: SourceOffsets | None) -> SourceOffsets | None:
-    """Where an adoption moves to by itself.
+def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceOffsets | None:
+    """Where an acceptance moves the position to.
 
     Args:
-        kind: one of :data:`KINDS`.
-        last: the newest epoch of the sinks; ``None`` where they hold none.
-        refused: where the batch starts that was refused last; ``None`` if there was none since.
+        accepted: what is accepted.
+        last: the epoch that the pipeline goes on from; ``None`` where nothing says which.
+        stop: the newest refusal.
 
     Returns:
-        Offsets; ``None`` where neither tells.
+        Offsets; ``None`` where nothing tells.
     """
-    if last is None or (refused is not None and kind != "keep-recomputed-state" and not _back(kind, last, refused)):
+    refused = stop.start if stop else None
+    if accepted.kind in {"accept-duplicates", "continue"} or last is None:
         return refused
-    return last.slice.end
+    skips = accepted.kind == "accept-loss" and stop is not None and stop.code in {"E204", "E229"}
+    return refused if skips and not accepted.sinks else last.slice.end
 
 
-def _back(kind: str, last: Epoch, refused: SourceOffsets) -> bool:
-    """Whether a position would go back where only the replay of a batch was refused, which is skipped from now on."""
-    return kind in _NEVER_BACK and order(refused, last.slice.end) is Order.BEFORE
-
-
-def refused_start(ledger: Ledger, pipeline: str) -> SourceOffsets | None:
-    """Where the batch starts that was refused last; ``None`` if none was, or the pipeline has written since."""
-    intent, head = ledger.intent(pipeline, REFUSED_OFFER), ledger.head(pipeline)
-    if intent is None or (head and head.fence.generation > intent.fence.generation):
-        return None
-    return intent.slice.start
+def not_applicable(pipeline: str, kind: str) -> OnceOnlyError:
+    """The error for an acceptance of something that did not stop the pipeline."""
+    return refuse(
+        "E110",
+        problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
+        cause="the query was not restarted since its last epoch, or it was refused for another reason",
+        next="restart the query; its message prints the command that applies",
+    )
 
 
 def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
@@ -220,29 +243,30 @@ def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
     )
 
 
-def _open(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: str = "", dropped: str = "") -> State:
+def _open(
+    sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: Adoption | None = None, dropped: str = ""
+) -> State:
     state = coordinator.start(
         pipeline,
         tuple(sink.id for sink in sinks),
-        secrets.token_hex(8),
+        who.owner("onceonly"),
         None,
-        adopt="here" if accepted else None,
+        adopt="here" if accepted and accepted.kind == FROM_CHECKPOINT else None,
         accepted=accepted,
         dropped=dropped,
     )
     return Runner(sinks, ledger).run(state)
 
 
-def _forgotten(state: State) -> bool:
-    """Whether a sink holds epochs whose text is gone, and nothing else tells where they ended."""
-    return state.last is None and any(reading.position.epoch for reading in state.readings)
-
-
-def _adopt(state: State, sinks: Sequence[Sink], ledger: Ledger, end: SourceOffsets, why: str) -> Epoch:
+def _adopt(
+    state: State, sinks: Sequence[Sink], ledger: Ledger, accepted: Adoption, *, end: SourceOffsets, base: Epoch | None
+) -> Epoch:
     head = ledger.head(state.pipeline)
     sources = head.epoch.sources if head else ()
     begin = state.last.slice.end if state.last else SourceOffsets(tuple((source, None) for source in end.sources))
-    moved = _adoption(state, Slice(begin, end), why, state.last.sources if state.last else sources)
+    known = base.sources if base else sources
+    stood = base.standing if base else Standing()
+    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood)
     return _commit(state, sinks, ledger, moved)
 
 
@@ -251,33 +275,47 @@ def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -
     ledger.discard(state.pipeline, epoch.number)
     receipts = tuple(sink.commit(None, Marker(state.pipeline, sink.id, state.fence, epoch)) for sink in sinks)
     ledger.record(EpochRecord(state.pipeline, state.fence, epoch, receipts))
-    why = epoch.adoption or ""
+    why = epoch.adoption.words if epoch.adoption else ""
     ledger.note(Event(state.pipeline, EventKind.ADOPTED, why, epoch.number, state.fence.generation))
     return epoch
 
 
 def _adoption(
-    state: State, slice_: Slice, why: str, sources: tuple[SourceIdentity, ...], lineage: Lineage | None = None
+    state: State,
+    slice_: Slice,
+    accepted: Adoption,
+    *,
+    stood: Standing,
+    sources: tuple[SourceIdentity, ...] = (),
+    lineage: Lineage | None = None,
 ) -> Epoch:
-    last, nothing = state.last, Digest(0)
-    previous = last.chain if last else chain.GENESIS
+    last = state.last
     number = 1 + max(reading.position.epoch for reading in state.readings)
-    # A pipeline whose batches are compared by file stays one, unless it is said where it goes on.
-    offered = last.offered if last and why.startswith(comparison.LEAVE_THE_SOURCE) else None
-    offered = Slice(offered.end, offered.end) if offered else None
-    return Epoch(
+    epoch = Epoch(
         number=number,
         slice=slice_,
-        chain=chain.link(previous, slice_, nothing, "", why, offered=offered),
-        previous_chain=previous,
-        digest=nothing,
+        chain="",
+        previous_chain=last.chain if last else chain.GENESIS,
+        digest=Digest(0),
         schema="",
         sinks=tuple(_listed(state, number)),
         lineage=lineage,
         sources=sources,
-        adoption=why,
-        offered=offered,
+        adoption=accepted,
+        carried=_carried(stood, accepted),
     )
+    return chain.linked(epoch)
+
+
+def _carried(stood: Standing, accepted: Adoption) -> Standing:
+    """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
+    offered = None if accepted.kind in _MOVING else stood.offered
+    offered = Slice(offered.end, offered.end) if offered else None
+    return Standing(stood.lineage, (*stood.accepted, accepted), offered)
+
+
+_MOVING = ("accept-duplicates", "continue", "start")
+"""Kinds after which a source's own count of what it handed out begins anew."""
 
 
 def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:

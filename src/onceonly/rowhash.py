@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly_checkpoints.epoch import Digest
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
 Array = Any
@@ -31,8 +32,8 @@ _LONG_DIGITS = 18
 _NO, _YES = ((0).to_bytes(4, "little"), (1).to_bytes(4, "little"))
 
 
-def hashing(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Callable[[Sequence[Array]], Digest] | None:
-    """What computes the digest of columns; ``None`` where only Spark can.
+def hashing(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Callable[[pa.RecordBatch], Digest] | None:
+    """What computes the digest of rows; ``None`` where only Spark can.
 
     Args:
         schema: the columns.
@@ -48,7 +49,7 @@ def hashing(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Call
             if encode is None:
                 return None
             parts.append((at, field.name.encode(), encode))
-    return lambda columns: _digest(parts, columns)
+    return lambda batch: _digest(parts, batch.columns, batch.num_rows)
 
 
 @cache
@@ -56,10 +57,9 @@ def _installed() -> bool:
     return find_spec("xxhash") is not None
 
 
-def _digest(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array]) -> Digest:
+def _digest(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
     from xxhash import xxh64_intdigest as xxh64
 
-    rows = len(columns[0]) if columns else 0
     hashes = [xxh64(_NO, _SPARK_SEED)] * rows
     for at, name, encode in parts:
         named = (xxh64(name, each) for each in hashes)

@@ -16,26 +16,39 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
-from onceonly import coordinator, faults, staging
+from onceonly import coordinator, endings, faults, recovery, staging, stops
+from onceonly.acceptance import Stop
 from onceonly.errors import refuse
-from onceonly.facts import Offer, Reading
+from onceonly.facts import Happening, Offer, Reading
 from onceonly.faults import Point
 from onceonly.overlap import held_files
-from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Sink, Superseded, TooLargeForDriver
+from onceonly.promise import unsaid
+from onceonly.protocol import (
+    Batch,
+    Conflict,
+    Disturbance,
+    OutcomeUnknown,
+    Permissive,
+    Prepared,
+    Shared,
+    Sight,
+    Sink,
+    Superseded,
+    TooLargeForDriver,
+)
+from onceonly.remedies import Where
 from onceonly.staging import Stages, Still
-from onceonly.state import State
+from onceonly.state import Phase, State
 from onceonly.trim import Trim, Trimmable
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 log = logging.getLogger(__name__)
 
-REFUSED_OFFER = 0
-"""Epoch number under which the ledger keeps the slice that was refused last, so that ``queries adopt`` can name it."""
-
-_LINEAGE_WINDOW = 64
-"""How far behind the head the newest lineage is searched; adoptions in a row are rare."""
+_LOUD = {EventKind.WARNED, EventKind.LATE}
+"""What is logged as a warning."""
 
 
 class StatefulBatch(Batch, Protocol):
@@ -55,6 +68,7 @@ class Runner:
         carried: whether the sink's own transaction records the epoch in the ledger.
         staging: where epochs of several sinks are staged; ``None`` where no batch is written.
         fetch: reads staged bytes back by the reference in a marker.
+        guard: raises where the caller must touch nothing any more; asked before each step.
         sleep: waits for so many seconds.
     """
 
@@ -66,6 +80,7 @@ class Runner:
         carried: bool = False,
         staging: Stages | None = None,
         fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        guard: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._sinks = {sink.id: sink for sink in sinks}
@@ -73,15 +88,18 @@ class Runner:
         self._carried = carried
         self._staging = staging
         self._fetch_staged = fetch
+        self._guard = guard
         self._sleep = sleep
         self._batch: Batch | None = None
         self._staged: Batch | None = None
         self._borrowed: str | None = None
         self._prepared: dict[str, Prepared] = {}
+        self._told: BaseException | None = None
         self.phases: dict[str, float] = {}
         self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
             c.Probe: self._probe,
             c.Recall: self._recall,
+            c.Look: self._look,
             c.Install: self._install,
             c.Read: self._read,
             c.Index: self._index,
@@ -108,13 +126,18 @@ class Runner:
         """
         self._batch, self._staged, self._borrowed = batch, None, None
         self._prepared, self.phases = {}, {}
+        self._told = None
         try:
             while not isinstance(command := coordinator.next(state), c.Return):
                 log.debug("pipeline %s: %s", state.pipeline, type(command).__name__)
+                self._guard()
                 state = coordinator.apply(state, self._carry_out(state, command))
             return state
         except LedgerUnavailable as error:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
+        except BaseException as error:
+            self.tell(state.pipeline, error, state)
+            raise
         finally:
             for prepared in self._prepared.values():
                 prepared.abandon()
@@ -147,16 +170,13 @@ class Runner:
         with self._timed("open"):
             self._ledger.open()
             head = self._ledger.head(state.pipeline)
-            lineage = self._newest_lineage(state.pipeline, head)
+            ended = endings.ended(self._ledger.events(state.pipeline, endings.WINDOW))
         faults.fire(Point.RECALL_AFTER)
-        return c.Recalled(head, lineage)
+        return c.Recalled(head, ended)
 
-    def _newest_lineage(self, pipeline: str, head: EpochRecord | None) -> Lineage | None:
-        if head is None or head.epoch.lineage:
-            return head.epoch.lineage if head else None
-        first = max(1, head.epoch.number - _LINEAGE_WINDOW)
-        known = [record.epoch.lineage for record in self._ledger.epochs(pipeline, first) if record.epoch.lineage]
-        return known[-1] if known else None
+    def _look(self, state: State, _: c.Look) -> c.Outcome:
+        with self._timed("open"):
+            return c.Looked(tuple(_sight(self._sinks[sink]) for sink in state.sinks))
 
     def _install(self, _: State, command: c.Install) -> c.Outcome:
         faults.fire(Point.INSTALL_BEFORE)
@@ -180,17 +200,9 @@ class Runner:
     def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipts in command.epochs:
             self._ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, receipts))
-        lineage = state.offer.lineage if state.offer else state.lineage
-        self._ledger.enter(
-            Pipeline(
-                state.pipeline,
-                tuple((sink.id, sink.address) for sink in self._sinks.values()),
-                lineage.query_id if lineage else "",
-                lineage.checkpoint if lineage else "",
-                command.fence.generation,
-                time.time_ns() // 1_000_000,
-            )
-        )
+        newest = state.last or (state.head.epoch if state.head else None)
+        before = newest.standing.lineage if newest else None
+        self._enter(state.pipeline, state.offer.lineage if state.offer else before, command.fence.generation)
         for sink in self._sinks.values():
             sink.sweep()
         if self._staging:
@@ -271,6 +283,10 @@ class Runner:
                 prepared = self._sinks[command.sink].prepare(batch, command.number)
             except TooLargeForDriver as error:
                 raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
+            except Superseded as fenced:
+                return c.Overtaken(fenced.found)
+            except Conflict as conflict:
+                return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
         faults.fire(Point.PREPARE_AFTER)
@@ -288,9 +304,19 @@ class Runner:
                 return c.Overtaken(fenced.found)
             except OutcomeUnknown as lost:
                 return c.Unknown(lost.reason)
+            except Conflict as conflict:
+                return self._taken_back(conflict)
         self._prepared.pop(sink.id, None)
         faults.fire(Point.COMMIT_AFTER)
-        return c.Committed(receipt)
+        return c.Committed(receipt, _passed(sink))
+
+    def _taken_back(self, conflict: Conflict) -> c.Outcome:
+        """Nothing is held while others are waited for: what is prepared in other sinks would stand in their way."""
+        log.warning("%s; the epoch is written again", conflict)
+        for prepared in self._prepared.values():
+            prepared.abandon()
+        self._prepared = {}
+        return c.Again(conflict.reason, conflict.blocker)
 
     def _look_up(self, _: State, command: c.LookUp) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
@@ -302,7 +328,7 @@ class Runner:
             except OutcomeUnknown as lost:
                 return c.Unknown(lost.reason)
         faults.fire(Point.LOOK_UP_AFTER)
-        return c.Committed(receipt) if receipt else c.Absent()
+        return c.Committed(receipt, _passed(sink)) if receipt else c.Absent()
 
     def _record(self, state: State, command: c.Record) -> c.Outcome:
         assert state.fence is not None
@@ -331,29 +357,119 @@ class Runner:
 
     # ---- events
 
+    def tell(self, pipeline: str, error: BaseException, state: State | None = None) -> None:
+        """Note in the ledger that an opening failed, once for each error. What is being raised is not replaced."""
+        told, self._told = self._told, error
+        # Of other exceptions nothing is known, not even that the process outlives them.
+        if (
+            error is not told
+            and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
+            and self._reaches(error, state)
+        ):
+            self._noted(endings.failure(pipeline, error, state))
+
+    def _reaches(self, error: BaseException, state: State | None) -> bool:
+        """Whether the ledger need not be waited for in vain: it may lie where nobody answers."""
+        beside = any(sink.ledger_url for sink in self._sinks.values())
+        silent = beside and state is not None and state.phase is Phase.PROBE
+        return not silent and getattr(error, "code", "") != "E511"
+
+    def ends(self, state: State) -> None:
+        """Note in the ledger that the opening is over and leaves nothing behind."""
+        self._noted(endings.end(state))
+
+    def _noted(self, event: Event) -> None:
+        try:
+            self._ledger.open()
+            self._ledger.note(event)
+        except LedgerUnavailable as away:
+            log.debug("pipeline %s: its end cannot be noted: %s", event.pipeline, away)
+
     def _note(self, state: State, command: c.Note) -> c.Outcome:
         generation = state.fence.generation if state.fence else 0
         for happening in command.happenings:
-            log.info("pipeline %s: %s: %s", state.pipeline, happening.kind.value, happening.reason)
-            event = Event(state.pipeline, happening.kind, happening.reason, happening.epoch, generation)
-            self._ledger.note(event)
+            self._say(state.pipeline, happening, generation)
         return c.Done()
+
+    def _say(self, pipeline: str, happening: Happening, generation: int) -> None:
+        level = logging.WARNING if happening.kind in _LOUD else logging.INFO
+        log.log(level, "pipeline %s: %s: %s", pipeline, happening.kind.value, happening.reason)
+        self._ledger.note(Event(pipeline, happening.kind, happening.reason, happening.epoch, generation))
+
+    def keep(self, state: State, happenings: Sequence[Happening]) -> None:
+        """Log what was found of a batch beside its rows and keep it with the pipeline, unless its log says it already.
+
+        Raises:
+            OnceOnlyError: E511, the ledger is away. The epoch stands; its batch comes again and is skipped.
+        """
+        generation = state.fence.generation if state.fence else 0
+        try:
+            for happening in unsaid(happenings, self._ledger.events(state.pipeline)) if happenings else ():
+                self._say(state.pipeline, happening, generation)
+        except LedgerUnavailable as error:
+            raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
 
     def _wait(self, _: State, command: c.Wait) -> c.Outcome:
         self._sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
         return c.Done()
 
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
-        self._remember_offer(state)
+        if state.seen is not None:
+            self._learn(state)
+        refusal = command.refusal
         # The message must stand alone: the command it prints names the ledger, without its password.
         ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
-        where = " ".join(f"--sink {shlex.quote(sink.address)}" for sink in self._sinks.values())
-        raise refuse(command.refusal.code, ledger=ledger, where=where, **dict(command.refusal.details))
+        details: dict[str, object] = {"ledger": ledger, "where": self._where}
+        if refusal.code.startswith("E2"):
+            newest = state.last or (state.head.epoch if state.head else None)
+            lineage = state.offer.lineage if state.offer else newest and newest.standing.lineage
+            checkpoint = lineage.checkpoint if lineage else ""
+            named = Where(state.pipeline, f" --ledger {ledger}", checkpoint, self._elsewhere(state.pipeline))
+            told = stops.tell(refusal, self._ledger, named, newest, state.offer)
+            details |= told.details
+            self._remember(state, told.stop)
+        raise refuse(refusal.code, **{**details, **dict(refusal.details)})
 
-    def _remember_offer(self, state: State) -> None:
-        offer: Offer | None = state.offer
-        if offer and state.fence and state.refusal and state.refusal.code.startswith("E2"):
-            self._ledger.intend(Intent(state.pipeline, REFUSED_OFFER, state.fence, offer.slice))
+    @property
+    def _where(self) -> str:
+        return " ".join(f"--sink {shlex.quote(sink.address)}" for sink in self._sinks.values())
+
+    def _elsewhere(self, pipeline: str) -> str:
+        """Commands find sinks by the ledger. A refused call does not correct it: the call may be what is wrong."""
+        known = next((entry.sinks for entry in self._ledger.pipelines() if entry.name == pipeline), None)
+        ours = tuple((sink.id, sink.address) for sink in self._sinks.values())
+        return f" {self._where}" if known is not None and dict(known) != dict(ours) else ""
+
+    def _learn(self, state: State) -> None:
+        """Whoever was refused by a look has indexed nothing; the commands in his message need what the sinks know."""
+        known = state.head.epoch.number if state.head else 0
+        told = [pair for sink in self._sinks.values() for pair in sink.history(known)]
+        for marker, receipts in recovery.by_epoch(told):
+            # One that some sinks lack is being written, or waits to be healed: no record comes before that.
+            if {receipt.sink for receipt in receipts} >= {sink for sink, _ in marker.epoch.sinks}:
+                self._ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, receipts))
+        if told and all(entry.name != state.pipeline for entry in self._ledger.pipelines()):
+            newest = max((marker for marker, _ in told), key=lambda marker: marker.epoch.number)
+            self._enter(state.pipeline, newest.epoch.standing.lineage, newest.fence.generation)
+
+    def _enter(self, pipeline: str, lineage: Lineage | None, generation: int) -> None:
+        self._ledger.enter(
+            Pipeline(
+                pipeline,
+                tuple((sink.id, sink.address) for sink in self._sinks.values()),
+                lineage.query_id if lineage else "",
+                lineage.checkpoint if lineage else "",
+                generation,
+                time.time_ns() // 1_000_000,
+            )
+        )
+
+    def _remember(self, state: State, stop: Stop) -> None:
+        """What was refused is kept with all that it names, so that ``queries adopt`` can fill it in."""
+        nothing = SourceOffsets(())
+        fence = state.fence or Fence(0, state.owner)
+        offered = stop.offered or Slice(nothing, nothing)
+        self._ledger.intend(Intent(state.pipeline, stops.REFUSED, fence, offered, refused=stop.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,12 +489,22 @@ class _Carried:
         self.ledger.record(replace(record, files=files, phases=self.phases), connection)
 
 
+def _passed(sink: Sink) -> tuple[Disturbance, ...]:
+    return tuple(sink.passed()) if isinstance(sink, Permissive) else ()
+
+
 def _trimmed(batch: Batch, trim: Trim | None) -> Batch:
     if trim is None:
         return batch
     if not isinstance(batch, Trimmable):
         raise TypeError(f"{type(batch).__name__} cannot be trimmed")
     return batch.trimmed(trim)
+
+
+def _sight(sink: Sink) -> Sight:
+    """What a look shows; whose rows there are is asked only where they are not ours."""
+    sight = sink.look()
+    return replace(sight, writers=tuple(sink.writers())) if sight.strangers and isinstance(sink, Shared) else sight
 
 
 def _answer(call: Callable[[], None]) -> c.Outcome | None:

@@ -1,57 +1,155 @@
-"""Which run of each pipeline is the newest in this process, so that a callback of an older one is stopped."""
+"""Which runs write in this process, each with sinks of its own and one callback at a time.
+
+What may write is decided in ``calls.py``; here is what these rules are asked about, and the waiting. A sink object is
+used by one thread at a time: a run that takes one over waits until the callback of the older run has ended, which is
+stopped at its next step.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 
+from onceonly import calls
+from onceonly.calls import Call, Entering, Holder
 from onceonly.errors import refuse
+from onceonly.facts import Refusal
+from onceonly.protocol import Sink
 
+PATIENCE = 60.0
+"""Seconds that a callback of an older run may take to end, before the newer one is refused."""
 
-@dataclass
-class _Seen:
-    run_ids: list[str] = field(default_factory=list)
-    query_id: str = ""
+StillRunning = Callable[[str, str], bool]
 
 
 class Runs:
-    """Runs by pipeline, oldest first. Safe to use from several callback threads."""
+    """Runs by pipeline and by sink object. Safe to use from several callback threads.
 
-    def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
-        self._lock = threading.Lock()
+    Args:
+        patience: seconds to wait for a callback of an older run.
+    """
 
-    def enter(self, pipeline: str, query_id: str, run_id: str, still_running: Callable[[str, str], bool]) -> None:
-        """Make a run the newest of its pipeline.
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._newest: dict[str, Holder] = {}
+        self._sessions: dict[str, str] = {}
+        self._outdated: set[str] = set()
+        self._sinks: dict[Holder, tuple[Sink, ...]] = {}
+        self._owners: dict[int, Holder] = {}
+        self._busy: dict[Holder, frozenset[int]] = {}
+        self._finished: dict[Holder, int] = {}
+        self._refused: dict[Holder, Refusal] = {}
+
+    def enter(self, holder: Holder, sinks: Sequence[Sink], session: str, still_running: StillRunning) -> None:
+        """Make a run the newest of its pipeline, and the one that writes with these sink objects.
 
         Args:
-            pipeline: its name.
-            query_id: Spark's id of the query.
-            run_id: Spark's id of this start.
+            holder: the run.
+            sinks: what it writes to.
+            session: names the run that the batch at hand belongs to, whichever run is active by now.
             still_running: tells of ``(query id, run id)`` whether that run is active.
 
         Raises:
-            ConfigurationError: E103 another run of the pipeline is active.
+            ConfigurationError: E103 the pipeline is being written already, E125 one of the sink objects is in use.
             FencedOut: E402 a newer run has been entered since.
         """
-        with self._lock:
-            seen = self._seen.setdefault(pipeline, _Seen())
-            if run_id in seen.run_ids[:-1]:
-                raise refuse("E402", run=run_id, pipeline=pipeline)
-            newest = seen.run_ids[-1] if seen.run_ids else run_id
-            if newest != run_id and still_running(seen.query_id, newest):
-                raise refuse("E103", pipeline=pipeline, run=newest)
-            if newest != run_id or not seen.run_ids:
-                seen.run_ids.append(run_id)
-            seen.query_id = query_id
 
-    def check(self, pipeline: str, run_id: str) -> None:
-        """Refuse a run that is no longer the newest.
+        def active(other: Holder | None) -> Holder | None:
+            """Another holder, unless its run has ended."""
+            if other is None or other == holder:
+                return None
+            same = other.run_id == holder.run_id
+            return other if same or still_running(other.query_id, other.run_id) else None
+
+        with self._changed:
+            named = self._newest.get(holder.pipeline)
+            of_run = self._sessions.get(session, holder.run_id)
+            late = of_run != holder.run_id or holder.run_id in self._outdated
+            held = tuple((sink.id, active(self._owners.get(id(sink)))) for sink in sinks)
+            _raise(calls.decide_entry(Entering(holder, late, active(named), held)))
+            if named is not None and named.run_id != holder.run_id:
+                self._outdated.add(named.run_id)
+            self._newest[holder.pipeline] = holder
+            self._sessions.setdefault(session, holder.run_id)
+            self._sinks[holder] = tuple(sinks)
+            self._owners.update({id(sink): holder for sink in sinks})
+
+    def check(self, holder: Holder) -> None:
+        """Refuse a run that another one has followed, at its pipeline or at one of its sinks.
 
         Raises:
             FencedOut: E402.
         """
-        with self._lock:
-            if self._seen[pipeline].run_ids[-1] != run_id:
-                raise refuse("E402", run=run_id, pipeline=pipeline)
+        with self._changed:
+            self._check(holder)
+
+    def _check(self, holder: Holder) -> None:
+        sinks = self._sinks.get(holder, ())
+        ours = bool(sinks) and all(self._owners.get(id(sink)) == holder for sink in sinks)
+        if not ours or self._newest[holder.pipeline] != holder:
+            _raise(calls.outdated(holder))
+
+    @contextmanager
+    def writing(self, holder: Holder, batch_id: int, planned: int) -> Generator[None]:
+        """Have the sinks alone while a batch is written; a body that ends without an exception has finished it.
+
+        Raises:
+            ConfigurationError: E103 a callback of an older run does not end, E123 the batch is finished already, E124
+                the id is not the one that the engine set.
+            FencedOut: E402 a newer run has been entered.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._used(holder), self._patience):
+                late = f"a callback that has not ended within {self._patience:g} s"
+                raise refuse("E103", pipeline=holder.pipeline, by=late)
+            self._check(holder)
+            call = Call(holder.pipeline, batch_id, planned, self._finished.get(holder), self._refused.get(holder))
+            if refusal := calls.decide_call(call):
+                self._refused[holder] = refusal
+                _raise(refusal)
+            self._busy[holder] = self._ids(holder)
+        try:
+            yield
+            self._finished[holder] = batch_id
+        finally:
+            self._done(holder)
+
+    @contextmanager
+    def leaving(self, holder: Holder) -> Generator[tuple[Sink, ...]]:
+        """Wait for a run's callback to end, and have those of its sinks alone that no other run has taken since."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used(holder))
+            left = tuple(sink for sink in self._sinks.get(holder, ()) if self._owners.get(id(sink)) == holder)
+            self._busy[holder] = frozenset(id(sink) for sink in left)
+        try:
+            yield left
+        finally:
+            self._forget(holder)
+            self._done(holder)
+
+    def _forget(self, holder: Holder) -> None:
+        with self._changed:
+            for sink in self._sinks.pop(holder, ()):
+                if self._owners.get(id(sink)) == holder:
+                    del self._owners[id(sink)]
+            self._finished.pop(holder, None)
+            self._refused.pop(holder, None)
+
+    def _used(self, holder: Holder) -> bool:
+        wanted = self._ids(holder)
+        return holder in self._busy or any(wanted & used for used in self._busy.values())
+
+    def _ids(self, holder: Holder) -> frozenset[int]:
+        return frozenset(id(sink) for sink in self._sinks.get(holder, ()))
+
+    def _done(self, holder: Holder) -> None:
+        with self._changed:
+            del self._busy[holder]
+            self._changed.notify_all()
+
+
+def _raise(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise refuse(refusal.code, **dict(refusal.details))

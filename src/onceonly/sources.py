@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 
 from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets, canonical
@@ -80,7 +81,7 @@ def order(one: SourceOffsets, other: SourceOffsets) -> Order:
 
 def describe(offsets: SourceOffsets) -> str:
     """Offsets for a sentence: one text, or ``source=text`` for several."""
-    texts = [(source, "its beginning" if text is None else text) for source, text in offsets.entries]
+    texts = [(source, "the beginning" if text is None else text) for source, text in offsets.entries]
     if len(texts) == 1:
         return texts[0][1]
     return ", ".join(f"{source}={text}" for source, text in texts) or "nothing"
@@ -107,6 +108,19 @@ def _same_origin(one: str | None, other: str | None) -> bool:
     left, right = (json.loads(text.removeprefix(KAFKA)) for text in (one, other))
     shared = left["topics"].keys() & right["topics"].keys()
     return left["cluster"] == right["cluster"] and all(left["topics"][name] == right["topics"][name] for name in shared)
+
+
+def carried(last: tuple[SourceIdentity, ...], offered: tuple[SourceIdentity, ...]) -> tuple[SourceIdentity, ...]:
+    """Identities to record: where a source cannot say now what it is, what it was stays the measure for the next batch.
+
+    Args:
+        last: of the epoch before.
+        offered: of the batch.
+    """
+    known = {source.source: source.identity for source in last if (source.identity or "").startswith(KAFKA)}
+    return tuple(
+        replace(source, identity=known.get(source.source)) if source.identity is None else source for source in offered
+    )
 
 
 def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:

@@ -119,7 +119,7 @@ class SparkBatch:
     def dataframe(self) -> DataFrame:
         """The observed DataFrame; every access starts a new attempt."""
         observation = frames.Observation(self._df, self._digesting.metrics)
-        self._digest = lambda: digest.from_metrics(observation.get())
+        self._digest = lambda: digest.from_metrics(observation.get(), self._leave_out)
         return observation.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -128,17 +128,14 @@ class SparkBatch:
         Raises:
             TooLargeForDriver: there are more than Spark brings to a driver.
         """
-        import pyarrow as pa
-
         self._digest = None
-        found = Digest(0)
+        found = Digest(0, left_out=tuple(sorted(self._leave_out)))
         here = rowhash.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else frames.select(self._df, self._digesting.hashed)
         with self._pieces(), closing(frames.ArrowStream(rows)) as batches, _collecting():
             for batch in batches:
-                columns = batch.columns if here else batch.columns[:-1]
-                found += here(columns) if here else digest.of_hashes(batch.columns[-1])
-                yield pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
+                found += here(batch) if here else digest.of_hashes(batch.columns[-1])
+                yield _cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
         self._digest = lambda: found
 
     def _pieces(self) -> AbstractContextManager[None]:
@@ -230,6 +227,11 @@ def _spelled(place: str) -> str:
     return f"file:{place}" if is_local(place) else place
 
 
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Columns under their own names and types; a cast of none forgets how many rows there are."""
+    return batch.rename_columns(schema.names).cast(schema) if schema.names else batch
+
+
 def _on_partition(task: Task, schema: pa.Schema) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -238,7 +240,7 @@ def _on_partition(task: Task, schema: pa.Schema) -> Any:
         context = TaskContext.get()
         assert context is not None
         attempt = Attempt(context.partitionId(), context.taskAttemptId())
-        answer = task(attempt, (batch.rename_columns(schema.names).cast(schema) for batch in batches))
+        answer = task(attempt, (_cast(batch, schema) for batch in batches))
         yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
     return run

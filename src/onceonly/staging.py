@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, refuse
 from onceonly.estimate import TEXT_BYTES, schema_width
-from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.stagefiles import Directory, LocalDirectory, directory
 from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.slices import Slice, canonical
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,17 +90,24 @@ class Stages(Protocol):
 class Staging:
     """Staged epochs of one pipeline below a directory that driver and executors share.
 
+    The pipelines of several environments may share the place and the name. What tells them apart is where their sinks
+    lie: a directory belongs to the addresses in its name, and what was staged for none of ours is never removed.
+
     Args:
         root: path, ``file:`` URI or URL of a store; made when it is needed.
         pipeline: its name.
+        sinks: the pipeline's sinks.
 
     Raises:
         ConfigurationError: E114, rows cannot be staged there.
     """
 
-    def __init__(self, root: str, pipeline: str) -> None:
-        self._root = directory(root).child(_folder(pipeline))
+    def __init__(self, root: str, pipeline: str, sinks: Sequence[Sink]) -> None:
         self._pipeline = pipeline
+        self._sinks = tuple(sorted((sink.id, sink.address) for sink in sinks))
+        self._place = directory(root)
+        self._kin = _folder(pipeline)
+        self._root = self._place.child(f"{self._kin}{_hash(canonical(self._sinks))}")
 
     def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
         """Run the batch's action into files and make them durable.
@@ -116,9 +123,8 @@ class Staging:
             self._root.make()
             batch.write(made.address)
             files = _flushed(made)
-            manifest = Manifest(
-                self._pipeline, epoch, fence.generation, slice_, batch.digest(), _spelled(batch.schema), files
-            )
+            digest, schema = batch.digest(), _spelled(batch.schema)
+            manifest = Manifest(self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files)
             made.create(NAME, manifest.text.encode())
             # A marker will name this directory: its own name must not be lost in a power failure.
             self._root.flush_names()
@@ -135,20 +141,44 @@ class Staging:
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.
 
-        A reference comes out of a sink: what it names is removed only where this pipeline stages its epochs.
+        A reference comes out of a sink, and a sink may be a copy of another environment's: what it names is removed
+        only where it was staged for one of our sinks.
         """
         with suppress(UnreadableManifest):
             above, _, name = Reference.parse(reference).directory.rpartition("/")
-            if above == self._root.address and _NAME.fullmatch(name):
-                self._root.child(name).remove(NAME)
+            place, _, folder = above.rpartition("/")
+            if place == self._place.address and folder.startswith(self._kin) and _NAME.fullmatch(name):
+                self._remove(self._place.child(folder), name)
 
     def sweep(self, generation: int, keep: str | None) -> None:
-        """Remove what lower generations left, except what ``keep``, the newest markers' reference, names."""
+        """Remove what lower generations left, except what ``keep``, the newest markers' reference, names.
+
+        That is also what this pipeline staged while its list of sinks was another one. An attempt of then that has no
+        manifest says for nobody's sinks that it was made, and stays.
+        """
         kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
-        for name in self._root.names():
-            named = _NAME.fullmatch(name)
-            if named and int(named["generation"]) < generation and name != kept:
-                self._root.child(name).remove(NAME)
+        for folder in self._folders():
+            for name in folder.names():
+                named = _NAME.fullmatch(name)
+                if named and int(named["generation"]) < generation and name != kept:
+                    self._remove(folder, name)
+
+    def _folders(self) -> list[Directory]:
+        """Our own directory, and those of this name that may have been ours."""
+        kin = [self._place.child(name) for name in self._place.names() if name.startswith(self._kin)]
+        return [self._root, *(folder for folder in kin if folder.address != self._root.address)]
+
+    def _remove(self, folder: Directory, name: str) -> None:
+        attempt = folder.child(name)
+        if folder.address == self._root.address or self._staged_for_ours(attempt):
+            attempt.remove(NAME)
+
+    def _staged_for_ours(self, attempt: Directory) -> bool:
+        try:
+            manifest = Manifest.parse(attempt.read(NAME).decode())
+        except (OSError, UnreadableManifest):
+            return False
+        return manifest.pipeline == self._pipeline and not set(manifest.sinks).isdisjoint(self._sinks)
 
 
 def fetch(reference: str, live: Batch | None) -> StagedBatch:
@@ -298,8 +328,12 @@ def _read_schema(text: str) -> pa.Schema:
 
 
 def _folder(pipeline: str) -> str:
-    """A directory name for a pipeline: readable, and different for different names."""
+    """How the names of a pipeline's directories begin: readable, and different for different pipelines."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", pipeline)[:40]
+    return f"{plain}-{_hash(pipeline)[:8]}-"
+
+
+def _hash(text: str) -> str:
     import hashlib
 
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", pipeline)[:40]
-    return f"{plain}-{hashlib.sha256(pipeline.encode()).hexdigest()[:8]}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from onceonly.facts import Adopt, Happening, Offer, Overlap, Reading, Refusal
+from onceonly.facts import Adopt, Happening, Offer, Overlap, Reading, Refusal, Seen
 from onceonly.trim import Held, Trim
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.slices import Slice
 
 MAX_OPENINGS = 5
-"""How often an opening that met an equal generation, or a commit that was found absent, starts again higher."""
+"""How often an opening starts again higher: it met an equal generation, a commit was found absent, or taken back."""
+
+MAX_CONFLICTS = 5
+"""How often an epoch is tried that the sink takes back for the sake of others."""
 
 MAX_UNKNOWN = 5
 """How often a lost answer is looked up before the query stops."""
@@ -22,6 +26,7 @@ class Phase(Enum):
 
     PROBE = "probe"
     RECALL = "recall"
+    LOOK = "look"
     INSTALL = "install"
     READ = "read"
     INDEX = "index"
@@ -50,13 +55,15 @@ class State:
         owner: this opening's random token.
         offer: the engine's batch; ``None`` when a pipeline is only opened (``txn resolve``, ``queries adopt``).
         adopt: where a target stands that we have never written.
-        accepted: the kind of adoption that the opening is for (``queries adopt``): R6 is known and taken.
+        accepted: what the opening accepts (``queries adopt``); ``None`` for an ordinary one.
         dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
         overlap: what becomes of a batch that offers rows of recorded epochs.
         stages: epochs are staged although there is one sink.
-        floor: the next generation must be greater than this.
-        last: the newest epoch that every sink holds.
-        lineage: the newest lineage on record.
+        floor: the next generation must be greater than this; of whoever was refused by a look, the one it proposed.
+        seen: what a look showed, while the batch is compared with it; ``None`` before and after.
+        last: the newest epoch that every sink holds; while ``seen`` is there, the newest one that was seen.
+        before: the newest fence that was found before ours; ``None`` if there was none.
+        ended: generations of openings that are known to have ended.
         fence: our fence; ``None`` until proposed.
         index: which sink is next in a phase that goes through several of them.
         healing: sinks that are brought to the epoch of the others; empty while a new epoch is written.
@@ -75,6 +82,7 @@ class State:
         receipts: answers so far.
         openings: how often a generation was proposed.
         unknowns: lost answers in a row.
+        conflicts: how often a sink took the batch's epoch back for the sake of others.
         waiting: whether to wait before the next command.
         happenings: events not yet noted.
         skipped: whether the batch was proven to be written already.
@@ -87,13 +95,15 @@ class State:
     owner: str
     offer: Offer | None = None
     adopt: Adopt = None
-    accepted: str = ""
+    accepted: Adoption | None = None
     dropped: str = ""
     overlap: Overlap = "stop"
     stages: bool = False
     floor: int = 0
+    seen: Seen | None = None
     last: Epoch | None = None
-    lineage: Lineage | None = None
+    before: Fence | None = None
+    ended: frozenset[int] = frozenset()
     fence: Fence | None = None
     index: int = 0
     healing: tuple[str, ...] = ()
@@ -111,6 +121,7 @@ class State:
     receipts: tuple[Receipt, ...] = ()
     openings: int = 0
     unknowns: int = 0
+    conflicts: int = 0
     waiting: bool = False
     happenings: tuple[Happening, ...] = ()
     skipped: bool = False

@@ -6,19 +6,35 @@ thread, so a callback that wakes up after ``stop()`` can only meet its own, outd
 
 from __future__ import annotations
 
+import atexit
+import html
+import itertools
 import logging
 import os
-import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly import coordinator, engine, faults, guarantee, measure, offsetlog, overlap, trimming
-from onceonly.errors import refuse
+from onceonly import (
+    coordinator,
+    engine,
+    faults,
+    guarantee,
+    measure,
+    offsetlog,
+    overlap,
+    promise,
+    trimming,
+    who,
+    written,
+)
+from onceonly.calls import Holder
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.estimate import Past, estimate, units
-from onceonly.facts import Adopt, Offer, Overlap
+from onceonly.facts import Adopt, Happening, Offer, Overlap
 from onceonly.faults import Point
 from onceonly.protocol import Sink
 from onceonly.runner import Runner
@@ -27,6 +43,7 @@ from onceonly.sparkbatch import SparkBatch
 from onceonly.stagefiles import directory
 from onceonly.staging import Staging
 from onceonly.state import State
+from onceonly.written import Written
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import Ledger
@@ -51,6 +68,7 @@ class _Options:
     adopt: Adopt
     overlap: Overlap
     staging: str | None
+    lossy_source: str | None
 
 
 @dataclass
@@ -58,14 +76,33 @@ class _Opening:
     """One run's machine between two batches."""
 
     run: engine.Run
-    pipeline: str
+    holder: Holder
     runner: Runner
+    application: str = ""
     state: State | None = None
     past: Past | None = None
-    busy: threading.Lock = field(default_factory=threading.Lock)
+    written: Written | None = None
+    columns: str = ""
+    told: bool = False
+
+    @property
+    def pipeline(self) -> str:
+        """The name that is written under."""
+        return self.holder.pipeline
 
 
 _runs = Runs()
+_wrappers = itertools.count()
+_watches: list[threading.Thread] = []
+_LAST_WORD_S = 1.0
+"""Seconds that the end of a process waits for queries that have ended to say so in their ledgers."""
+
+
+@atexit.register
+def _let_them_say_that_they_ended() -> None:
+    until = time.monotonic() + _LAST_WORD_S
+    for watch in _watches:
+        watch.join(max(0.0, until - time.monotonic()))
 
 
 class CallbackInterrupted(RuntimeError):
@@ -78,10 +115,20 @@ class ExactlyOnce:
     def __init__(self, sinks: tuple[Sink, ...], options: _Options) -> None:
         self._sinks = sinks
         self._options = options
+        self._number = next(_wrappers)
         self._current: _Opening | None = None
         self._turn = threading.Lock()
         self._last_receipts: tuple[Receipt, ...] = ()
         self._plan: engine.Plan | None = None
+        self._written: Written | None = None
+
+    def __repr__(self) -> str:
+        named = f", name={self._options.name!r}" if self._options.name else ""
+        return f"exactly_once({', '.join(map(repr, self._sinks))}{named})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the promise, as :meth:`explain` says it."""
+        return f"<pre>{html.escape(self.explain())}</pre>"
 
     @property
     def last_receipts(self) -> tuple[Receipt, ...]:
@@ -90,7 +137,8 @@ class ExactlyOnce:
 
     def explain(self) -> str:
         """What is promised for each sink, why, and what would weaken it. Says more once the query runs."""
-        return guarantee.explain(self._sinks, self._plan, self._options.adopt, staged=self._stages)
+        chosen = guarantee.Chosen(self._options.adopt, self._options.before is not None, self._stages)
+        return guarantee.explain(self._sinks, self._plan, self._written, chosen)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -101,15 +149,25 @@ class ExactlyOnce:
         """
         try:
             self._write(df, batch_id)
+        except OnceOnlyError as refused:
+            log.error("%s", refused)
+            log.debug("what led to it", exc_info=refused)
+            # The message says all; what led to it would only bury it in Spark's traceback, where it stands three times.
+            raise refused.with_traceback(None) from None
         except Exception:
             raise
         except BaseException as stop:
             raise CallbackInterrupted(f"the callback was ended by {type(stop).__name__}") from stop
 
     def _write(self, df: DataFrame, batch_id: int) -> None:
-        opening = self._opening(df)
-        with opening.busy:
-            self._write_in(opening, df, batch_id)
+        caller = engine.caller(df)
+        opening = self._opening(df, caller)
+        try:
+            with _runs.writing(opening.holder, batch_id, caller.batch_id):
+                self._write_in(opening, df, batch_id)
+        except BaseException as error:
+            opening.runner.tell(opening.pipeline, error)
+            raise
 
     def _write_in(self, opening: _Opening, df: DataFrame, batch_id: int) -> None:
         run = opening.run
@@ -130,14 +188,25 @@ class ExactlyOnce:
             begins=seen.begins,
             earlier=self._earlier(opening, seen),
         )
+        found = self._look(opening, rows, offer.schema)
         covered = units(seen.slice, sizes)
         size = estimate(covered, opening.past, measure.row_width(rows), files=bool(sizes), stateful=run.plan.stateful)
-        leave_out = run.plan.float_columns if run.plan.stateful else frozenset[str]()
-        batch = SparkBatch(rows, size, leave_out, lambda trim: self._shaped(trimming.trimmed(df, trim)))
+        batch = SparkBatch(rows, size, found.left_out, lambda trim: self._shaped(trimming.trimmed(df, trim)))
         self._drive(opening, offer, batch)
+        self._tell(opening, found, seen.lineage.watermark_ms)
         if covered and opening.state and opening.state.epoch:
             opening.past = Past(covered, opening.state.epoch.digest.rows)
         faults.fire(Point.RETURN_BEFORE)
+
+    def _look(self, opening: _Opening, rows: DataFrame, columns: str) -> Written:
+        """What is known of the written rows: once per run, and again where state needs it and the columns change."""
+        plan = opening.run.plan
+        if opening.written is None or (plan.stateful and opening.columns != columns):
+            found = written.look(plan, rows)
+            if plan.stateful and found.nondeterministic:
+                raise refuse("E109", query=opening.pipeline, expression=found.nondeterministic)
+            opening.written, opening.columns, self._written = found, columns, found
+        return opening.written
 
     def _shaped(self, df: DataFrame) -> DataFrame:
         return self._options.before(df) if self._options.before else df
@@ -157,7 +226,7 @@ class ExactlyOnce:
 
     def _drive(self, opening: _Opening, offer: Offer, batch: SparkBatch) -> None:
         if opening.state is None:
-            owner = secrets.token_hex(8)
+            owner = who.owner(opening.application)
             state = coordinator.start(
                 opening.pipeline,
                 self._ids,
@@ -172,6 +241,21 @@ class ExactlyOnce:
         opening.state = None  # a run that fails here must open again before it may write
         opening.state = opening.runner.run(state, batch)
         self._report(opening, opening.state)
+
+    def _tell(self, opening: _Opening, found: Written, watermark_ms: int) -> None:
+        """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""
+        state, plan = opening.state, opening.run.plan
+        if state is None or state.epoch is None:
+            return
+        said: list[Happening] = []
+        if not opening.told:
+            said += [promise.kept(self.explain())]
+            said += promise.warned(opening.pipeline, plan, found, self._sinks, state.receipts)
+        # Before there is a watermark no row is late.
+        if plan.stateful and watermark_ms and (rows := engine.late_rows(opening.run)):
+            said.append(promise.late(rows, watermark_ms, state.epoch.number))
+        opening.runner.keep(state, said)
+        opening.told = True
 
     def _report(self, opening: _Opening, state: State) -> None:
         epoch = state.epoch
@@ -197,36 +281,43 @@ class ExactlyOnce:
 
     # ---- one opening per run
 
-    def _opening(self, df: DataFrame) -> _Opening:
+    def _opening(self, df: DataFrame, caller: engine.Caller) -> _Opening:
         known = self._current
-        if known is not None and known.run.run_id == engine.run_id(df):
-            _runs.check(known.pipeline, known.run.run_id)
+        if known is not None and known.run.session == caller.session:
             return known
         run = engine.discover_run(df)
         pipeline = self._options.name or run.name
         if not pipeline:
             raise refuse("E101")
-        refuse_unfit(run, pipeline)
-        _runs.enter(pipeline, run.query_id, run.run_id, partial(engine.still_running, df))
+        refuse_unfit(run, pipeline, self._options.lossy_source)
+        holder = Holder(pipeline, self._number, run.query_id, run.run_id)
+        (ledger, carried), staging = self._place_ledger(run), self._place_staging(run, pipeline)
+        _runs.enter(holder, self._sinks, caller.session, partial(engine.still_running, df))
+        if known is not None and known.holder == holder:
+            return known  # rows that another session made
         self._plan = run.plan
-        ledger, carried = self._place_ledger(run)
-        runner = Runner(self._sinks, ledger, carried=carried, staging=self._place_staging(run, pipeline))
-        opening = _Opening(run, pipeline, runner)
+        guard = partial(_runs.check, holder)
+        runner = Runner(self._sinks, ledger, carried=carried, staging=staging, guard=guard)
+        opening = _Opening(run, holder, runner, df.sparkSession.sparkContext.applicationId)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
         watch.start()
+        _watches[:] = [*(one for one in _watches if one.is_alive()), watch]
         return opening
 
     def _close_at_end(self, opening: _Opening, ledger: Ledger) -> None:
         """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
         engine.await_end(opening.run)
-        with opening.busy, self._turn:
+        with _runs.leaving(opening.holder) as sinks:
+            with self._turn:
+                if self._current is opening:
+                    self._current = None
+            if opening.state is not None:
+                opening.runner.ends(opening.state)
             ledger.close()
-            if self._current is opening:
-                self._current = None
-                for sink in self._sinks:
-                    sink.close()
+            for sink in sinks:
+                sink.close()
 
     def _place_ledger(self, run: engine.Run) -> tuple[Ledger, bool]:
         # Executors import this package too; they need no SQLAlchemy.
@@ -250,15 +341,20 @@ class ExactlyOnce:
     def _place_staging(self, run: engine.Run, pipeline: str) -> Staging | None:
         if not self._stages:
             return None
-        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging"), pipeline)
+        return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging"), pipeline, self._sinks)
 
 
-def refuse_unfit(run: engine.Run, pipeline: str) -> None:
+def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None) -> None:
     """Refuse a run that no epochs can be built on, before anything is opened.
 
+    Args:
+        run: the run.
+        pipeline: its name.
+        lossy_source: the kind of source that the user knows to forget its rows.
+
     Raises:
-        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 state and no determinism, E116 a Kafka
-            source that reads lost offsets as nothing.
+        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 state and no determinism, E116 a source
+            that reads lost offsets as nothing, E126 one that reads lost files as nothing, E127 one that cannot replay.
     """
     if run.mode:
         raise refuse(
@@ -269,11 +365,15 @@ def refuse_unfit(run: engine.Run, pipeline: str) -> None:
         )
     if run.temporary:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
-    if run.plan.nondeterministic:
+    if run.plan.stateful and run.plan.nondeterministic:
         raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
     for source in run.plan.sources:
-        if source.brokers and not source.brokers.stops_at_loss:
+        if source.reads_on:
             raise refuse("E116", query=pipeline, source=source.origin)
+        if source.passes_over:
+            raise refuse("E126", query=pipeline, source=source.origin, setting=source.passes_over)
+        if source.lossy and source.lossy != lossy_source:
+            raise refuse("E127", query=pipeline, source=source.origin, kind=source.lossy)
 
 
 def _beside(checkpoint: str, what: str) -> str:
@@ -292,6 +392,7 @@ def exactly_once(
     adopt: str | Mapping[str, Any] | None = None,
     overlap: str = "stop",
     staging: str | os.PathLike[str] | None = None,
+    lossy_source: str | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -312,6 +413,8 @@ def exactly_once(
             that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
             none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs larger than the
             driver does.
+        lossy_source: the kind of a source that cannot give its rows again, ``"socket"`` or ``"memory"``: what it has
+            handed out is lost with a batch that a crash cuts off before it is written. Without this it is refused.
 
     Returns:
         A function for ``foreachBatch``.
@@ -328,7 +431,10 @@ def exactly_once(
     chosen = _OVERLAPS.get(overlap)
     if chosen is None:
         raise _meaningless("overlap", overlap, '"stop" or "trim"')
-    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), chosen, _staging_place(staging)))
+    if lossy_source is not None and lossy_source not in engine.LOSSY.values():
+        raise _meaningless("lossy_source", lossy_source, " or ".join(f'"{kind}"' for kind in engine.LOSSY.values()))
+    place = _staging_place(staging)
+    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), chosen, place, lossy_source))
 
 
 _OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
@@ -358,6 +464,9 @@ def _check_sinks(sinks: tuple[Sink, ...]) -> None:
     if not sinks:
         raise refuse("E102", problem="exactly_once() got no sink.", next=example)
     for sink in sinks:
+        if isinstance(sink, type):
+            problem = f"exactly_once() got the class {sink.__name__}, and wants a sink made with it."
+            raise refuse("E102", problem=problem, next=example)
         if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
             problem = f"exactly_once() got {type(sink).__name__!r}, which is not a sink."
             raise refuse("E102", problem=problem, next=example)
@@ -370,7 +479,7 @@ def _check_sinks(sinks: tuple[Sink, ...]) -> None:
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:
     return refuse(
         "E110",
-        problem=f"exactly_once({argument}={value!r}) means nothing.",
+        problem=f"exactly_once({argument}={value!r}) is not understood.",
         cause=f"{argument}= takes {wanted}",
         next=f"give {wanted}, or leave {argument}= out",
     )

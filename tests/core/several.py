@@ -45,6 +45,7 @@ class Pipeline:
     """Three stores and what a driver needs; each ``Driver`` is a start of the query."""
 
     def __init__(self, root: Path, names: tuple[str, ...] = NAMES, staging: str | None = None) -> None:
+        root.mkdir(exist_ok=True)
         self.root = root
         self.staging = staging or str(root / "staging")
         self.stores = {name: MemoryStore() for name in names}
@@ -89,7 +90,7 @@ class Driver:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.sinks = pipeline.sinks()
-        staging = Staging(pipeline.staging, "orders")
+        staging = Staging(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging)
         self.state: State | None = None
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onceonly.facts import BatchFacts, Offer, OpeningFacts, Reading
-from onceonly.protocol import Disturbance, Position
+from onceonly.protocol import Disturbance, Position, Sight
 from onceonly.sources import kafka_identity
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 SINK = "memory:orders"
+
+FROM_THE_LEDGER = dict.fromkeys(("ways", "back", "onward", "again", "copy", "lost", "named", "first", "last"), "")
+"""Details that the ledger adds to what the rules say of a refusal."""
+
 SOURCES = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-1"})),)
 
 
@@ -34,35 +39,46 @@ def epochs(*ends: int, start: int | None = None, query: str = "q1") -> tuple[Epo
         begin = made[-1].slice.end if made else at(start)
         previous = made[-1].chain if made else chain.GENESIS
         slice_, digest = Slice(begin, at(end)), Digest(10, index, index)
-        made.append(
-            Epoch(
-                number=index + 1,
-                slice=slice_,
-                chain=chain.link(previous, slice_, digest, "schema"),
-                previous_chain=previous,
-                digest=digest,
-                schema="schema",
-                sinks=((SINK, 1),),
-                lineage=lineage(index, query),
-                sources=SOURCES,
-            )
+        epoch = Epoch(
+            number=index + 1,
+            slice=slice_,
+            chain="",
+            previous_chain=previous,
+            digest=digest,
+            schema="schema",
+            sinks=((SINK, 1),),
+            lineage=lineage(index, query),
+            sources=SOURCES,
         )
+        made.append(chain.linked(epoch))
     return tuple(made)
 
 
-def adoption(last: Epoch, why: str, to: SourceOffsets) -> Epoch:
-    slice_ = Slice(last.slice.end, to)
-    return replace(
+def changed(*line: Epoch, **changes: object) -> tuple[Epoch, ...]:
+    """The same run of epochs, each with these changes, and a chain that fits."""
+    made: list[Epoch] = []
+    for epoch in line:
+        previous = made[-1].chain if made else epoch.previous_chain
+        made.append(chain.linked(replace(epoch, previous_chain=previous, **changes)))  # type: ignore[arg-type]
+    return tuple(made)
+
+
+def adoption(last: Epoch, kind: str, to: SourceOffsets, /, **named: object) -> Epoch:
+    decided = replace(Adoption(kind), **named)  # type: ignore[arg-type]
+    before = last.standing
+    moved = replace(
         last,
         number=last.number + 1,
-        slice=slice_,
+        slice=Slice(last.slice.end, to),
         digest=Digest(0),
         schema="",
-        chain=chain.link(last.chain, slice_, Digest(0), "", why),
         previous_chain=last.chain,
         lineage=None,
-        adoption=why,
+        adoption=decided,
+        offered=None,
+        carried=Standing(before.lineage, (*before.accepted, decided)),
     )
+    return chain.linked(moved)
 
 
 def marked(epoch: Epoch, sink: str = SINK, generation: int = 1) -> Marker:
@@ -101,6 +117,11 @@ def reading(
     return Reading(sink, position, receipt(known, sink) if known else None, pairs)
 
 
+def sight(newest: Epoch | None, sink: str = SINK, *, strangers: bool = False) -> Sight:
+    """What a look at a sink shows."""
+    return Sight(marked(newest, sink) if newest else None, newest.number if newest else 0, strangers)
+
+
 def opening(*readings: Reading, head: Epoch | None = None, **options: object) -> OpeningFacts:
     return replace(OpeningFacts("orders", readings, head), **options)  # type: ignore[arg-type]
 
@@ -111,7 +132,5 @@ def offer(slice_: Slice, batch: int, query: str = "q1", **options: object) -> Of
 
 
 def batch(last: Epoch | None, offered: Offer, descent: tuple[Epoch, ...] = (), **options: object) -> BatchFacts:
-    made = BatchFacts(
-        "orders", SINK, last, last.lineage if last else None, offered, descent[0] if descent else None, descent
-    )
+    made = BatchFacts("orders", SINK, last, offered, descent[0] if descent else None, descent)
     return replace(made, **options)  # type: ignore[arg-type]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from tests.core.stories import SINK, cut, epochs, offer, reading, receipt, recorded
+from tests.core.stories import SINK, cut, epochs, offer, reading, receipt, recorded, sight
 
 from onceonly import commands as c
 from onceonly import coordinator
 from onceonly.facts import Offer
+from onceonly.sources import kafka_identity
 from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, State
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.slices import SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 NEXT = offer(cut(20, 30), 2)
+BEGIN = offer(cut(None, 10), 0)
+UNWRITTEN = (c.Recalled(None), c.Looked((sight(None),)))
+"""What a new pipeline answers before its first fence."""
 
 
 class Machine:
@@ -45,12 +52,21 @@ class Machine:
         fence = Fence(generation, "them")
         self.hears(
             c.Probed((fence if generation else None,)),
-            c.Recalled(recorded(last) if last else None, last.lineage if last else None),
+            c.Recalled(recorded(last) if last else None),
+        )
+        if self.state.offer is not None:
+            self.looks(last)
+        self.hears(
             c.Installed(),
             reading(last, known=last, rows=last is not None, identity="table-1" if last else ""),
             c.Done(),
         )
         return self
+
+    def looks(self, last: Epoch | None, *descent: Epoch) -> Machine:
+        """Hear what the sink shows to anybody, and, if that is asked, which epochs the batch id became."""
+        self.hears(c.Looked((sight(last),)))
+        return self.hears(c.Recollected(descent)) if isinstance(self.asks, c.Recollect) else self
 
     def prepares(self, digest: Digest | None = None) -> Machine:
         digest = digest or Digest(7, 1, 2)
@@ -68,7 +84,9 @@ def test_an_epoch_goes_through_all_phases_in_order():
     assert machine.asks == c.Probe()
     machine.hears(c.Probed((Fence(4, "them"),)))
     assert machine.asks == c.Recall()
-    machine.hears(c.Recalled(recorded(TWO), TWO.lineage))
+    machine.hears(c.Recalled(recorded(TWO)))
+    assert machine.asks == c.Look()
+    machine.hears(c.Looked((sight(TWO),)))
     assert machine.asks == c.Install(SINK, Fence(5, "us"))
     machine.hears(c.Installed())
     assert machine.asks == c.Read(SINK, receipt(TWO), 2)
@@ -100,6 +118,29 @@ def test_the_next_batch_of_a_run_does_not_open_again():
     following = Machine(None, coordinator.resume(machine.state, offer(cut(30, 40), 3)))
     assert following.asks == c.Intend(4)
     assert following.state.fence == machine.state.fence
+
+
+def other_topic(name: str | None) -> tuple[SourceIdentity, ...]:
+    return (SourceIdentity("0", name and kafka_identity("cluster", {"events": name})),)
+
+
+def test_brokers_that_could_not_be_asked_once_do_not_make_another_topic_the_same():
+    machine = Machine(replace(NEXT, sources=other_topic(None))).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    assert command.marker.epoch.sources == TWO.sources
+    machine.hears(c.Committed(receipt(command.marker.epoch)), c.Done())
+    following = offer(cut(30, 40), 3, sources=other_topic("made anew"))
+    assert refusal(Machine(None, coordinator.resume(machine.state, following))) == "E212"
+
+
+def test_a_topic_that_becomes_another_one_between_two_batches_of_a_run_is_noticed():
+    machine = Machine(NEXT).opens().prepares()
+    command = machine.asks
+    assert isinstance(command, c.Commit)
+    machine.hears(c.Committed(receipt(command.marker.epoch)), c.Done())
+    following = offer(cut(30, 40), 3, sources=other_topic("made anew"))
+    assert refusal(Machine(None, coordinator.resume(machine.state, following))) == "E212"
 
 
 def test_the_next_batch_of_a_run_is_still_compared():
@@ -136,28 +177,28 @@ def test_a_resolve_without_a_batch_ends_once_everything_stands():
 
 
 def test_a_higher_generation_stops_the_driver_and_names_it():
-    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(9, "them")))
+    machine = Machine(BEGIN).hears(c.Probed((None,)), *UNWRITTEN, c.Overtaken(Fence(9, "them")))
     assert refusal(machine) == "E401"
     assert machine.events == [EventKind.FENCED]
 
 
 def test_an_equal_generation_of_another_owner_is_tried_again_higher():
-    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(1, "them")))
+    machine = Machine(BEGIN).hears(c.Probed((None,)), *UNWRITTEN, c.Overtaken(Fence(1, "them")))
     assert machine.asks == c.Probe()
     assert machine.waits == 1
-    machine.hears(c.Probed((Fence(1, "them"),)), c.Recalled(None, None))
+    machine.hears(c.Probed((Fence(1, "them"),)), *UNWRITTEN)
     assert machine.asks == c.Install(SINK, Fence(2, "us"))
 
 
 def test_ties_end_after_a_bound():
-    machine = Machine(NEXT)
+    machine = Machine(BEGIN)
     for generation in range(1, MAX_OPENINGS + 1):
-        machine.hears(c.Probed((None,)), c.Recalled(None, None), c.Overtaken(Fence(generation, "them")))
+        machine.hears(c.Probed((None,)), *UNWRITTEN, c.Overtaken(Fence(generation, "them")))
     assert refusal(machine) == "E403"
 
 
 def test_a_lost_answer_to_a_fence_sends_the_same_fence_again():
-    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Unknown("cut"))
+    machine = Machine(BEGIN).hears(c.Probed((None,)), *UNWRITTEN, c.Unknown("cut"))
     assert machine.asks == c.Install(SINK, Fence(1, "us"))
     for _ in range(MAX_UNKNOWN - 1):
         machine.hears(c.Unknown("cut"))
@@ -165,7 +206,7 @@ def test_a_lost_answer_to_a_fence_sends_the_same_fence_again():
 
 
 def test_a_position_read_under_another_fence_stops():
-    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(None, None), c.Installed(), c.Overtaken(Fence(2, "x")))
+    machine = Machine(BEGIN).hears(c.Probed((None,)), *UNWRITTEN, c.Installed(), c.Overtaken(Fence(2, "x")))
     assert refusal(machine) == "E401"
 
 
@@ -183,10 +224,38 @@ def test_a_lost_commit_answer_is_looked_up_and_found():
 def test_an_absent_commit_opens_again_higher_before_anything_is_sent_twice():
     machine = Machine(NEXT).opens(generation=4).prepares().hears(c.Unknown("cut"), c.Absent())
     assert machine.asks == c.Probe()
-    machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO), TWO.lineage))
+    machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     assert machine.asks == c.Install(SINK, Fence(6, "us"))
     machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done())
     assert machine.asks == c.Intend(3)
+
+
+@pytest.mark.parametrize("committing", [False, True], ids=["prepare", "commit"])
+def test_an_epoch_that_was_taken_back_is_written_from_what_stands_under_a_higher_fence(committing: bool):
+    machine = Machine(NEXT).opens(generation=4)
+    machine = machine.prepares() if committing else machine.hears(c.Done())
+    machine.hears(c.Again("deadlock detected", "pid 7"))
+    assert machine.asks == c.Probe()
+    assert machine.waits == 1
+    assert machine.events[-1] is EventKind.RESOLVED
+    machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
+    assert machine.asks == c.Install(SINK, Fence(6, "us"))
+    machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done(), c.Done())
+    assert machine.asks == c.Prepare(SINK, 3)
+
+
+def test_an_epoch_that_is_taken_back_again_and_again_stops_with_who_was_in_the_way():
+    machine = Machine(NEXT)
+    for _ in range(MAX_OPENINGS):
+        machine.opens().prepares().hears(c.Again("deadlock detected", "pid 7"))
+    assert refusal(machine) == "E526"
+    assert machine.state.refusal is not None
+    assert dict(machine.state.refusal.details)["blocker"] == "pid 7"
+
+
+def test_a_fence_met_while_preparing_stops():
+    machine = Machine(NEXT).opens().hears(c.Done(), c.Overtaken(Fence(9, "them")))
+    assert refusal(machine) == "E401"
 
 
 def test_a_commit_found_after_reopening_is_skipped_not_repeated():
@@ -194,7 +263,7 @@ def test_a_commit_found_after_reopening_is_skipped_not_repeated():
     command = machine.asks
     assert isinstance(command, c.Commit)
     late = command.marker.epoch
-    machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO), TWO.lineage))
+    machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Done())
     assert machine.asks == c.Recollect("q1", 2)
     assert machine.hears(c.Recollected((late,)), c.Done()).asks == c.Return()
@@ -224,13 +293,36 @@ def test_an_epoch_without_rows_is_committed_like_any_other():
 
 
 def test_a_lost_ledger_learns_the_sinks_history_before_the_batch_is_compared():
-    machine = Machine(NEXT).hears(c.Probed((Fence(1, "x"),)), c.Recalled(None, None), c.Installed())
-    machine.hears(reading(TWO, ahead=(ONE, TWO)))
+    machine = Machine(NEXT).hears(c.Probed((Fence(1, "x"),)), c.Recalled(None), c.Looked((sight(TWO),)))
+    machine.hears(c.Installed(), reading(TWO, ahead=(ONE, TWO)))
     command = machine.asks
     assert isinstance(command, c.Index)
     assert [marker.epoch.number for marker, _ in command.epochs] == [1, 2]
     assert machine.hears(c.Done()).asks == c.Intend(3)
     assert machine.events == [EventKind.OPENED, EventKind.REBUILT]
+
+
+@pytest.mark.parametrize(("pipeline", "sink"), [("flights", SINK), ("orders", "memory:flights")])
+@pytest.mark.parametrize("from_history", [False, True])
+def test_a_marker_that_names_another_pipeline_or_sink_is_taken_for_nothing(pipeline, sink, from_history):
+    foreign, fence = Marker(pipeline, sink, Fence(1, "them"), THREE), Fence(1, "them")
+    said = reading(THREE, ahead=(THREE,))
+    if from_history:
+        said = replace(said, ahead=((foreign, said.ahead[0][1]),))
+    else:
+        said = replace(said, position=replace(said.position, marker=foreign))
+    machine = Machine(NEXT).hears(c.Probed((fence,)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
+    machine.hears(c.Installed(), said)
+    assert refusal(machine) == "E508"
+    assert isinstance(machine.asks, c.Refuse)
+    assert f'"{pipeline}"' in str(machine.asks.refusal.details)
+
+
+def test_a_foreign_marker_that_a_look_shows_is_refused_before_any_fence():
+    foreign = replace(sight(TWO), marker=Marker("flights", SINK, Fence(1, "them"), TWO))
+    machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(recorded(TWO)), c.Looked((foreign,)))
+    assert refusal(machine) == "E508"
+    assert machine.state.fence is None
 
 
 def test_an_outcome_that_answers_nothing_is_an_error():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.core.several import Crash, crash
-from tests.core.stories import SOURCES, adoption, at, batch, cut, epochs, lineage, offer, recorded
+from tests.core.stories import FROM_THE_LEDGER, SOURCES, adoption, at, batch, cut, epochs, lineage, offer, recorded
 
 from onceonly import coordinator, faults
 from onceonly.batch import ArrowBatch
@@ -40,7 +40,7 @@ def trimming(last: Epoch, offered: Offer, descent: tuple[Epoch, ...] = (), **opt
 def refused(decision: object, code: str) -> str:
     """The text of a refusal that must have a code."""
     assert isinstance(decision, Refusal), decision
-    said = refuse(decision.code, **dict(decision.details))
+    said = refuse(decision.code, **{**FROM_THE_LEDGER, **dict(decision.details)})
     assert said.code == code, said
     return str(said)
 
@@ -69,7 +69,7 @@ def test_a_batch_that_lies_wholly_in_recorded_epochs_leaves_the_position_where_i
 
 def test_without_the_option_an_overlap_still_stops_and_names_it():
     said = refused(decide_batch(batch(TWO, offer(cut(None, 35), 0, "q2", begins=at(0)))), "E203")
-    assert 'overlap="trim"), with topic, partition, offset' in said
+    assert 'overlap="trim"), where the rows still have .selectExpr("topic", "partition", "offset", ...)' in said
 
 
 def test_a_stateful_query_is_never_trimmed_and_never_told_to_be():
@@ -84,7 +84,7 @@ def test_a_stateful_query_on_a_new_checkpoint_has_lost_its_state():
 
 def test_a_gap_is_never_trimmed():
     assert refused(decide_batch(trimming(TWO, offer(cut(None, 35), 0, "q2", begins=at(25)))), "E204")
-    assert refused(decide_batch(trimming(TWO, offer(cut(25, 35), 5))), "E204")
+    assert refused(decide_batch(trimming(TWO, offer(cut(25, 35), 2))), "E204")
 
 
 def test_a_source_that_does_not_say_where_it_began_is_not_trimmed():
@@ -104,7 +104,7 @@ def test_a_topic_that_was_made_anew_is_another_source():
 
 
 def test_brokers_that_could_not_be_asked_once_do_not_stop_a_query_that_goes_on():
-    unknown = replace(TWO, sources=(SourceIdentity("0", None),))
+    unknown = chain.linked(replace(TWO, sources=(SourceIdentity("0", None),)))
     assert new_epoch(decide_batch(batch(unknown, offer(cut(20, 30), 2)))).trim is None
     assert isinstance(decide_batch(batch(unknown, offer(TWO.slice, 1), descent=(unknown,))), Skip)
 
@@ -121,7 +121,7 @@ def partitions(**found: int) -> SourceOffsets:
 
 def last_at(end: SourceOffsets) -> Epoch:
     slice_ = Slice(ONE.slice.start, end)
-    return replace(ONE, slice=slice_, chain=chain.link("", slice_, ONE.digest, ONE.schema))
+    return chain.linked(replace(ONE, slice=slice_))
 
 
 def several(start: SourceOffsets, end: SourceOffsets) -> Offer:
@@ -163,13 +163,7 @@ def test_a_batch_id_that_comes_back_for_another_range_is_trimmed_by_position():
 def test_a_replay_of_a_trimmed_epoch_is_a_proven_skip():
     offered = offer(cut(None, 35), 0, "q2", begins=at(0))
     slice_ = cut(20, 35)
-    third = replace(
-        THREE,
-        slice=slice_,
-        offered=offered.slice,
-        lineage=offered.lineage,
-        chain=chain.link(TWO.chain, slice_, THREE.digest, THREE.schema, offered=offered.slice),
-    )
+    third = chain.linked(replace(THREE, slice=slice_, offered=offered.slice, lineage=offered.lineage))
     assert decide_batch(trimming(third, offered, descent=(third,))) == Skip(third, execute=False)
 
 
@@ -211,11 +205,10 @@ def history(*numbers: int) -> list[EpochRecord]:
             number=len(found) + 1,
             slice=slice_,
             previous_chain=before,
-            chain=chain.link(before, slice_, ONE.digest, ONE.schema),
             lineage=lineage(number),
             sources=of_files(file(number)),
         )
-        found.append(replace(recorded(epoch), files=(file(number),)))
+        found.append(replace(recorded(chain.linked(epoch)), files=(file(number),)))
     return found
 
 
@@ -267,9 +260,8 @@ def test_a_file_that_is_gone_matters_only_if_it_is_to_be_written():
 def trimmed_before() -> Epoch:
     """The epoch with which a new checkpoint began, one of whose files was held already."""
     slice_, planned = Slice(LAST.slice.end, log(0)), Slice(log(None), log(0))
-    linked = chain.link(LAST.chain, slice_, ONE.digest, ONE.schema, offered=planned)
-    changes = {"slice": slice_, "offered": planned, "previous_chain": LAST.chain, "chain": linked}
-    return replace(LAST, number=4, lineage=lineage(0, "q2"), sources=of_files(file(0)), **changes)
+    changes = {"slice": slice_, "offered": planned, "previous_chain": LAST.chain}
+    return chain.linked(replace(LAST, number=4, lineage=lineage(0, "q2"), sources=of_files(file(0)), **changes))
 
 
 def next_of(last: Epoch, *files: InputFile) -> Offer:
@@ -291,13 +283,24 @@ def test_after_a_trimmed_epoch_a_batch_of_new_files_goes_on_without_the_option_a
     assert decide_batch(batch(last, offered, held=told())) == NewEpoch(5, (), offered.slice)
 
 
+def test_a_checkpoint_that_has_handed_out_all_that_epochs_hold_goes_on_by_its_own_count_again():
+    last = trimmed_before()
+    for earlier, plainly in (((0, 1, 2), True), ((0, 1), False)):
+        offered = replace(next_of(last, file(7)), earlier=tuple(map(file, earlier)))
+        slice_ = None if plainly else offered.slice
+        assert decide_batch(trimming(last, offered, held=told())) == NewEpoch(5, (), slice_)
+    caught_up = chain.linked(replace(last, number=5, offered=None))
+    bare = held_files([], LAST)  # all records were pruned
+    assert decide_batch(trimming(caught_up, next_of(caught_up, file(8)), held=bare)) == NewEpoch(6)
+
+
 def test_after_a_trimmed_epoch_a_ledger_without_file_lists_stops_the_query_until_an_operator_speaks():
     last = trimmed_before()
     offered = next_of(last, file(7))
     bare = held_files([replace(record, files=()) for record in RECORDS], LAST)
     assert "no file list of epoch 1" in refused(decide_batch(batch(last, offered, held=bare)), "E220")
-    moved = replace(adoption(last, "continue", last.slice.end), offered=None)
-    assert decide_batch(batch(moved, offered, held=bare, lineage=last.lineage)) == NewEpoch(6)
+    moved = adoption(last, "continue", last.slice.end)
+    assert decide_batch(batch(moved, offered, held=bare)) == NewEpoch(6)
 
 
 def test_file_lists_prove_something_only_if_they_are_whole():
@@ -327,7 +330,7 @@ def test_an_adoption_that_moved_past_files_leaves_them_unknown(why, to, whole):
 def test_a_pipeline_that_was_begun_in_the_middle_of_its_source_knows_not_all_files():
     [record] = history(5)
     slice_ = Slice(log(4), log(5))
-    begun = replace(record.epoch, slice=slice_, chain=chain.link("", slice_, ONE.digest, ONE.schema))
+    begun = chain.linked(replace(record.epoch, slice=slice_))
     assert "in the middle" in held_files([replace(record, epoch=begun)], begun).lacking
 
 
@@ -385,7 +388,7 @@ class Pipeline:
 
     def drive(self, offered: Offer, first: int, end: int) -> State:
         sinks = self.sinks()
-        runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders"))
+        runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders", sinks))
         ids = tuple(sink.id for sink in sinks)
         state = coordinator.start("orders", ids, secrets.token_hex(4), offered, overlap="trim")
         return runner.run(state, ArrowBatch(rows(first, end)))

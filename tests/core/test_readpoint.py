@@ -39,6 +39,31 @@ def test_an_unknown_pipeline_is_named(pipeline: Pipeline) -> None:
         read_point("nosuch", ledger=pipeline.ledger)
 
 
+def newest_in_view(pipeline: Pipeline) -> int:
+    with sqlite3.connect(pipeline.ledger.address) as connection:
+        (newest,) = connection.execute("SELECT max(epoch) FROM read_point WHERE pipeline = 'orders'").fetchone()
+    connection.close()
+    return int(newest)
+
+
+@pytest.mark.parametrize("lacking", ["memory:a", "memory:b", "memory:c"])
+def test_the_view_asks_for_the_receipt_of_every_sink_as_the_function_does(pipeline: Pipeline, lacking: str) -> None:
+    pipeline.driver().writes(1, 2)
+    assert newest_in_view(pipeline) == read_point("orders", ledger=pipeline.ledger).epoch == 2
+    [record] = pipeline.ledger.epochs("orders", 2, 2)
+    told = tuple(receipt for receipt in record.receipts if receipt.sink != lacking)
+    pipeline.ledger.record(replace(record, receipts=told))
+    assert newest_in_view(pipeline) == read_point("orders", ledger=pipeline.ledger).epoch == 1
+
+
+def test_a_receipt_of_another_history_confirms_nothing(pipeline: Pipeline) -> None:
+    pipeline.driver().writes(1, 2)
+    [record] = pipeline.ledger.epochs("orders", 2, 2)
+    first, *others = record.receipts
+    pipeline.ledger.record(replace(record, receipts=(replace(first, chain="0" * 64), *others)))
+    assert newest_in_view(pipeline) == read_point("orders", ledger=pipeline.ledger).epoch == 1
+
+
 def test_the_view_says_the_same_in_sql(pipeline: Pipeline) -> None:
     pipeline.driver().writes(1, 2)
     with sqlite3.connect(pipeline.ledger.address) as connection:

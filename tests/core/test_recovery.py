@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 from tests.core.stories import (
+    FROM_THE_LEDGER,
     SINK,
     SOURCES,
     adoption,
     at,
     batch,
+    changed,
     cut,
     epochs,
     lineage,
@@ -20,13 +22,17 @@ from tests.core.stories import (
     reading,
 )
 
+from onceonly.acceptance import Stop, applicable, stop_of
+from onceonly.codes import CATALOGUE
 from onceonly.comparison import decide_batch
 from onceonly.errors import refuse
 from onceonly.facts import Heal, NewEpoch, Proceed, Refusal, Skip
 from onceonly.protocol import Disturbance
 from onceonly.recovery import decide_opening
 from onceonly.sources import kafka_identity
-from onceonly_checkpoints.slices import SourceIdentity
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Standing
+from onceonly_checkpoints.slices import Slice, SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 
@@ -34,7 +40,7 @@ ONE, TWO, THREE = epochs(10, 20, 30)
 def code(decision: object) -> str:
     """The code of a refusal, which must also be able to become an error."""
     assert isinstance(decision, Refusal), decision
-    assert str(refuse(decision.code, **dict(decision.details))).startswith(f"[ONCE-{decision.code}]")
+    assert str(refuse(decision.code, **{**FROM_THE_LEDGER, **dict(decision.details)})).startswith("[ONCE-")
     return decision.code
 
 
@@ -91,9 +97,62 @@ def test_r6_a_marker_whose_chain_is_not_its_own_hash_is_blocked():
 
 
 def test_r6_is_taken_as_known_when_an_operator_accepts_it():
-    decision = decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted="accept-loss"))
+    accepted = Adoption("accept-loss", (SINK,), 2, 2)
+    decision = decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted=accepted))
     assert isinstance(decision, Proceed)
     assert decision.last == ONE
+
+
+@pytest.mark.parametrize(
+    "accepted",
+    [
+        Adoption("accept-loss", ("memory:two",), 2, 2),
+        Adoption("accept-loss", (), 2, 2),
+        Adoption("accept-loss", (SINK,), 1, 1),
+        Adoption("accept-state-loss"),
+        Adoption("accept-duplicates", (), 1, 2),
+        Adoption("keep-recomputed-state", (), 2, 2),
+        Adoption("accept-change", (SINK,), version=9),
+        Adoption("same-data", (SINK,)),
+        Adoption("continue"),
+        Adoption("start"),
+    ],
+    ids=lambda accepted: accepted.words,
+)
+def test_r6_an_acceptance_lets_nothing_pass_that_it_does_not_name(accepted):
+    assert code(decide_opening(opening(reading(ONE, known=TWO), head=TWO, accepted=accepted))) == "E207"
+
+
+def test_r6_what_is_accepted_for_one_sink_leaves_the_others_refused():
+    three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)))
+    swept = Disturbance("overwritten", "WRITE as version 7", fatal=True, at=7)
+    behind = reading(three[0], known=three[2], sink="memory:two")
+    facts = opening(reading(three[2], known=three[2], disturbed=(swept,)), behind, head=three[2])
+    assert code(decide_opening(facts)) == "E207"
+    lost = replace(facts, accepted=Adoption("accept-loss", ("memory:two",), 2, 3))
+    assert code(decide_opening(lost)) == "E209"
+    undisturbed = opening(reading(three[2], known=three[2]), behind, head=three[2])
+    assert isinstance(decide_opening(replace(undisturbed, accepted=lost.accepted)), Proceed)
+
+
+def test_r6_a_change_is_accepted_up_to_the_version_that_is_named():
+    swept = Disturbance("deleted", "DELETE as version 7", fatal=True, at=7)
+    facts = opening(reading(TWO, known=TWO, disturbed=(swept,)), head=TWO)
+    for version, passes in ((6, False), (7, True), (8, True)):
+        decision = decide_opening(replace(facts, accepted=Adoption("accept-change", (SINK,), version=version)))
+        assert isinstance(decision, Proceed) is passes, version
+
+
+def test_r6_two_sinks_that_were_set_back_are_named_together():
+    three = changed(ONE, TWO, THREE, sinks=((SINK, 1), ("memory:two", 1)))
+    facts = opening(
+        reading(three[0], known=three[2]), reading(three[1], known=three[2], sink="memory:two"), head=three[2]
+    )
+    refused = decide_opening(facts)
+    stop = stop_of(refused)
+    assert (stop.code, stop.sinks, stop.first, stop.last) == ("E207", (SINK, "memory:two"), 2, 3)
+    accepted = applicable("accept-loss", stop)
+    assert isinstance(decide_opening(replace(facts, accepted=accepted)), Heal)  # what one of them holds is not lost
 
 
 def test_first_contact_with_rows_of_unknown_origin_is_refused_unless_adopted():
@@ -102,7 +161,7 @@ def test_first_contact_with_rows_of_unknown_origin_is_refused_unless_adopted():
 
 
 def test_r13_a_listed_sink_missing_from_the_call_is_refused():
-    both = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    (both,) = changed(ONE, sinks=((SINK, 1), ("memory:two", 1)))
     assert code(decide_opening(opening(reading(both)))) == "E213"
 
 
@@ -110,7 +169,7 @@ def test_r13_a_name_that_the_ledger_knows_from_other_sinks_only_is_refused_befor
     new = reading(None, sink="memory:two", rows=False, identity="")
     assert code(decide_opening(opening(new, head=ONE))) == "E213"
     assert decide_opening(opening(new)) == Proceed(None)
-    assert decide_opening(opening(new, head=ONE, accepted="accept-loss")) == Proceed(None)
+    assert code(decide_opening(opening(new, head=ONE, accepted=Adoption("accept-loss", (SINK,), 1, 1)))) == "E213"
     both = opening(reading(ONE, known=ONE), new, head=ONE)
     assert decide_opening(both) == Proceed(ONE)
 
@@ -123,21 +182,21 @@ def test_r13_a_new_sink_with_rows_is_refused_and_an_empty_one_joins():
 
 
 def test_r3_a_sink_one_epoch_behind_is_healed_from_the_highest_marker():
-    first, second = (replace(epoch, sinks=((SINK, 1), ("memory:two", 1))) for epoch in (ONE, TWO))
+    first, second = changed(ONE, TWO, sinks=((SINK, 1), ("memory:two", 1)))
     behind = reading(first, known=first, sink="memory:two")
     decision = decide_opening(opening(reading(second, known=first, ahead=(second,)), behind, head=first))
     assert decision == Heal(("memory:two",), marked(second))
 
 
 def test_r3_never_joins_a_listed_sink_that_has_no_marker_yet():
-    first = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    (first,) = changed(ONE, sinks=((SINK, 1), ("memory:two", 1)))
     empty = reading(None, sink="memory:two", rows=False, identity="")
     decision = decide_opening(opening(reading(first, ahead=(first,)), empty))
     assert decision == Heal(("memory:two",), marked(first))
 
 
 def test_r6_two_epochs_behind_the_others_is_blocked():
-    third = replace(THREE, sinks=((SINK, 1), ("memory:two", 1)))
+    (third,) = changed(THREE, sinks=((SINK, 1), ("memory:two", 1)))
     behind = reading(ONE, sink="memory:two")
     assert code(decide_opening(opening(reading(third), behind))) == "E207"
 
@@ -163,16 +222,16 @@ def test_r5_a_marker_text_that_aged_out_needs_the_ledger():
 def test_r5_an_operator_can_say_where_a_number_without_a_text_stands():
     forgotten = reading(None, number=2)
     for kind in ("start", "continue"):
-        decision = decide_opening(opening(forgotten, accepted=kind))
+        decision = decide_opening(opening(forgotten, accepted=Adoption(kind)))
         assert isinstance(decision, Proceed)
         assert decision.last is None
-    assert code(decide_opening(opening(forgotten, accepted="accept-loss"))) == "E216"
+    assert code(decide_opening(opening(forgotten, accepted=Adoption("accept-loss")))) == "E216"
 
 
 def test_r13_only_the_sink_that_is_dropped_may_be_missing():
-    listed = replace(ONE, sinks=((SINK, 1), ("memory:two", 1), ("memory:three", 1)))
+    (listed,) = changed(ONE, sinks=((SINK, 1), ("memory:two", 1), ("memory:three", 1)))
     assert code(decide_opening(opening(reading(listed), dropped="memory:two"))) == "E213"
-    pair = replace(ONE, sinks=((SINK, 1), ("memory:two", 1)))
+    (pair,) = changed(ONE, sinks=((SINK, 1), ("memory:two", 1)))
     assert decide_opening(opening(reading(pair, known=pair), head=pair, dropped="memory:two")) == Proceed(pair)
 
 
@@ -187,9 +246,11 @@ def test_r13_a_sink_that_comes_back_is_refused_unless_adopted():
 
 
 def test_r3_is_silent_about_an_epoch_that_was_given_up():
-    first, second = (replace(epoch, sinks=((SINK, 1), ("memory:two", 1))) for epoch in (ONE, TWO))
+    first, second = changed(ONE, TWO, sinks=((SINK, 1), ("memory:two", 1)))
     readings = (reading(second, known=second), reading(first, known=first, sink="memory:two"))
-    assert isinstance(decide_opening(opening(*readings, head=second, accepted="accept-loss", lost=2)), Proceed)
+    assert isinstance(
+        decide_opening(opening(*readings, head=second, accepted=Adoption("accept-loss"), lost=2)), Proceed
+    )
 
 
 # ---- batches
@@ -239,6 +300,22 @@ def test_r7_one_batch_id_for_something_else_is_blocked(changed):
     assert code(decide_batch(batch(TWO, offer(TWO.slice, 1, **changed), descent=(TWO,)))) == "E205"
 
 
+@pytest.mark.parametrize(("last", "descent", "alone"), [(TWO, (TWO,), " --entry 1"), (THREE, (TWO, THREE), "")])
+def test_r7_an_entry_is_put_back_alone_only_where_none_comes_after_it(last, descent, alone):
+    refused = decide_batch(batch(last, offer(cut(10, 25), 1), descent=descent))
+    assert code(refused) == "E205"
+    assert dict(refused.details)["alone"] == alone
+
+
+def test_r7_entries_of_a_query_with_state_are_put_back_one_after_the_other():
+    refused = decide_batch(batch(THREE, offer(cut(10, 25), 1, stateful=True), descent=(TWO, THREE)))
+    assert code(refused) == "E205"
+    assert (dict(refused.details)["alone"], dict(refused.details)["each"]) == (
+        " --entry 1",
+        ", one batch after the other up to 2",
+    )
+
+
 def test_r7_a_record_that_does_not_lead_to_the_marker_proves_nothing():
     foreign = epochs(11, 20)
     assert code(decide_batch(batch(TWO, offer(foreign[1].slice, 1), descent=(foreign[1],)))) == "E210"
@@ -255,14 +332,23 @@ def test_r7_a_ledger_with_a_hole_proves_nothing_and_says_how_to_fill_it():
 
 def test_r7_is_silent_for_a_batch_that_an_operator_moved_back_over():
     moved = adoption(THREE, "accept-duplicates", at(10))
-    decision = decide_batch(batch(moved, offer(TWO.slice, 1), descent=(TWO, THREE, moved), lineage=THREE.lineage))
+    decision = decide_batch(batch(moved, offer(TWO.slice, 1), descent=(TWO, THREE, moved)))
     assert decision == NewEpoch(5)
 
 
 def test_r8_a_gap_is_blocked_and_names_the_empty_batch_trap():
-    decision = decide_batch(batch(TWO, offer(cut(25, 30), 3)))
-    assert code(decision) == "E204"
-    assert "isEmpty" in str(dict(decision.details)["cause"])
+    assert code(decide_batch(batch(TWO, offer(cut(25, 30), 2)))) == "E204"
+    assert "isEmpty" in CATALOGUE[code(decide_batch(batch(TWO, offer(cut(25, 30), 3))))].cause
+
+
+def test_r8_a_checkpoint_that_has_finished_more_batches_is_called_ahead_of_sink_and_ledger():
+    ahead = decide_batch(batch(TWO, offer(cut(25, 30), 3)))
+    assert code(ahead) == "E229"
+    assert {"first": 3, "last": 3, "batch": 2}.items() <= dict(ahead.details).items()
+    assert code(decide_batch(batch(TWO, offer(cut(25, 30), 3, "q2")))) == "E204"
+    assert isinstance(decide_batch(batch(TWO, offer(cut(20, 30), 7))), NewEpoch)  # batch ids have legal gaps
+    stood = adoption(TWO, "drop-sink", at(20), sinks=("memory:two",))
+    assert code(decide_batch(batch(stood, offer(cut(25, 30), 3)))) == "E229"
 
 
 def test_r8_an_overlap_is_blocked():
@@ -277,12 +363,12 @@ def test_r8_a_new_checkpoint_that_goes_on_exactly_is_accepted_for_a_source_with_
 
 def test_r8_a_new_checkpoint_over_a_source_without_identity_is_blocked():
     files = (SourceIdentity("0", "files:FileStreamSource[file:/in]", "abc"),)
-    last = replace(TWO, sources=files)
+    (last,) = changed(TWO, sources=files)
     assert code(decide_batch(batch(last, offer(cut(20, 30), 0, "q2", sources=files)))) == "E211"
 
 
 def test_r8_a_deleted_checkpoint_is_blocked_even_if_the_offsets_read_the_same():
-    first = replace(ONE, sources=SOURCES)
+    (first,) = changed(ONE, sources=SOURCES)
     assert code(decide_batch(batch(first, offer(cut(None, 10), 0, "q2")))) == "E211"
 
 
@@ -301,33 +387,69 @@ def test_r8_another_source_is_blocked_and_an_added_named_one_is_not():
 def test_r8s_a_stateful_query_on_a_new_lineage_is_blocked_until_accepted():
     lost = offer(cut(None, 30), 0, "q2", stateful=True)
     assert code(decide_batch(batch(TWO, lost))) == "E206"
-    accepted = adoption(TWO, "accept-state-loss", at(None))
-    assert decide_batch(batch(accepted, lost, lineage=TWO.lineage)) == NewEpoch(4)
+    accepted = adoption(TWO, "accept-state-loss", at(20))
+    goes_on = offer(cut(20, 30), 0, "q2", stateful=True)
+    assert isinstance(decide_batch(batch(accepted, goes_on)), NewEpoch)
+    assert code(decide_batch(batch(accepted, lost))) == "E211"  # the state was given up, no row
+    again = offer(cut(0, 30), 0, "q2", stateful=True)
+    assert code(decide_batch(batch(accepted, again))) == "E203"
+    both = adoption(accepted, "accept-duplicates", at(0), first=1, last=2)
+    assert decide_batch(batch(both, again)) == NewEpoch(5)
 
 
 def test_r8_goes_on_after_an_adoption_whatever_the_lineage():
     adopted = adoption(TWO, "accept-duplicates", at(None))
-    assert decide_batch(batch(adopted, offer(cut(None, 5), 0, "q9"), lineage=TWO.lineage)) == NewEpoch(4)
+    assert decide_batch(batch(adopted, offer(cut(None, 5), 0, "q9"))) == NewEpoch(4)
 
 
-@pytest.mark.parametrize("kind", ["drop-sink memory:two", "keep-recomputed-state"])
+@pytest.mark.parametrize("kind", ["drop-sink", "keep-recomputed-state"])
 def test_r8_an_adoption_that_leaves_the_source_alone_lets_no_other_source_pass(kind):
     adopted = adoption(TWO, kind, at(20))
-    assert decide_batch(batch(adopted, offer(cut(20, 30), 2), lineage=TWO.lineage)) == NewEpoch(4)
+    assert decide_batch(batch(adopted, offer(cut(20, 30), 2))) == NewEpoch(4)
     other = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-2"})),)
-    assert code(decide_batch(batch(adopted, offer(cut(20, 30), 2, sources=other), lineage=TWO.lineage))) == "E212"
+    assert code(decide_batch(batch(adopted, offer(cut(20, 30), 2, sources=other)))) == "E212"
     elsewhere = offer(cut(None, 20), 0, "q2")
-    assert code(decide_batch(batch(adopted, elsewhere, lineage=TWO.lineage))) == "E211"
+    assert code(decide_batch(batch(adopted, elsewhere))) == "E211"
 
 
 def test_r11_missing_input_blocks_before_anything_is_read():
     gone = offer(cut(20, 30), 2, missing=("file:/in/a.csv",))
     assert code(decide_batch(batch(TWO, gone))) == "E214"
-    accepted = adoption(TWO, "accept-loss", at(20))
-    assert decide_batch(batch(accepted, gone, lineage=TWO.lineage)) == NewEpoch(4)
+    accepted = adoption(TWO, "accept-loss", at(20), first=3, last=3, offsets=gone.slice)
+    assert decide_batch(batch(accepted, gone)) == NewEpoch(4)
+
+
+def test_r11_a_loss_that_names_something_else_lets_no_missing_input_pass():
+    gone = offer(cut(20, 30), 2, missing=("file:/in/a.csv",))
+    of_a_sink = adoption(TWO, "accept-loss", at(20), sinks=(SINK,), first=1, last=2)
+    assert code(decide_batch(batch(of_a_sink, gone))) == "E214"
+    of_another_range = adoption(TWO, "accept-loss", at(20), first=3, last=3, offsets=cut(20, 40))
+    assert code(decide_batch(batch(of_another_range, gone))) == "E214"
+
+
+def test_r11_input_that_is_gone_before_the_first_epoch_can_be_given_up():
+    gone = offer(cut(None, 10), 0, missing=("file:/in/a.csv",))
+    accepted = applicable("accept-loss", Stop("E214", first=1, last=1, offered=gone.slice))
+    assert accepted is not None
+    stays = adoption(ONE, "accept-loss", at(None), first=1, last=1, offsets=accepted.offsets)
+    nowhere = Slice(at(None), at(None))
+    moved = replace(stays, number=1, slice=nowhere, sources=(), carried=Standing(None, (accepted,)))
+    assert decide_batch(batch(moved, gone)) == NewEpoch(2)
+    other_input_too = offer(cut(None, 20), 0, missing=("file:/in/a.csv", "file:/in/b.csv"))
+    assert code(decide_batch(batch(moved, other_input_too))) == "E214"
 
 
 def test_r11_a_stateless_skip_needs_no_input_but_a_stateful_one_does():
     gone = offer(TWO.slice, 1, missing=("file:/in/a.csv",))
     assert isinstance(decide_batch(batch(TWO, gone, descent=(TWO,))), Skip)
     assert code(decide_batch(batch(TWO, replace(gone, stateful=True), descent=(TWO,)))) == "E214"
+
+
+def test_rows_that_another_pipeline_wrote_name_it_as_the_likely_former_name():
+    theirs = replace(reading(None, rows=True), position=replace(reading(None, rows=True).position, writers=("a1",)))
+    decision = decide_opening(opening(theirs))
+    assert isinstance(decision, Refusal)
+    said = str(refuse(decision.code, **dict(decision.details)))
+    assert 'name="a1"' in said
+    assert said.index('name="a1"') < said.index('adopt="here"')
+    assert 'name="' not in str(refuse("E201", **dict(decide_opening(opening(reading(None, rows=True))).details)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.core.several import Crash, Pipeline, crash, rows
+from tests.core.several import Crash, Pipeline, crash, left_behind, rows
 from tests.core.stories import at
 
 from onceonly import faults, resolve
@@ -15,6 +15,7 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown
 from onceonly.runner import Runner
 from onceonly.staging import Staging
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.manifest import NAME, Reference
@@ -128,6 +129,27 @@ def test_a_sink_that_joins_starts_at_the_next_epoch(tmp_path):
     assert sorted(row["id"] for row in pipeline.sinks()[2].rows()) == list(range(10, 20))
 
 
+class SaysYes(MemorySink):
+    """A destination that takes every epoch by its word and keeps none."""
+
+    asked = 0
+
+    def commit(self, prepared, marker, ledger=None):
+        self.asked += 1
+        assert self.asked < 3, "it is healed for ever"
+        return Receipt(self.id, marker.epoch.number, marker.epoch.chain, self.store.identity, (), 0)
+
+
+def test_a_sink_that_says_it_was_healed_and_was_not_stops_the_query(behind):
+    broken = [
+        SaysYes(sink.id, behind.stores["c"]) if sink.id == "memory:c" else sink
+        for sink in (MemorySink(f"memory:{name}", store) for name, store in behind.stores.items())
+    ]
+    with pytest.raises(IdentityError, match="brought to it and do not hold it") as refused:
+        resolve.resolve(broken, behind.ledger, "orders")
+    assert refused.value.code == "E219"
+
+
 def test_a_sink_that_joins_and_is_left_behind_at_its_first_epoch_is_healed(tmp_path):
     pipeline = Pipeline(tmp_path, ("a", "b"))
     pipeline.driver().writes(1)
@@ -152,11 +174,11 @@ def test_an_adoption_that_reached_one_sink_reaches_the_others(pipeline):
     pipeline.driver().writes(1)
     faults.arm(Point.COMMIT_SENT, "raise", 2)
     with pytest.raises(Exception, match=r"armed|lost"):
-        resolve.adopt(pipeline.sinks(), pipeline.ledger, "orders", "start", start=at(40))
+        resolve.adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption("start"), start=at(40))
     faults.disarm()
     assert pipeline.resolve().epoch == 2
     newest = {marker.epoch.adoption for sink in pipeline.sinks_open() for marker, _ in sink.history(1)}
-    assert newest == {"start"}
+    assert newest == {Adoption("start")}
 
 
 def test_a_lost_ledger_learns_the_receipts_of_every_sink(pipeline, tmp_path):
@@ -188,7 +210,7 @@ def test_a_lost_answer_of_any_sink_is_one_copy(pipeline, lose, which):
     driver = pipeline.driver()
     forgetful = Forgetful(driver.sinks[which].id, list(pipeline.stores.values())[which])
     driver.sinks[which] = forgetful
-    driver.runner = Runner(driver.sinks, pipeline.ledger, staging=Staging(pipeline.staging, "orders"))
+    driver.runner = Runner(driver.sinks, pipeline.ledger, staging=Staging(pipeline.staging, "orders", driver.sinks))
     driver.writes(1)
     forgetful.lose = lose
     driver.writes(2, 3)
@@ -216,9 +238,67 @@ def test_one_sink_that_is_told_to_reads_each_epoch_from_files_that_go_with_the_n
 def test_bytes_that_a_reference_finds_elsewhere_are_not_removed(pipeline, tmp_path):
     other = tmp_path / "elsewhere" / "e000000000001-g1-0123456789ab"
     other.mkdir(parents=True)
-    staging = Staging(str(tmp_path / "staging"), "orders")
+    staging = Staging(str(tmp_path / "staging"), "orders", pipeline.sinks())
     staging.drop(Reference(str(other), "0" * 64).text)
     assert other.is_dir()
+
+
+def test_two_environments_may_share_name_and_staging_place(tmp_path):
+    """One of them is in doubt of its newest epoch, while the other one is started again and again."""
+    shared = str(tmp_path / "staging")
+    in_doubt, other = left_behind(tmp_path / "dev", shared), Pipeline(tmp_path / "prod", staging=shared)
+    for _ in range(3):
+        other.driver().writes(1)
+    other.driver().writes(2, 3)
+    assert in_doubt.resolve().epoch == 2
+    in_doubt.holds(2)
+    other.holds(3)
+
+
+def test_a_copy_of_an_environment_does_not_remove_the_bytes_of_the_original(tmp_path):
+    original = left_behind(tmp_path / "prod", str(tmp_path / "staging"))
+    marker, _ = list(original.sinks_open()[0].history())[-1]
+    copied = Pipeline(tmp_path / "dev", staging=str(tmp_path / "staging"))
+    Staging(copied.staging, "orders", copied.sinks()).drop(marker.epoch.manifest or "")
+    assert original.resolve().epoch == 2
+
+
+def test_bytes_outlive_a_change_of_the_sinks_until_nobody_needs_them(tmp_path):
+    pipeline = left_behind(tmp_path)
+    pipeline.stores["d"] = MemoryStore()
+    driver = pipeline.driver()
+    driver.writes(2, table=rows(7))  # what the code computes now is not asked for
+    pipeline.stores.pop("d")
+    pipeline.holds(2)
+    pipeline.stores["d"] = driver.sinks[3].store
+    driver.writes(3)
+    assert [Path(left).name[:13] for left in pipeline.staged()] == ["e000000000003"]
+
+
+def test_what_other_sinks_of_a_pipeline_left_is_swept_once_the_list_has_changed(tmp_path):
+    pipeline = Pipeline(tmp_path, ("a", "b"))
+    driver = pipeline.driver()
+    driver.writes(1)
+    faults.arm(Point.COMMIT_BEFORE, crash)
+    with pytest.raises(Crash):
+        driver.writes(2)
+    faults.disarm()
+    assert len(pipeline.staged()) == 2
+    pipeline.stores["c"] = MemoryStore()
+    pipeline.driver().writes(2)
+    assert [Path(left).name[:16] for left in pipeline.staged()] == ["e000000000002-g2"]
+
+
+def test_bytes_that_were_moved_are_not_found_under_a_new_staging_place_but_where_they_lay(tmp_path):
+    behind = left_behind(tmp_path / "job")
+    behind.staging = str(Path(behind.staging).rename(tmp_path / "elsewhere"))
+    changed = rows(2).set_column(0, "id", pa.array(range(900, 910)))
+    with pytest.raises(IdentityError) as refused:
+        behind.driver().writes(2, table=changed)
+    assert refused.value.code == "E219"
+    (tmp_path / "job" / "staging").symlink_to(behind.staging)
+    behind.driver().writes(2, table=changed)
+    behind.holds(2)
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from onceonly import OnceOnlyError, engine, exactly_once, wrap
 from onceonly_checkpoints.storage import LocalStorage
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 
 
@@ -14,10 +15,11 @@ from onceonly_sinks.memory import MemorySink
     [
         ((), "got no sink"),
         ((lambda df, batch_id: None,), "not a sink"),
+        ((MemorySink,), "the class MemorySink"),
         (("postgres://host/db",), "not a sink"),
         ((MemorySink(id="a"), MemorySink(id="a")), "have the id 'a'"),
     ],
-    ids=["none", "function", "dsn", "twins"],
+    ids=["none", "function", "class", "dsn", "twins"],
 )
 def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
     with pytest.raises(OnceOnlyError, match=said) as caught:
@@ -33,6 +35,7 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
         {"overlap": "skip"},
         {"adopt": "there"},
         {"adopt": 7},
+        {"lossy_source": "kafka"},
     ],
     ids=lambda value: next(iter(value)),
 )
@@ -82,8 +85,37 @@ def test_explain_says_what_is_promised_before_the_query_runs():
 
 @pytest.mark.parametrize("mode", ["trigger RealTimeTrigger", "trigger ContinuousTrigger", "async progress tracking"])
 def test_a_mode_that_cuts_a_repeated_batch_anew_is_refused_by_name(mode):
-    plan = engine.Plan(stateful=False, nondeterministic=None, float_columns=frozenset(), sources=())
-    run = engine.Run("r", "q", "orders", "file:/ck", mode, False, plan, None, None, LocalStorage("/ck"))
+    plan = engine.Plan(stateful=False, nondeterministic=None, sources=())
+    run = engine.Run("r", "q", "orders", "file:/ck", mode, False, "s", plan, None, None, LocalStorage("/ck"))
     with pytest.raises(OnceOnlyError, match=mode) as caught:
         wrap.refuse_unfit(run, "orders")
     assert caught.value.code == "E104"
+
+
+def test_a_wrapper_says_what_it_writes_to():
+    assert repr(exactly_once(MemorySink(id="a"), name="orders")).endswith(", name='orders')")
+    assert "MemorySink(" in repr(exactly_once(MemorySink(id="a")))
+
+
+def test_a_notebook_shows_the_promise_and_no_markup_of_the_user():
+    shown = exactly_once(MemorySink(id="<b>"))._repr_html_()
+    assert "&lt;b&gt; holds every row of the stream once." in shown
+    assert "<b>" not in shown
+
+
+def test_a_promise_says_what_readers_do_apart_from_why_it_holds():
+    said = exactly_once(DeltaSink("/nowhere/orders")).explain().splitlines()
+    assert "  readers  nothing to do: every version of the table holds whole epochs only" in said
+    assert not [line for line in said if "because" in line and "reader" in line]
+
+
+def test_both_ways_into_a_session_are_exported_beside_their_sinks():
+    from onceonly_sinks.delta import with_delta
+    from onceonly_sinks.kafka import with_kafka
+
+    assert callable(with_delta)
+    assert callable(with_kafka)
+
+
+def test_a_delta_sink_is_told_by_its_place():
+    assert repr(DeltaSink("/nowhere/orders")) == "DeltaSink('delta:/nowhere/orders')"

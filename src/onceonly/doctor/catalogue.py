@@ -136,6 +136,12 @@ _POSTGRES = {
         "The server ends a transaction that takes longer; the query stops at the same batch again and again.",
         "ALTER ROLE ... SET {setting} = 0, or once epochs are recorded: onceonly doctor --ledger LEDGER",
     ),
+    "D215": Page(
+        "{found}",
+        "Epochs are exact without it; a database that was put in the place of another one is noticed later, or not at "
+        "all.",
+        "where the server allows it: {command}",
+    ),
 }
 
 _DELTA = {

@@ -1,0 +1,254 @@
+"""What an operator can accept and what that covers: one table, asked by rules, messages and commands. Pure.
+
+An acceptance names its kind, and the sinks, epochs or version that it is about. It lets pass what it names and nothing
+else; whatever else stands in the way still refuses.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from onceonly.facts import Refusal
+from onceonly.sources import Order, numbers, order
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.jsonform import known, present
+from onceonly_checkpoints.slices import Slice, SourceOffsets, canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One thing that can be accepted.
+
+    Attributes:
+        covers: codes of the refusals that it lets pass, where they name no more than it does.
+        words: what is accepted, in a sentence.
+        epochs: whether it names epochs.
+        sinks: whether it names sinks, where the refusal does.
+        version: whether it names the version of a sink.
+    """
+
+    covers: tuple[str, ...]
+    words: str
+    epochs: bool = False
+    sinks: bool = False
+    version: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "accept-loss": Kind(
+        ("E204", "E207", "E208", "E214", "E219", "E229"), "the rows of these epochs are given up", True, True
+    ),
+    "accept-duplicates": Kind(("E203", "E211", "E220"), "the rows of these epochs are written again", epochs=True),
+    "accept-state-loss": Kind(("E206",), "the query's windows and seen keys start empty"),
+    "accept-change": Kind(("E209",), "what others did to the sink up to this version is as wanted", False, True, True),
+    "keep-recomputed-state": Kind(("E215",), "the state stays as this epoch's batch, run again, has made it", True),
+    "same-data": Kind(("E208",), "the sink has moved and holds what it held, which is checked", False, True),
+    "continue": Kind(("E211", "E212", "E216"), "the source now starts exactly where the last epoch ended"),
+    "start": Kind(("E203", "E204", "E211", "E212", "E216", "E220", "E229"), "the next batch starts at these offsets"),
+}
+"""What ``queries adopt`` takes, by the name of its option."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a pipeline stopped, as far as that can be accepted.
+
+    Attributes:
+        code: of the refusal.
+        sinks: the sinks that it names.
+        first: the first epoch that it names; 0 for none.
+        last: the last epoch that it names; 0 for none.
+        version: version of the sink up to which others changed it; ``None`` where that is not meant.
+        offered: the range of the batch that was refused; ``None`` if there was no batch.
+        head: the newest epoch of the ledger at that time; the stop is past when there is another.
+        repeats: whether the batch is proven to hold rows of epochs, although its offsets do not tell.
+    """
+
+    code: str
+    sinks: tuple[str, ...] = ()
+    first: int = 0
+    last: int = 0
+    version: int | None = None
+    offered: Slice | None = None
+    head: int = 0
+    repeats: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Inverse of :attr:`text`."""
+        value: Mapping[str, Any] = json.loads(text)
+        known(value, "code", "sinks", "epochs", "version", "offered", "head", "repeats")
+        first, last = value.get("epochs", (0, 0))
+        return cls(
+            value["code"],
+            tuple(value.get("sinks", ())),
+            first,
+            last,
+            value.get("version"),
+            Slice.from_json(value["offered"]) if "offered" in value else None,
+            value.get("head", 0),
+            value.get("repeats", False),
+        )
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling, as the ledger keeps it."""
+        return canonical(
+            present(
+                code=self.code,
+                sinks=list(self.sinks),
+                epochs=[self.first, self.last] if self.last else None,
+                version=self.version,
+                offered=self.offered and self.offered.to_json(),
+                head=self.head,
+                repeats=self.repeats or None,
+            )
+        )
+
+    @property
+    def start(self) -> SourceOffsets | None:
+        """Where the batch starts that was refused."""
+        return self.offered.start if self.offered and self.offered.start.sources else None
+
+
+def stop_of(refusal: Refusal, offered: Slice | None = None, head: int = 0) -> Stop:
+    """What a refusal names, by its details."""
+    said: dict[str, Any] = dict(refusal.details)
+    one = (said["sink"],) if refusal.code in _OF_SINKS else ()
+    sinks = said.get("lacking") or one
+    return Stop(
+        refusal.code, tuple(sinks), said.get("first", 0), said.get("last", 0), said.get("version"), offered, head
+    )
+
+
+_OF_SINKS = ("E207", "E208", "E209")
+"""Codes that are about the sink which they name; others name it only to say where the pipeline stands."""
+
+
+def covers(accepted: Adoption | None, stop: Stop) -> bool:
+    """Whether an acceptance names all that a refusal names."""
+    kind = KINDS.get(accepted.kind) if accepted else None
+    if accepted is None or kind is None or stop.code not in kind.covers:
+        return False
+    if kind.sinks and not set(stop.sinks) <= set(accepted.sinks):
+        return False
+    if kind.epochs and stop.last and not accepted.first <= stop.first <= stop.last <= accepted.last:
+        return False
+    return not kind.version or (accepted.version is not None and (stop.version or 0) <= accepted.version)
+
+
+def applicable(kind: str, stop: Stop | None, end: SourceOffsets | None = None) -> Adoption | None:
+    """The acceptance of a kind that lets a stop pass, with all that it names.
+
+    Args:
+        kind: one of :data:`KINDS`.
+        stop: the newest refusal; ``None`` if there was none since the newest epoch.
+        end: where the last epoch ended; ``None`` where nothing says it.
+
+    Returns:
+        The acceptance, without a reason; ``None`` where this kind does not apply.
+    """
+    about = KINDS[kind]
+    if stop is None or stop.code not in about.covers:
+        return None
+    if (kind == "accept-duplicates" and _also_skips(stop, end)) or (kind == "continue" and stop.repeats):
+        return None
+    return Adoption(
+        kind,
+        sinks=stop.sinks if about.sinks else (),
+        first=stop.first if about.epochs else 0,
+        last=stop.last if about.epochs else 0,
+        version=(stop.version or 0) if about.version else None,
+        offsets=_range(kind, stop, end),
+    )
+
+
+def _also_skips(stop: Stop, end: SourceOffsets | None) -> bool:
+    """Whether a batch that repeats rows also starts past others: to take it would lose those without a word."""
+    return bool(stop.start and end and _ahead(stop.start, end))
+
+
+def _ahead(start: SourceOffsets, end: SourceOffsets) -> bool:
+    """Whether ``start`` lies past ``end`` anywhere; what an end does not name was at its beginning."""
+    held = dict(end.entries)
+    for source, text in start.entries:
+        there, here = numbers(text), numbers(held.get(source))
+        if there is not None and here is not None and any(at > here.get(path, 0) for path, at in there.items()):
+            return True
+    return False
+
+
+def _range(kind: str, stop: Stop, end: SourceOffsets | None) -> Slice | None:
+    """What of the source is spoken of: what lies between, what is read with holes, or what is offered again."""
+    if kind == "accept-loss" and stop.code == "E214":
+        return stop.offered  # known before the first epoch, too
+    if stop.start is None or end is None or kind not in {"accept-loss", "accept-duplicates"}:
+        return None
+    if stop.code in {"E204", "E229"}:
+        return Slice(end, stop.start)
+    return Slice(stop.start, end) if kind == "accept-duplicates" else None
+
+
+def option(accepted: Adoption) -> str:
+    """An acceptance as options of ``queries adopt``, quoted for a shell."""
+    words = [f"--{accepted.kind}"]
+    if accepted.first and accepted.kind == "keep-recomputed-state":
+        words.append(str(accepted.first))
+    elif accepted.first:
+        words.append(f"{accepted.first}..{accepted.last}")
+    return " ".join(words) + named(accepted.sinks, accepted.version)
+
+
+def named(sinks: Iterable[str], version: int | None = None) -> str:
+    """Sinks as options of ``queries adopt``, each with a leading blank."""
+    at = "" if version is None else f"@{version}"
+    return "".join(f" --sink {shlex.quote(sink + at)}" for sink in sinks)
+
+
+def same(given: Adoption, wanted: Adoption) -> bool:
+    """Whether what was typed names what applies: the same epochs, sinks and version."""
+    told = (given.kind, sorted(given.sinks), given.first, given.last, given.version)
+    return told == (wanted.kind, sorted(wanted.sinks), wanted.first, wanted.last, wanted.version)
+
+
+def complete(given: Adoption, wanted: Adoption) -> Adoption:
+    """What was typed, with the range of the source that it speaks of."""
+    return replace(given, offsets=wanted.offsets)
+
+
+def misses_input(accepted: tuple[Adoption, ...], offered: Slice) -> bool:
+    """Whether it was accepted that input of exactly this range is gone."""
+    return any(one.kind == "accept-loss" and one.offsets == offered for one in accepted)
+
+
+def moved(accepted: tuple[Adoption, ...], end: SourceOffsets) -> bool:
+    """Whether an operator said, after the last rows, that the next batch comes from where the position is now."""
+    for one in accepted:
+        if one.kind in {"start", "continue", "from-checkpoint", "accept-duplicates"}:
+            return True
+        if one.kind == "accept-loss" and (end.unset or (one.offsets and one.offsets.end == end)):
+            return True  # a position that is unset has nothing before it that could come again
+    return False
+
+
+def repeats_from(start: SourceOffsets, slices: Mapping[int, Slice]) -> int:
+    """The first epoch of which a batch that starts there offers rows again.
+
+    Args:
+        start: where the batch starts.
+        slices: of recorded epochs, by number.
+
+    Returns:
+        The number; 1 where it may be one that is not recorded any more.
+    """
+    before = 0
+    for number in sorted(slices):
+        if order(slices[number].end, start) not in {Order.SAME, Order.BEFORE}:
+            within = order(slices[number].start, start) in {Order.SAME, Order.BEFORE}
+            return number if within else before + 1  # what is not recorded in between is repeated, too
+        before = number
+    return max(slices, default=1)

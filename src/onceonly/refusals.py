@@ -1,0 +1,87 @@
+"""What a refusal says, read back from wherever it ended up: an error, or a query that it stopped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n {2}\S.*)*)")
+"""A message as Spark hands it on: its lines are indented, and what follows them, of Python or Java, is not so."""
+
+_CAUSE, _NEXT = "Likely cause: ", "Next: "
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal in its parts.
+
+    Attributes:
+        code: ``E203``; ``onceonly explain`` has its page.
+        what: what happened.
+        matter: why it matters, and what was not done.
+        cause: the most likely cause.
+        next: the commands or changes that lead on, one a line.
+    """
+
+    code: str
+    what: str
+    matter: str
+    cause: str
+    next: str
+
+    def to_dict(self) -> Mapping[str, str]:
+        """Field names to values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """The message, as it is logged."""
+        lines = (f"[ONCE-{self.code}] {self.what}", self.matter, f"{_CAUSE}{self.cause}", f"{_NEXT}{self.next}")
+        return "\n  ".join(line.replace("\n", "\n  ") for line in lines)
+
+
+def refusal(of: BaseException | StreamingQuery) -> Refused | None:
+    """What stopped a query, where it was a refusal of this package.
+
+    Inside ``foreachBatch`` an error is turned into a line of a Java traceback, so ``OnceOnlyError`` cannot be caught
+    around ``awaitTermination()``; its text survives, and is found again here.
+
+    Args:
+        of: what was caught, of whatever type, or the query itself.
+
+    Returns:
+        The refusal; ``None`` if the query runs, or something else stopped it.
+    """
+    error = of if isinstance(of, BaseException) else of.exception()
+    return next((found for text in _texts(error) if (found := read(text))), None)
+
+
+def _texts(error: BaseException | None) -> Iterator[str]:
+    met: set[int] = set()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
+        yield str(error)
+        error = error.__cause__ or error.__context__
+
+
+def read(text: str) -> Refused | None:
+    """The first refusal in a text; ``None`` if there is none."""
+    found = _MESSAGE.search(text)
+    if found is None:
+        return None
+    code, what, rest = found.groups()
+    lines = [line.strip("\r")[2:] for line in rest.split("\n")[1:]]
+    parts: dict[str, list[str]] = {"what": [what.strip("\r")], "matter": [], "cause": [], "next": []}
+    at = "matter"
+    for line in lines:
+        at = "cause" if line.startswith(_CAUSE) else "next" if line.startswith(_NEXT) else at
+        parts[at].append(line.removeprefix(_CAUSE if at == "cause" else _NEXT))
+    return Refused(code, **_joined(parts))
+
+
+def _joined(parts: Mapping[str, list[str]]) -> dict[str, Any]:
+    return {name: "\n".join(lines) for name, lines in parts.items()}

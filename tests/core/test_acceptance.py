@@ -1,0 +1,68 @@
+"""What can be accepted, and what that covers: one table, which the documents show as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.core.stories import at, cut
+
+from onceonly.acceptance import KINDS, Stop, applicable, covers, option, repeats_from
+from onceonly.codes import CATALOGUE
+from onceonly_checkpoints.adoption import Adoption
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move-a-checkpoint.md"
+END = at(20)
+
+
+def stop(code: str, **named: object) -> Stop:
+    return Stop(code, **{"first": 2, "last": 3, "offered": cut(10, 30), **named})  # type: ignore[arg-type]
+
+
+PAIRS = [(kind, code) for kind, about in KINDS.items() for code in about.covers]
+
+
+@pytest.mark.parametrize(("kind", "code"), [pair for pair in PAIRS if pair[0] != "start"])
+def test_what_applies_to_a_refusal_covers_it(kind: str, code: str) -> None:
+    refused = stop(code, sinks=("a",), version=7, offered=cut(25, 30) if kind == "accept-loss" else cut(10, 30))
+    accepted = applicable(kind, refused, END)
+    assert accepted is not None
+    assert covers(accepted, refused)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_covers_no_code_that_it_does_not_list(kind: str) -> None:
+    everything = Adoption(kind, ("a",), 1, 99, 99)
+    for code in CATALOGUE:
+        assert covers(everything, stop(code, sinks=("a",))) is (code in KINDS[kind].covers), code
+
+
+def test_a_refusal_comes_back_from_its_text() -> None:
+    for refused in (stop("E207", sinks=("a", "b"), version=3, head=9), Stop("E206")):
+        assert Stop.parse(refused.text) == refused
+
+
+def test_an_acceptance_is_spelled_as_it_is_typed() -> None:
+    typed = shlex.split(option(Adoption("accept-loss", ("delta:t", "it's"), 3, 5)))
+    assert typed == ["--accept-loss", "3..5", "--sink", "delta:t", "--sink", "it's"]
+    assert option(Adoption("accept-change", ("delta:t",), version=12)) == "--accept-change --sink delta:t@12"
+    assert option(Adoption("keep-recomputed-state", (), 4, 4)) == "--keep-recomputed-state 4"
+    assert option(Adoption("accept-state-loss")) == "--accept-state-loss"
+
+
+def test_a_batch_repeats_every_epoch_that_ends_after_its_start() -> None:
+    slices = {1: cut(None, 10), 2: cut(10, 20), 3: cut(20, 30)}
+    assert [repeats_from(at(start), slices) for start in (0, 9, 10, 19, 20)] == [1, 1, 2, 2, 3]
+    assert repeats_from(at(None), slices) == 1
+    assert repeats_from(at(10), {1: slices[1], 3: slices[3]}) == 2  # it begins in a hole of the records
+    assert repeats_from(at(5), {2: slices[2], 3: slices[3]}) == 1  # it begins in an epoch that is not recorded any more
+
+
+def test_the_page_lists_what_each_kind_covers() -> None:
+    listed = {
+        row[1]: (tuple(re.findall(r"E\d{3}", row[2])), row[3].strip())
+        for row in re.finditer(r"^\| `--([a-z-]+)[^`]*` \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE)
+    }
+    assert listed == {kind: (about.covers, about.words) for kind, about in KINDS.items()}

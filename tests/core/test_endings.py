@@ -1,0 +1,139 @@
+"""What an opening leaves behind: who it was, how it ended, and whom it fenced out."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pytest
+from tests.core.several import Crash, Pipeline, crash, offered, rows
+from tests.core.stories import cut, offer
+
+from onceonly import coordinator, doubt, faults, who
+from onceonly.batch import ArrowBatch
+from onceonly.errors import FencedOut, OnceOnlyError
+from onceonly.facts import Offer
+from onceonly.faults import Point
+from onceonly.moment import open_epoch
+from onceonly.runner import Runner
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.ledger import Event, EventKind
+from onceonly_sinks.memory import MemorySink
+
+
+def opening(offered_: Offer, owner: str) -> State:
+    return coordinator.start("orders", ("memory:a",), owner, offered_)
+
+
+def runner(pipeline: Pipeline) -> Runner:
+    return Runner([MemorySink("memory:a", pipeline.stores["a"])], pipeline.ledger)
+
+
+def failures(pipeline: Pipeline) -> list[Event]:
+    return [event for event in pipeline.ledger.events("orders") if event.kind is EventKind.FAILED]
+
+
+def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> doubt.Begun | None:
+    (entry,) = pipeline.ledger.pipelines()
+    return open_epoch(pipeline.ledger, entry, now_ms)
+
+
+@pytest.fixture
+def one(tmp_path):
+    return Pipeline(tmp_path, ("a",))
+
+
+def test_an_owner_names_user_host_process_and_application():
+    fence = Fence(3, who.owner("app-1"))
+    user, _, rest = fence.who.partition("@")
+    assert user
+    assert rest.endswith(f":{os.getpid()} app-1")
+    assert fence.text == f"generation 3 ({fence.who})"
+    assert who.owner() != who.owner()
+
+
+def test_a_refusal_leaves_its_code_in_the_ledger_once(one):
+    runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    with pytest.raises(OnceOnlyError):
+        runner(one).run(opening(offer(cut(15, 30), 5), "b"), ArrowBatch(rows(2)))
+    (failed,) = failures(one)
+    assert failed.code == "E229"
+    assert failed.generation == 0  # refused by a look: it fenced nobody
+
+
+def test_an_error_of_the_users_own_leaves_a_trace_too(one):
+    driver = runner(one)
+    driver.tell("orders", error := RuntimeError("secret postgresql://me:hunter2@db"))
+    driver.tell("orders", error)
+    assert [event.reason for event in failures(one)] == ["RuntimeError"]
+
+
+def test_a_failure_before_anything_was_sent_leaves_nothing_to_do(one):
+    runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    faults.arm(Point.PREPARE_BEFORE, "raise")
+    with pytest.raises(faults.InjectedFault):
+        runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
+    faults.disarm()
+    begun = state_of(one)
+    assert begun is not None
+    assert (begun.epoch, begun.state) == (2, doubt.State.DEAD)
+
+
+def test_a_failure_in_the_middle_of_a_commit_leaves_doubt(one):
+    runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    faults.arm(Point.COMMIT_BEFORE, "raise")
+    with pytest.raises(faults.InjectedFault):
+        runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
+    faults.disarm()
+    begun = state_of(one, now_ms=0)
+    assert begun is not None
+    assert (begun.epoch, begun.state) == (2, doubt.State.UNKNOWN)
+
+
+def test_a_refused_first_start_leaves_nothing_to_do(one):
+    batch = ArrowBatch(pa.table({"id": [1]}))
+    faults.arm(Point.PREPARE_BEFORE, "raise")
+    with pytest.raises(faults.InjectedFault):
+        runner(one).run(opening(offered(1), "a"), batch)
+    faults.disarm()
+    begun = state_of(one)
+    assert begun is not None
+    assert not begun.overdue
+
+
+def test_the_next_opening_tells_of_one_that_ended_without_a_word(one):
+    killed = runner(one)
+    faults.arm(Point.COMMIT_BEFORE, crash)
+    with pytest.raises(Crash):
+        killed.run(opening(offered(1), "f00d ann@host:4711 app-1"), ArrowBatch(rows(1)))
+    faults.disarm()
+    assert not failures(one)
+    runner(one).run(opening(offered(1), "b"), ArrowBatch(rows(1)))
+    said = one.events(EventKind.OPENED)[-1]
+    assert "generation 1 (ann@host:4711 app-1) ended without a word, and is fenced out if it still runs" in said
+
+
+def test_the_next_opening_is_silent_of_one_that_said_that_it_ended(one):
+    first = runner(one)
+    first.ends(first.run(opening(offered(1), "a"), ArrowBatch(rows(1))))
+    runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
+    assert "without a word" not in one.events(EventKind.OPENED)[-1]
+
+
+def test_a_driver_that_is_fenced_out_is_told_who_did_it(one):
+    driver, newer = runner(one), runner(one)
+    state = driver.run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    newer.run(opening(offered(2), "f00d bob@elsewhere:7 app-2"), ArrowBatch(rows(2)))
+    with pytest.raises(FencedOut, match=r"owned by bob@elsewhere:7 app-2 \(generation 2, ours was 1\)"):
+        driver.run(coordinator.resume(state, offered(2)), ArrowBatch(rows(2)))
+    assert failures(one)[-1].code == "E401"
+
+
+def test_a_ledger_that_is_gone_does_not_hide_the_error(one):
+    driver = runner(one)
+    driver.run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    for file in one.root.glob("ledger.db*"):
+        file.unlink()
+    one.root.joinpath("ledger.db").mkdir()
+    driver.tell("orders", RuntimeError("what the user must see"))

@@ -1,0 +1,53 @@
+"""A refusal is read back from whatever text it ended up in."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceonly import refusal
+from onceonly.codes import CATALOGUE
+from onceonly.errors import OnceOnlyError, fill, refuse
+
+
+class _Anything(dict[str, object]):
+    def __missing__(self, key: str) -> str:
+        return f"<{key}>"
+
+
+def error_of(code: str) -> OnceOnlyError:
+    entry, details = CATALOGUE[code], _Anything()
+    names: dict[str, object] = {}
+    for text in (entry.what, entry.matter, entry.cause, entry.remedy):
+        while True:
+            try:
+                fill(text, names)
+                break
+            except KeyError as missing:
+                names[missing.args[0]] = details[missing.args[0]]
+    return refuse(code, **names)
+
+
+@pytest.mark.parametrize("code", [code for code in CATALOGUE if code.startswith("E")])
+def test_every_message_comes_back_from_a_java_traceback(code: str) -> None:
+    error = error_of(code)
+    text = (
+        f"[STREAM_FAILED] Query terminated: An error\n{type(error).__name__}: {error}\n\n\tat py4j.Protocol\n\tat x.y"
+    )
+    found = refusal(RuntimeError(text))
+    assert found is not None
+    assert (found.code, found.what, found.next) == (code, error.what, error.remedy)
+    assert str(found) == str(error)
+    assert found == refusal(error)
+
+
+def test_a_refusal_is_found_behind_another_error() -> None:
+    outer = ValueError("mine")
+    outer.__cause__ = error_of("E217")
+    found = refusal(outer)
+    assert found is not None
+    assert found.code == "E217"
+
+
+def test_what_is_no_refusal_is_none() -> None:
+    assert refusal(ValueError("[ONCE-] no code")) is None
+    assert refusal(KeyboardInterrupt()) is None
