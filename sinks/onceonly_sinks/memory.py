@@ -10,8 +10,9 @@ from urllib.parse import quote, unquote
 from onceonly import faults
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.protocol import EPOCH, Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Superseded
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly.guard import Held, check_fence, check_follows, check_install
+from onceonly.protocol import EPOCH, Batch, Capabilities, Disturbance, OutcomeUnknown, Position, Prepared, Sight
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory_store import Entry, MemoryStore, Writer, replay
 from onceonly_sinks.memory_upsert import Merge, one_per_key
 
@@ -90,6 +91,9 @@ class MemorySink:
         self._pipeline = ""
         self._fence: Fence | None = None
 
+    def __repr__(self) -> str:
+        return f"MemorySink({self.address!r})"
+
     @property
     def id(self) -> str:
         """One logical write, unique in the pipeline."""
@@ -143,6 +147,14 @@ class MemorySink:
         newest = self.store.newest(self._writer)
         return newest.fence if newest else None
 
+    def look(self) -> Sight:
+        """The newest marker, whoever owns the sink."""
+        with self.store.lock:
+            newest = self.store.newest(self._writer)
+            marker = _marker(newest) if newest else None
+            number = marker.epoch.number if marker else 0
+            return Sight(marker, number, strangers=not number and self.store.has_rows)
+
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or is ours already.
 
@@ -152,10 +164,11 @@ class MemorySink:
         """
         with self.store.lock:
             newest = self.store.newest(self._writer)
-            if newest is None or newest.fence.generation < fence.generation:
+            found = newest.fence if newest else None
+            if superseded := check_install(self._id, found, fence):
+                raise superseded
+            if found != fence:
                 self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
-            elif newest.fence != fence:
-                raise Superseded(self._id, newest.fence)
         self._answer(Point.INSTALL_SENT)
         self._fence = fence
 
@@ -197,13 +210,13 @@ class MemorySink:
 
         Raises:
             Superseded: another fence stands.
-            IdentityError: E209, the previous epoch is not the newest.
+            IdentityError: E207 or E210, the previous epoch is not the newest.
             DestinationError: E508, our fence does not stand.
             OutcomeUnknown: the answer was lost.
         """
         rows = _rows(prepared)
         with self.store.lock:
-            self._follows(_marker(self._standing(marker.fence)), marker.epoch)
+            self._follows(_marker(self._standing(marker.fence)), marker)
             number = marker.epoch.number
             count = prepared.rows if prepared else 0
             entry = self.store.add(Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge))
@@ -256,6 +269,10 @@ class MemorySink:
         serial = since.at("entry") if since else 0
         return self.store.mishaps(after=serial if isinstance(serial, int) else 0)
 
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the store."""
+        return self.store.writers()
+
     def close(self) -> None:
         """Let go of the fence; the rows stay readable."""
         self._fence = None
@@ -290,24 +307,15 @@ class MemorySink:
     def _standing(self, fence: Fence | None) -> Entry:
         """The newest entry, if it stands under ``fence``."""
         newest = self.store.newest(self._writer)
-        if newest is not None and newest.fence == fence:
-            return newest
-        if newest is not None and fence is not None and newest.fence.generation >= fence.generation:
-            raise Superseded(self._id, newest.fence)
-        cause = "the store was restored or created anew since, or the fence was never installed"
-        raise refuse("E508", sink=self._id, reason="our fence does not stand", cause=cause, next="restart the query")
+        refused = check_fence(self._id, newest.fence if newest else None, fence)
+        if refused is not None or newest is None:
+            raise refused or AssertionError("a fence stands without an entry")
+        return newest
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        """Refuse an epoch that does not continue what the store holds; a sink joins above whatever it holds."""
-        if epoch.number == dict(epoch.sinks).get(self._id, 1):
-            follows = newest is None or newest.epoch.number < epoch.number
-        else:
-            before = (newest.epoch.number, newest.epoch.chain) if newest else None
-            follows = (epoch.number - 1, epoch.previous_chain) == before
-        if not follows:
-            found = f"epoch {newest.epoch.number}" if newest else "no epoch"
-            event = f"it holds {found} where the one before epoch {epoch.number} was expected"
-            raise refuse("E209", sink=self._id, epoch=epoch.number - 1, event=event, pipeline=self._pipeline)
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        """Refuse an epoch that does not continue what the store holds."""
+        if refused := check_follows(marker, Held.of(newest)):
+            raise refused
 
     def _known(self, since: Receipt | None) -> int:
         """Serial of the last entry whose surroundings are known."""

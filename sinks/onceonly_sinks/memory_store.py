@@ -98,6 +98,11 @@ class MemoryStore:
         with self.lock:
             return [entry for entry in self._log if entry.writer == writer and entry.epoch]
 
+    def writers(self) -> list[str]:
+        """Pipelines that committed epochs, by name."""
+        with self.lock:
+            return sorted({entry.writer[0] for entry in self._log if entry.writer and entry.epoch})
+
     def table(self) -> pa.Table:
         """All rows, whoever wrote them; a table without columns before the first."""
         with self.lock:

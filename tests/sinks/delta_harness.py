@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from deltalake import DeltaTable
 
-from onceonly_sinks.conformance import SinkHarness
+from onceonly_sinks.conformance import NotTested, SinkHarness
+from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.delta import DeltaSink
 
 
 class DeltaHarness(SinkHarness):
+    # A process starts in a tenth of a second, and each version makes the table slower to read.
+    moments = 12
+
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.path = folder / "rows"
+        self._folder, self.path = folder, folder / "rows"
         self._options = options
 
     def connect(self) -> DeltaSink:
@@ -24,6 +30,31 @@ class DeltaHarness(SinkHarness):
             return []
         rows: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table().to_pylist()
         return rows
+
+    def start_method(self) -> str:
+        return "forkserver"  # deltalake's threads do not live through a fork
+
+    def another(self) -> SinkHarness:
+        return type(self)(self._folder / uuid.uuid4().hex, **self._options)
+
+    def values(self) -> list[Any]:
+        if set(self._options) - {"driver_limit"}:
+            raise NotTested("The table wants other columns than the one of the type table.")
+        if not DeltaTable.is_deltatable(str(self.path)):
+            return []
+        return DeltaTable(self.path).to_pyarrow_table().column("value").to_pylist()
+
+    def cell(self, kind: Kind, case: Case) -> Cell:
+        return kind.cell("delta", case)
+
+    def forbid(self) -> str:
+        DeltaTable(self.path).alter.add_constraint({"allowed": "note <> 'forbidden'"})
+        return "forbidden"
+
+    def replace(self) -> bool:
+        narrow = pa.schema([("id", pa.int64()), ("step", pa.int64()), ("note", pa.string())])
+        DeltaTable.create(self.path, narrow, mode="overwrite")
+        return True
 
     def maintain(self) -> None:
         table = DeltaTable(self.path)

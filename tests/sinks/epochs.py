@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from onceonly_checkpoints.chain import GENESIS, link
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.chain import GENESIS, linked
 from onceonly_checkpoints.epoch import Digest, Epoch, Lineage
 from onceonly_checkpoints.slices import Slice, SourceOffsets
 
@@ -11,6 +12,6 @@ def epoch_after(last: Epoch | None, sink: str, rows: int, adoption: str | None =
     number, previous = (last.number + 1, last.chain) if last else (1, GENESIS)
     slice_ = Slice(SourceOffsets.of({"0": f"{number - 1}"}), SourceOffsets.of({"0": f"{number}"}))
     digest = Digest(rows, number, rows)
-    chain = link(previous, slice_, digest, "", adoption)
     lineage = Lineage("query", "run", "file:/checkpoint", number - 1, number, 0)
-    return Epoch(number, slice_, chain, previous, digest, "", ((sink, 1),), lineage, adoption=adoption)
+    said = Adoption(adoption) if adoption else None
+    return linked(Epoch(number, slice_, "", previous, digest, "", ((sink, 1),), lineage, adoption=said))

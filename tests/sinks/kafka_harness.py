@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from onceonly.batch import ArrowBatch
 from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.protocol import Batch
-from onceonly_sinks.conformance import SinkHarness
+from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.harness import BrokenOffBatch
 from onceonly_sinks.kafka import KafkaSink
 
@@ -38,8 +38,12 @@ def as_records(table: pa.Table, topic: str | None = None) -> pa.Table:
 class KafkaHarness(SinkHarness):
     """One topic, under a name of its own, on a shared broker."""
 
+    # Whoever follows a killed producer waits for the brokers to end its transaction.
+    moments = 12
+
     def __init__(self, kafka: EmbeddedKafka, *, by_column: bool = False, **options: Any) -> None:
         self._kafka = kafka
+        self._servers = kafka.servers
         self.topic = kafka.topic(f"target-{next(_numbers)}", PARTITIONS)
         self._by_column = by_column
         self._options = options
@@ -47,14 +51,30 @@ class KafkaHarness(SinkHarness):
     def connect(self) -> KafkaSink:
         topic = None if self._by_column else self.topic
         # The pipeline is the same in every story; the id keeps their markers apart.
-        return KafkaSink(self._kafka.servers, topic, id=f"kafka:{self.topic}", **self._options)
+        return KafkaSink(self._servers, topic, id=f"kafka:{self.topic}", **self._options)
 
     def batch(self, table: pa.Table, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Batch:
         records = as_records(table, self.topic if self._by_column else None)
         return BrokenOffBatch(records) if breaks_off else ArrowBatch(records, duplicate_attempt=duplicate_attempts)
 
     def rows(self) -> list[dict[str, Any]]:
-        return [json.loads(value) for value in values(self._kafka.servers, self.topic)]
+        return [json.loads(value) for value in values(self._servers, self.topic)]
+
+    def values(self) -> list[Any]:
+        raise NotTested("A topic has no columns: a row is bytes, and other types are refused before anything is sent.")
+
+    def forbid(self) -> str:
+        return "x" * 2_000_000  # more than a broker takes in one record
+
+    def start_method(self) -> str:
+        return "forkserver"  # librdkafka's threads do not live through a fork
+
+    def another(self) -> SinkHarness:
+        return type(self)(self._kafka, by_column=self._by_column, **self._options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a driver in a process of its own needs; the broker stays here."""
+        return {**self.__dict__, "_kafka": None}
 
 
 def values(servers: str, topic: str, partitions: int = PARTITIONS) -> list[bytes]:

@@ -5,7 +5,8 @@ from typing import Any
 import pyarrow as pa
 
 from onceonly.protocol import Batch
-from onceonly_sinks.conformance import SinkHarness
+from onceonly_sinks.conformance import NotTested, SinkHarness
+from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
@@ -28,6 +29,20 @@ class MemoryHarness(SinkHarness):
 
     def rows(self) -> list[dict[str, Any]]:
         return self.store.table().to_pylist()
+
+    def start_method(self) -> str:
+        raise NotTested("The store lives in this process and ends with it.")
+
+    def another(self) -> SinkHarness:
+        return type(self)(self._sink, **self._options)
+
+    def values(self) -> list[Any]:
+        if self._options.get("key"):
+            raise NotTested("An upsert wants its key among the columns.")
+        return [row["value"] for row in self.store.table().to_pylist()]
+
+    def cell(self, kind: Kind, case: Case) -> Cell:
+        return kind.cell("memory", case)
 
     def maintain(self) -> None:
         self.store.clean_up()

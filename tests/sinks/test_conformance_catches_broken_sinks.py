@@ -1,18 +1,35 @@
 """The suite passes the reference model and catches each broken sink, by the claims that are meant to catch it."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from tests.sinks.broken import VERDICTS
+from tests.sinks.broken.mishaps import MISHAPS, OnePipelineForAll
+from tests.sinks.broken.torn import TORN
 from tests.sinks.memory_harness import MemoryHarness
+from tests.sinks.postgres_harness import PostgresHarness
+from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
 from onceonly_sinks.conformance import CLAIMS, Claim, ConformanceFailure, Report, SinkConformance, SinkHarness, check
+from onceonly_sinks.conformance.killing import CLAIMS as KILLING
 from onceonly_sinks.conformance.racing import CLAIMS as RACING
 from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
 
 BY_LUCK = {claim.name for claim in RACING}
 """A race may also catch a sink that it is not meant to catch."""
 
 ACCIDENTS = ("AttributeError", "TypeError", "NameError", "IndexError", "KeyError", "ValueError")
 """Evidence of a mistake in a broken sink or in a claim, not of a broken promise."""
+
+
+class TestTutorial(SinkConformance):
+    @pytest.fixture
+    def harness(self) -> Iterator[SinkHarness]:
+        harness = WholeSQLiteHarness()
+        yield harness
+        harness.close()
 
 
 class TestMemoryAppend(SinkConformance):
@@ -52,8 +69,42 @@ def test_a_broken_sink_is_caught_by_the_claims_meant_for_it(broken: type[MemoryS
     assert not accidents, report
 
 
+@pytest.mark.parametrize("broken", list(MISHAPS), ids=lambda broken: broken.__name__)
+def test_a_sink_that_misunderstands_its_destination_is_called_by_its_claim(
+    broken: type[Any], request: pytest.FixtureRequest
+) -> None:
+    def harness() -> SinkHarness:
+        if issubclass(broken, PostgresSink):
+            return PostgresHarness(request.getfixturevalue("postgres").database("mishaps"), sink=broken)
+        return WholeSQLiteHarness(broken)
+
+    claims = [claim for claim in CLAIMS if claim.name in MISHAPS.values() and "type" not in claim.name]
+    report = check(harness, claims)
+    assert {result.claim.name for result in report.failures} == {MISHAPS[broken]}, report
+
+
+def test_what_cannot_be_tried_is_said_with_its_reason() -> None:
+    report = check(MemoryHarness)
+    assert report.conforms
+    assert {result.claim.name for result in report.untested} == {
+        *(claim.name for claim in KILLING),
+        *(claim for broken, claim in MISHAPS.items() if broken is not OnePipelineForAll),
+    }
+    reasons = {result.claim.name: result.untested for result in report.untested}
+    for name, reason in reasons.items():
+        assert f"{name}: not tested. {reason}" in str(report)
+    assert str(report).endswith(f"{len(CLAIMS) - len(reasons)} of {len(CLAIMS)} claims hold, {len(reasons)} not tested")
+    told = {claim["name"]: claim["untested"] for claim in report.to_json()["claims"]}
+    assert {name: reason for name, reason in told.items() if reason} == reasons
+
+
+def test_a_report_of_claims_that_were_not_tried_conforms_to_nothing() -> None:
+    assert not check(MemoryHarness, claims=KILLING).conforms
+
+
 def test_every_claim_catches_a_broken_sink() -> None:
     meant = {claim for verdict in VERDICTS.values() for claim in verdict.claims}
+    meant |= {claim for claims in TORN.values() for claim in claims} | set(MISHAPS.values())
     assert meant == {claim.name for claim in CLAIMS}
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from onceonly.errors import DestinationError
 from onceonly_sinks.delta.adopting import adopt
+from onceonly_sinks.delta.demands import Demands
 from onceonly_sinks.delta.statistics import Statistics
 
 _KINDS = {
@@ -46,7 +47,7 @@ def told_of(table: pa.Table, folder: Path, required: tuple[str, ...] = (), damag
         footer = pq.read_metadata(staged).serialized_size + 8
         size = staged.stat().st_size
         staged.write_bytes(b"PAR1" + bytes(size - footer - 4) + staged.read_bytes()[size - footer :])
-    (file,), _ = adopt("delta:t", table.schema, required, [staged], root)
+    (file,), _ = adopt("delta:t", table.schema, Demands(required), [staged], root)
     assert file.rows == table.num_rows
     found: dict[str, Any] = json.loads(file.stats)
     return found

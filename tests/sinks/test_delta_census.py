@@ -11,6 +11,7 @@ from tests.audit.histories import epoch_after
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.delta import census
 from onceonly_sinks.delta.census import CannotTell, Change
+from onceonly_sinks.delta.ladder import Effect
 from onceonly_sinks.delta.loginspect import Entry
 from onceonly_sinks.delta.marker import Note
 
@@ -25,7 +26,7 @@ class Log:
         self, operation: str, actions: list[dict[str, Any]], note: Note | None = None, **parameters: Any
     ) -> Log:
         version = len(self.changes)
-        entry = Entry(version, operation, parameters, version, note, None, False, None)
+        entry = Entry(version, operation, parameters, version, note, None, Effect.NONE, None, None)
         self.changes.append(census.parse(entry, "\n".join(map(json.dumps, actions))))
         return self
 
@@ -58,7 +59,7 @@ class Log:
         return self._commit(operation, [*(removes or []), *(adds or [])], None, **parameters)
 
     def count(self, first: int = 0) -> dict[int, int]:
-        return dict(census.count(self.changes[first:]))
+        return dict(census.count(self.changes[first:]).rows)
 
 
 def add(path: str, rows: int | None, *, changes: bool = True, vector: str = "", deleted: int = 0) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import pickle
@@ -19,7 +20,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from onceonly.protocol import Attempt, Estimate
+from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.failures import unwritable
 from onceonly_sinks.delta.files import WriteFiles, partitions
+from onceonly_sinks.delta.shape import Shape
 from onceonly_sinks.delta.statistics import Statistics
 from onceonly_sinks.delta.ways import Choice, Way, size_of
 
@@ -37,10 +41,10 @@ def stats_of(**columns: pa.Array[Any]) -> dict[str, Any]:
 def task(root: Path, schema: pa.Schema, **changes: Any) -> WriteFiles:
     fields: dict[str, Any] = {
         "root": str(root),
-        "schema": schema.serialize().to_pybytes(),
+        "shape": Shape.of(schema, schema.names),
         "epoch_column": None,
         "epoch": 1,
-        "required": (),
+        "demands": Demands(),
         "partition_by": (),
         "options": (),
     }
@@ -82,6 +86,17 @@ def test_statistics_of_times_are_rounded_outwards(values: list[datetime]) -> Non
         assert (greatest - max(values).replace(tzinfo=zone)).total_seconds() < 0.001
 
 
+@pytest.mark.parametrize("kind", [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32()], ids=str)
+def test_what_lies_beyond_the_calendar_of_python_has_no_range(kind: Any) -> None:
+    # '9999-12-31 23:59:59' says "no end", and west of Greenwich it is a moment of the year 10000.
+    day = 1 if pa.types.is_date32(kind) else 86_400_000_000
+    storage = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    for beyond in (2_932_897 * day, -719_163 * day):
+        found = stats_of(a=pa.array([0, beyond, None], storage).cast(kind), b=pa.array([1, 2, 3]))
+        assert (found["minValues"], found["maxValues"]) == ({"b": 1}, {"b": 3})
+        assert found["nullCount"] == {"a": 1, "b": 0}
+
+
 def test_what_has_no_exact_range_in_json_has_none() -> None:
     found = stats_of(
         text=pa.array(["x" * 500]),
@@ -121,6 +136,7 @@ def test_partitions_hold_every_row_once(rows: list[tuple[str | None, bool | None
     found = [(values, n) for values, part in partitions(table, ("t", "f")) for n in part.column("n").to_pylist()]
     wanted = [((("t", spelled[t]), ("f", flags[f])), n) for t, f, n in rows]
     assert Counter(found) == Counter(wanted)
+    assert len({values for values, _ in partitions(table, ("t", "f"))}) == len(list(partitions(table, ("t", "f"))))
 
 
 def test_two_attempts_at_one_partition_write_two_files(tmp_path: Path) -> None:
@@ -148,10 +164,12 @@ def test_a_place_that_cannot_be_written_is_answered_and_not_tried_again(tmp_path
 import errno, os, sys, pyarrow as pa
 from onceonly.protocol import Attempt
 from onceonly_sinks.delta import files
+from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.shape import Shape
 files.LocalPlace.create = lambda self, name: open("/dev/full", "wb", buffering=0)
 files.LocalPlace.remove = lambda self, name: None
 schema = pa.schema([("a", pa.int64())])
-task = files.WriteFiles("/tmp", schema.serialize().to_pybytes(), None, 1, (), (), ())
+task = files.WriteFiles("/tmp", Shape.of(schema, ["a"]), None, 1, Demands(), (), ())
 answer = task(Attempt(0, 0), iter([pa.record_batch({"a": pa.array(range(9), pa.int64())})]))
 sys.exit(0 if answer["errno"] == errno.ENOSPC else 1)
 """
@@ -214,3 +232,10 @@ def test_the_size_of_a_batch_is_taken_from_its_rows_where_only_they_are_known() 
     assert size_of(Estimate(10, None), schema) == 10 * (8 + 1 + 40)
     assert size_of(Estimate(10, 7), schema) == 7
     assert size_of(Estimate(None, None), schema) is None
+
+
+def test_a_process_out_of_files_is_not_told_that_the_disk_is_full() -> None:
+    assert unwritable("delta:t", errno.ENOSPC).code == "E507"
+    told = unwritable("delta:t", errno.EMFILE)
+    assert told.code == "E508"
+    assert "ulimit" in str(told)

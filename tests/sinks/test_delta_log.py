@@ -13,6 +13,7 @@ from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.conformance.story import plan
 from onceonly_sinks.delta import loginspect
+from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.marker import Note, application_id, pack, unpack
 
 APP = application_id("orders", "delta:rows")
@@ -44,12 +45,13 @@ def commit(operation: str, *actions: dict[str, Any], text: str | None = None, **
 
 ADD = {"add": {"path": "a", "dataChange": True, "stats": '{"numRecords":2}'}}
 REMOVE = {"remove": {"path": "a", "dataChange": True}}
+SAME = {"add": {"path": "b", "dataChange": False, "stats": '{"numRecords":2}'}}
 MOVED = {"remove": {"path": "a", "dataChange": False}}
 
 
 def judged(*commits: str, held_at: int = 5) -> list[tuple[str, bool]]:
     entries = [loginspect.parse(version, text, APP) for version, text in enumerate(commits, start=6)]
-    return [(found.kind, found.fatal) for found in loginspect.disturbances(entries, ID, held_at)]
+    return [(found.kind, found.fatal) for found in loginspect.disturbances(entries, ID, held_at, Rung.APPENDS)]
 
 
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
@@ -130,7 +132,8 @@ def test_rows_of_a_file_without_statistics_are_not_known() -> None:
 
 
 def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
-    assert judged(commit("WRITE", ADD), commit("OPTIMIZE", ADD, MOVED), commit("VACUUM END")) == []
+    assert judged(commit("OPTIMIZE", SAME, MOVED), commit("VACUUM END"), commit("SET TBLPROPERTIES")) == []
+    assert judged(commit("WRITE", ADD), commit("", ADD)) == [("appended", False)]
 
 
 @pytest.mark.parametrize(
@@ -140,11 +143,56 @@ def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
         ("TRUNCATE", "deleted"),
         ("UPDATE", "overwritten"),
         ("MERGE", "overwritten"),
-        ("", "overwritten"),
+        ("", "unknown"),
+        ("FROBNICATE", "unknown"),
     ],
 )
 def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -> None:
-    assert judged(commit(operation, ADD, REMOVE)) == [(kind, True)]
+    assert judged(commit(operation, REMOVE)) == [(kind, True)]
+
+
+@pytest.mark.parametrize("rung", list(Rung), ids=lambda rung: rung.word)
+@pytest.mark.parametrize("actions", [(REMOVE,), (ADD, REMOVE), (SAME, MOVED)], ids=["removes", "replaces", "rewrites"])
+def test_an_unknown_operation_that_takes_files_away_is_let_pass_on_no_rung(
+    rung: Rung, actions: tuple[dict[str, Any], ...]
+) -> None:
+    entry = loginspect.parse(7, commit("FROBNICATE", *actions), APP)
+    (found,) = loginspect.disturbances([entry], ID, 5, rung)
+    assert (found.kind, found.fatal, found.allowed, found.at) == ("unknown", True, False, 7)
+    assert "FROBNICATE" in found.detail
+
+
+def file(path: str, rows: int | None, hidden: int = 0) -> dict[str, Any]:
+    stats = None if rows is None else json.dumps({"numRecords": rows})
+    vector = {"storageType": "u", "pathOrInlineDv": f"{hidden}", "cardinality": hidden} if hidden else None
+    return {"path": path, "dataChange": True, "stats": stats, "deletionVector": vector}
+
+
+@pytest.mark.parametrize(
+    ("removes", "adds", "metrics", "effect", "taken"),
+    [
+        ([file("a", 5)], [file("b", 3)], {}, Effect.DELETED, 2),
+        ([file("a", 5)], [file("b", 6)], {}, Effect.CHANGED, -1),
+        ([file("a", None)], [file("b", 3)], {}, Effect.CHANGED, None),
+        ([file("a", None)], [file("b", 3)], {"numCopiedRows": "3", "numDeletedRows": "2"}, Effect.DELETED, 2),
+        ([file("a", None)], [file("b", 3)], {"num_copied_rows": 2, "num_deleted_rows": 3}, Effect.CHANGED, 3),
+        ([file("a", None)], [], {}, Effect.DELETED, None),
+        ([file("a", 5)], [file("a", 5, 2)], {}, Effect.DELETED, 2),
+        ([file("a", 5, 1)], [file("a", 5, 4)], {}, Effect.DELETED, 3),
+        ([file("a", 5, 4)], [file("a", 5, 1)], {}, Effect.CHANGED, -3),
+    ],
+)
+def test_a_delete_is_one_if_its_rows_only_shrink(
+    removes: list[dict[str, Any]],
+    adds: list[dict[str, Any]],
+    metrics: dict[str, Any],
+    effect: Effect,
+    taken: int | None,
+) -> None:
+    actions = [{"remove": one} for one in removes] + [{"add": one} for one in adds]
+    info = {"commitInfo": {"operation": "DELETE", "operationMetrics": metrics}}
+    entry = loginspect.parse(6, "\n".join(json.dumps(one) for one in (info, *actions)), APP)
+    assert (entry.effect, entry.taken) == (effect, taken)
 
 
 @pytest.mark.parametrize(

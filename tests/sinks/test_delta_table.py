@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.errors import DestinationError, IdentityError
@@ -19,6 +21,7 @@ from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.story import Driver, Story, unknown
+from onceonly_sinks.delta import Merge, failures
 
 
 @pytest.fixture
@@ -64,7 +67,7 @@ def test_once_the_marker_has_aged_out_its_number_still_stands_and_fences(harness
         owner.sink.install(owner.fence)
         position = owner.sink.position(first)
         assert (position.marker, position.epoch) == (None, 1)
-        assert kinds(position) == [("unreadable", True)]
+        assert kinds(position) == [("unreadable", True), ("appended", False)]
 
 
 def test_foreign_commits_between_ours_hide_no_marker(harness: DeltaHarness) -> None:
@@ -76,7 +79,8 @@ def test_foreign_commits_between_ours_hide_no_marker(harness: DeltaHarness) -> N
         DeltaTable(harness.path).optimize.compact()
         later = story.driver()
         assert later.position().marker == driver.marker(written.epoch)
-        assert kinds(later.position()) == []
+        [appended] = later.position().disturbances
+        assert (appended.fatal, appended.allowed, appended.added) == (False, True, 30)
         later.writes()
 
 
@@ -154,14 +158,14 @@ def test_a_mishap_between_check_and_commit_is_found_by_the_next_look(tmp_path: P
 def after_the_check(driver: Driver, act: Callable[[], object]) -> None:
     """Do something once, between what a commit reads and what it sends."""
     table = driver.sink._open.table  # type: ignore[attr-defined]
-    checks = table.check_retention
+    checks = table.check_properties
 
-    def then() -> None:
-        table.check_retention = checks
-        checks()
+    def then(*, removes: bool) -> None:
+        table.check_properties = checks
+        checks(removes=removes)
         act()
 
-    table.check_retention = then
+    table.check_properties = then
 
 
 def test_a_table_dropped_and_made_again_has_no_fence_of_ours(harness: DeltaHarness) -> None:
@@ -208,6 +212,50 @@ def test_a_table_that_forgets_markers_is_refused(harness: DeltaHarness) -> None:
         assert refused.value.code == "E509"
 
 
+REPLACING = Merge("t.id = s.id").when_matched_update().when_not_matched_insert()
+ADDING = Merge("t.id = s.id").when_not_matched_insert()
+
+
+@pytest.mark.parametrize("options", [{"key": "id"}, {"merge": REPLACING}], ids=["key", "merge"])
+def test_rows_of_a_table_that_only_grows_are_not_replaced(tmp_path: Path, options: dict[str, Any]) -> None:
+    harness = DeltaHarness(tmp_path, **options)
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
+        for refusing in (driver.writes, story.newcomer().fences):
+            version = DeltaTable(harness.path).version()
+            with pytest.raises(DestinationError, match=r"delta\.appendOnly is true") as refused:
+                refusing()
+            assert refused.value.code == "E508"
+            assert DeltaTable(harness.path).version() == version
+
+
+@pytest.mark.parametrize("options", [{}, {"merge": ADDING}], ids=["append", "merge"])
+def test_a_table_that_only_grows_takes_rows(tmp_path: Path, options: dict[str, Any]) -> None:
+    harness = DeltaHarness(tmp_path, **options)
+    with Story(harness) as story:
+        driver = story.driver()
+        written = [driver.writes()]
+        DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
+        story.holds(*written, driver.writes(), story.driver().writes())
+
+
+def test_a_commit_that_the_table_does_not_take_is_told_from_one_whose_answer_was_lost(harness: DeltaHarness) -> None:
+    """One class of deltalake's stands for both; whether somebody was faster tells them apart."""
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
+        with pytest.raises(CommitFailedError) as raised:
+            DeltaTable(harness.path).delete("id >= 0")
+        table = driver.sink._open.table  # type: ignore[attr-defined]
+        refused = failures.of_commit(table, raised.value, landed=False, held=None, alone=True)
+        assert getattr(refused, "code", None) == "E508"
+        beaten = failures.of_commit(table, raised.value, landed=False, held=None, alone=False)
+        assert isinstance(beaten, OutcomeUnknown)
+
+
 # ---- commits of drivers that do not know better
 
 
@@ -233,7 +281,7 @@ def test_a_commit_of_ours_that_another_handle_made_is_not_repeated(harness: Delt
         twin.tries(planned)
         with pytest.raises(IdentityError) as refused:
             driver.tries(planned)
-        assert refused.value.code == "E209"
+        assert refused.value.code == "E210"
         story.holds(planned)
 
 

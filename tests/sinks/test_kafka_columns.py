@@ -18,6 +18,10 @@ def batch(**columns: pa.Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns)
 
 
+def at(microseconds: int) -> pa.Array:
+    return pa.array([microseconds], pa.timestamp("us", "UTC"))
+
+
 def records(rows: pa.RecordBatch, topic: str | None = "orders") -> list[tuple[Any, ...]]:
     """Arguments of ``produce`` row by row, with the defaults of those that are left out."""
     columns = Columns.check("kafka:orders", rows.schema, topic).arguments(rows)
@@ -111,6 +115,9 @@ def test_a_wrong_column_is_named_with_its_type(rows: pa.RecordBatch, topic: str 
     [
         (batch(value=pa.array(["x"]), partition=pa.array([-2], pa.int32())), "there is no partition -2"),
         (batch(value=pa.array(["x"]), headers=pa.array([[{"key": None, "value": b""}]], HEADERS)), "has no name"),
+        (batch(value=pa.array(["x"]), timestamp=at(0)), 'which the client takes for "now"'),
+        (batch(value=pa.array(["x"]), timestamp=at(999)), 'which the client takes for "now"'),
+        (batch(value=pa.array(["x"]), timestamp=at(-1_000_000)), "lies before 1970"),
     ],
 )
 def test_a_row_that_kafka_cannot_hold_is_refused_not_skipped(rows: pa.RecordBatch, named: str) -> None:

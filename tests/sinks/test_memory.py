@@ -212,7 +212,7 @@ def test_an_address_says_that_it_is_an_upsert_and_by_what() -> None:
     found = MemorySink.from_address(sink.address)
     assert (found.id, found.address, found.capabilities) == (sink.id, sink.address, sink.capabilities)
     write(opened(sink), changes((1, 1, False)).append_column("a,b&c", pa.array([1])))
-    assert "A120" in [finding.code for finding in audit(None, "orders", [found]).findings]
+    assert "A119" in [finding.code for finding in audit(None, "orders", [found]).findings]
 
 
 def test_appended_and_upserted_rows_replay_in_order() -> None:
@@ -380,5 +380,5 @@ def test_a_refused_epoch_names_where_the_store_stands() -> None:
     sink = opened(MemorySink())
     write(sink, rows((1, 1, "new")))
     gap: Any = plan(following(sink), sink.id).epoch
-    with pytest.raises(IdentityError, match=r"E209.*it holds epoch 1 where the one before epoch 3"):
+    with pytest.raises(IdentityError, match=r"E207.*stands at epoch 1, but it once confirmed epoch 2"):
         sink.commit(None, Marker("orders", sink.id, fence_of(sink), gap))

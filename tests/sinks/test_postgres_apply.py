@@ -252,7 +252,7 @@ def test_found_by_its_address_it_reads_and_does_not_write(dsn: str) -> None:
         assert not found.capabilities.recountable
         found.open("orders")
         assert [receipt.rows for _, receipt in found.history()] == [1]
-        assert "A120" in [finding.code for finding in audit(None, "orders", [found]).findings]
+        assert "A119" in [finding.code for finding in audit(None, "orders", [found]).findings]
         found.install(Fence(2, "owner-2"))
         prepared = found.prepare(ArrowBatch(orders(2)), 2)
         marker = writer.marker(1)

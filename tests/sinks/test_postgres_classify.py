@@ -38,7 +38,7 @@ CONTEXT = Context("postgres:target", "postgres:host=db#target", {"amount": "deci
         ("53200", "E507"),
         ("25006", "E507"),
         ("58030", "E507"),
-        ("55P03", "E508"),
+        ("55P03", "E529"),
         ("57014", "E508"),
         ("40001", "E508"),
         ("40P01", "E508"),

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.sinks.postgres_writer import Writer, rows, run
 
+from onceonly.carried import USER_DEFINED
 from onceonly.errors import DestinationError
 from onceonly_sinks.postgres import lanes
 from onceonly_sinks.postgres.castplan import Plan, make_plan
-from onceonly_sinks.postgres.ddl import spark_name
+from onceonly_sinks.postgres.ddl import planned, spark_name
 from onceonly_sinks.postgres.jsontext import spell
 from onceonly_sinks.postgres.lanes import ValueRefused
 from onceonly_sinks.postgres.schema import Column, Table
@@ -231,3 +232,114 @@ def test_a_value_inside_json_keeps_every_digit() -> None:
 def test_types_are_named_as_spark_names_them() -> None:
     type_ = pa.struct([("a", pa.list_(pa.int64())), ("m", pa.map_(pa.string(), pa.decimal128(5, 2)))])
     assert spark_name(type_) == "struct<a:array<bigint>,m:map<string,decimal(5,2)>>"
+
+
+NAME = TableName("public", "target")
+
+
+# ---- what has no form: refused by the name that it has in Spark
+
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+STAGED_VARIANT = pa.struct([("metadata", pa.large_binary()), ("value", pa.large_binary())])
+GEOMETRY = pa.struct(
+    [
+        pa.field("srid", pa.int32(), nullable=False),
+        pa.field("wkb", pa.binary(), nullable=False, metadata={b"geometry": b"true", b"srid": b"4326"}),
+    ]
+)
+GEOGRAPHY = pa.struct(
+    [
+        pa.field("srid", pa.int32()),
+        pa.field("wkb", pa.binary(), metadata={b"geography": b"true", b"srid": b"4326"}),
+    ]
+)
+POINT = pa.struct([("x", pa.float64()), ("y", pa.float64())])
+
+
+def formed(field: "pa.Field[Any]", existing: str | None) -> Any:
+    """The plan of a table that is made for the column, or is there."""
+    if existing is None:
+        return planned(NAME, [field], (), None, "sink")
+    return make_plan("sink", pa.schema([field]), Table(NAME, 1, (column(existing),), frozenset(), None))
+
+
+@pytest.mark.parametrize("existing", [None, "jsonb"])
+@pytest.mark.parametrize(
+    ("type_", "named", "remedy"),
+    [
+        (VARIANT, "variant", "to_json(v)"),
+        (STAGED_VARIANT, "variant", "to_json(v)"),
+        (pa.list_(VARIANT), "array<variant>", "to_json(v)"),
+        (pa.struct([("a", pa.map_(pa.string(), VARIANT))]), "struct<a:map<string,variant>>", "to_json(v)"),
+        (GEOMETRY, "geometry", "st_asbinary"),
+        (GEOGRAPHY, "geography", "st_asbinary"),
+        (pa.month_day_nano_interval(), "month_day_nano_interval", "cast it"),
+        (pa.map_(POINT, pa.int64()), "map<struct<x:double,y:double>,bigint>", "map_entries()"),
+        (pa.list_(pa.map_(pa.list_(pa.int64()), pa.int64())), "array<map<array<bigint>,bigint>>", "map_entries()"),
+    ],
+    ids=str,
+)
+def test_a_type_without_a_form_is_refused_by_its_name(
+    type_: pa.DataType, named: str, remedy: str, existing: str | None
+) -> None:
+    with pytest.raises(DestinationError) as caught:
+        formed(pa.field("v", type_), existing)
+    assert caught.value.code == "E506"
+    assert f"column v {'is' if existing else 'of type'} {named} " in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_a_users_own_type_is_refused_by_its_name_whatever_it_is_stored_as() -> None:
+    for existing in (None, "jsonb"):
+        with pytest.raises(DestinationError, match="PointUDT") as caught:
+            formed(pa.field("v", POINT, metadata={USER_DEFINED: b"PointUDT"}), existing)
+        assert caught.value.code == "E506"
+
+
+# ---- moments beyond what Python, the encoder or the server can say
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("via", WAYS)
+@pytest.mark.parametrize(
+    ("ddl", "storage", "ticks"),
+    [
+        ("jsonb", pa.struct([("a", pa.timestamp("us", "UTC"))]), {"a": 2**61}),
+        ("jsonb", pa.struct([("a", pa.timestamp("us"))]), {"a": 253402300800000000}),
+        ("jsonb", pa.struct([("a", pa.date32())]), {"a": 2**30}),
+        ("jsonb", pa.list_(pa.struct([("a", pa.date32())])), [{"a": -800_000}]),
+        ("date", pa.date32(), -(2**31)),
+        ("date", pa.date32(), 2**31 - 1),
+        ("date[]", pa.list_(pa.date32()), [-(2**31)]),
+        ("timestamp", pa.timestamp("us"), -(2**63)),
+        ("timestamptz", pa.timestamp("us", "UTC"), -(2**63)),
+        ("timestamp(3)", pa.timestamp("us"), -(2**63)),
+    ],
+    ids=str,
+)
+def test_a_moment_beyond_the_range_is_refused_naming_the_column(
+    dsn: str, via: str, ddl: str, storage: pa.DataType, ticks: Any
+) -> None:
+    run(dsn, f"CREATE TABLE target (v {ddl})")
+    values = pa.array([ticks], _as_ticks(storage)).cast(storage)
+    with Writer(dsn, via=via) as writer:
+        with pytest.raises(DestinationError) as caught:
+            writer.write(pa.table({"v": values}))
+        assert caught.value.code == "E503", str(caught.value)
+        assert "column v (" in caught.value.what
+        assert str(ticks).strip("{}[]") not in str(caught.value)
+    assert rows(dsn) == []
+
+
+def _as_ticks(type_: pa.DataType) -> pa.DataType:
+    """The same with numbers for moments, as no Python object can say such a moment."""
+    if pa.types.is_struct(type_):
+        return pa.struct([(field.name, _as_ticks(field.type)) for field in type_])
+    if pa.types.is_list(type_):
+        return pa.list_(_as_ticks(type_.value_type))
+    return pa.int32() if pa.types.is_date32(type_) else pa.int64()

@@ -14,7 +14,9 @@ from onceonly_sinks.conformance.harness import (
     BrokenOffBatch,
     Claim,
     ConformanceFailure,
+    NotTested,
     SinkHarness,
+    Wire,
 )
 from onceonly_sinks.conformance.story import COLUMNS, PIPELINE
 from onceonly_sinks.conformance.suite import CLAIMS, Report, Result, SinkConformance, check
@@ -27,9 +29,11 @@ __all__ = [
     "BrokenOffBatch",
     "Claim",
     "ConformanceFailure",
+    "NotTested",
     "Report",
     "Result",
     "SinkConformance",
     "SinkHarness",
+    "Wire",
     "check",
 ]

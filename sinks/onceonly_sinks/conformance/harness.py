@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest import SkipTest
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError, mask
@@ -17,17 +19,50 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from onceonly_sinks.conformance.typetable import Case, Cell, Kind
+
 
 class ConformanceFailure(AssertionError):
     """A sink breaks a claim; the text is the evidence."""
 
 
+class NotTested(SkipTest):
+    """A claim cannot be tried on this destination; the text says why. The suite's result repeats it."""
+
+
+class Wire(Protocol):
+    """A wire between a sink and its destination, on which single statements can be held."""
+
+    def connect(self) -> Sink:
+        """Another handle on the target, whose statements pass the wire; not opened."""
+        ...
+
+    def hold(self, number: int, call: Callable[[], object]) -> Callable[[], None]:
+        """Hold the ``number``-th statement from now on, 1 for the next; returns what lets it go on.
+
+        Args:
+            number: which statement.
+            call: run once the statement is held; the destination has not seen it.
+        """
+        ...
+
+    def hold_commit(self, call: Callable[[], object]) -> Callable[[], None]:
+        """Hold the next statement that commits an epoch; as :meth:`hold`. It arrives even if its sender has gone."""
+        ...
+
+
 class SinkHarness(Protocol):
-    """One fresh, empty target of the sink under test. Subclass it, or match it.
+    """One fresh, empty target of the sink under test. Subclass it.
 
     The rows that the suite writes have the columns of :data:`onceonly_sinks.conformance.COLUMNS`. ``id`` is unique over
     all epochs, so an upsert on ``id`` can be certified as well as an append.
+
+    What comes after :meth:`batch` is optional. A method that stays as it is here, or raises :class:`NotTested` with a
+    reason of its own, leaves claims untried; the suite's result names them, with the reason.
     """
+
+    moments: int = 200
+    """At how many moments of a commit a driver is killed. Fewer take less time, and are sure of less."""
 
     @abstractmethod
     def connect(self) -> Sink:
@@ -53,6 +88,50 @@ class SinkHarness(Protocol):
         if breaks_off:
             return BrokenOffBatch(table)
         return ArrowBatch(table, duplicate_attempt=duplicate_attempts)
+
+    def start_method(self) -> str:
+        """How a process is started that writes to the target and is killed: ``fork``, or ``forkserver``.
+
+        A client library with threads of its own does not live through ``fork``. With ``forkserver`` the harness is
+        pickled. A store that lives in this process raises :class:`NotTested`.
+        """
+        return "fork"
+
+    def another(self) -> SinkHarness:
+        """Another fresh target of the same kind, to be closed by the caller."""
+        raise NotTested("The harness makes no other target: it has no another().")
+
+    def wire(self) -> AbstractContextManager[Wire]:
+        """A wire between the sink and the target, for as long as the block lasts."""
+        raise NotTested("No statement can be held between sink and destination: the harness has no wire().")
+
+    def values(self) -> list[Any]:
+        """The column ``value`` of the target, read without the sink; none if it does not exist."""
+        raise NotTested("No type can be read back: the harness has no values().")
+
+    def cell(self, kind: Kind, case: Case) -> Cell | None:
+        """What the sink says it makes of a value; ``None``: the same, or a refusal of any code."""
+        return None
+
+    def forbid(self) -> str:
+        """Have the target refuse some rows from now on; return a ``note`` that no row may have."""
+        raise NotTested("The target cannot be made to refuse a row: the harness has no forbid().")
+
+    def replace(self) -> bool:
+        """Take the target away and put an empty one in its place.
+
+        Returns:
+            Whether the destination let it happen; a sink that holds a lock since ``prepare`` prevents it.
+        """
+        raise NotTested("The target cannot be replaced: the harness has no replace().")
+
+    def locked(self) -> AbstractContextManager[object]:
+        """Lock the target against writers, for as long as the block lasts."""
+        raise NotTested("The target cannot be locked: the harness has no locked().")
+
+    def deadlocked(self) -> AbstractContextManager[object]:
+        """Have the next commit to the target fail in a way that passes, a deadlock above all."""
+        raise NotTested("No commit can be made to fail in passing: the harness has no deadlocked().")
 
     def close(self) -> None:
         """Remove the target."""
@@ -83,34 +162,42 @@ class Claim:
     Attributes:
         name: the function's name; in pytest ``test_<name>``.
         text: the claim in one sentence.
-        run: raises :class:`ConformanceFailure` with evidence if the claim does not hold.
+        run: raises :class:`ConformanceFailure` with evidence if the claim does not hold, :class:`NotTested` if it
+            cannot be tried. May return a note on how it was tried.
     """
 
     name: str
     text: str
-    run: Callable[[SinkHarness], None]
+    run: Callable[[SinkHarness], str | None]
 
-    def check(self, harness: SinkHarness, seconds: float = 120.0) -> None:
+    def check(self, harness: SinkHarness, seconds: float = 120.0) -> str | None:
         """Run the claim against a fresh target; a sink that hangs fails it.
+
+        Returns:
+            A note on how it was tried, if there is one.
 
         Raises:
             ConformanceFailure: the claim does not hold, or did not end within ``seconds``.
+            NotTested: it cannot be tried on this destination.
         """
-        failure: list[Exception] = []
-        thread = threading.Thread(target=_run, args=(self, harness, failure), name=self.name, daemon=True)
+        ended: list[Exception | str | None] = []
+        thread = threading.Thread(target=_run, args=(self, harness, ended), name=self.name, daemon=True)
         thread.start()
         thread.join(seconds)
-        if thread.is_alive():
+        if not ended:
             raise ConformanceFailure(f"{self.text} It did not end within {seconds:g} s.")
-        if failure:
-            raise ConformanceFailure(f"{self.text} {_evidence(failure[0])}") from failure[0]
+        if isinstance(ended[0], NotTested):
+            raise ended[0]
+        if isinstance(ended[0], Exception):
+            raise ConformanceFailure(f"{self.text} {_evidence(ended[0])}") from ended[0]
+        return ended[0]
 
 
-def _run(claim: Claim, harness: SinkHarness, failure: list[Exception]) -> None:
+def _run(claim: Claim, harness: SinkHarness, ended: list[Exception | str | None]) -> None:
     try:
-        claim.run(harness)
+        ended.append(claim.run(harness))
     except Exception as error:  # noqa: BLE001  handed to the thread that waits
-        failure.append(error)
+        ended.append(error)
 
 
 def _evidence(error: Exception) -> str:
@@ -125,6 +212,6 @@ def told(error: Exception) -> str:
     return mask(f"{type(error).__name__}: {what}")
 
 
-def claims_of(*functions: Callable[[SinkHarness], None]) -> tuple[Claim, ...]:
+def claims_of(*functions: Callable[[SinkHarness], str | None]) -> tuple[Claim, ...]:
     """Make claims of functions; the first line of a function's text is the claim."""
     return tuple(Claim(function.__name__, (function.__doc__ or "").splitlines()[0], function) for function in functions)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -144,28 +146,55 @@ class _Writer:
         return None
 
 
-def rows_and_marker_appear_together(harness: SinkHarness) -> None:
+def rows_and_marker_appear_together(harness: SinkHarness) -> str:
     """Whoever looks while epochs are committed sees an epoch's rows all or not at all, and never without the marker."""
-    with Story(harness) as story:
+    with Story(harness) as story, _switching_often():
         driver = story.driver()
         done = threading.Event()
-        with ThreadPoolExecutor(1) as pool:
-            watching = pool.submit(_watches, story, done)
+        with ThreadPoolExecutor(_WATCHERS) as pool:
+            watching = [pool.submit(_watches, story, done) for _ in range(_WATCHERS)]
             try:
-                written = [driver.writes(rows=_WATCHED_ROWS) for _ in range(5)]
+                written = _writes_watched(driver, watching)
             finally:
                 done.set()
-            watching.result()
+            looks = sum(watch.result() for watch in watching)
         story.holds(*written)
+    return f"{len(written)} commits, looked at {looks} times"
 
 
-_WATCHED_ROWS = 200
+_WATCHERS = 2
+_WATCHED_COMMITS = 200
+_WATCHED_ROWS = 8
+_WATCHED_S = 60.0
 
 
-def _watches(story: Story, done: threading.Event) -> None:
+@contextmanager
+def _switching_often() -> Generator[None]:
+    """Let threads take turns within a commit of microseconds, or nobody sees the middle of one in this process."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def _writes_watched(driver: Driver, watching: Sequence[Future[int]]) -> list[Plan]:
+    """Write epochs until there are enough, nobody watches any more, or time is up."""
+    written: list[Plan] = []
+    ends = time.monotonic() + _WATCHED_S
+    while len(written) < _WATCHED_COMMITS and time.monotonic() < ends and not any(one.done() for one in watching):
+        planned = plan(written[-1].epoch if written else None, driver.sink.id, _WATCHED_ROWS)
+        driver.tries(planned)
+        written.append(planned)
+    return written
+
+
+def _watches(story: Story, done: threading.Event) -> int:
     """Look at rows, then markers, then rows: what is seen may only grow, so each order proves one direction."""
-    reader = story.reader()
+    reader, looks = story.reader(), 0
     while not done.is_set():
+        looks += 1
         before = _rows_per_epoch(story)
         marked = [marker.epoch.number for marker, _ in reader.history()]
         after = _rows_per_epoch(story)
@@ -176,6 +205,7 @@ def _watches(story: Story, done: threading.Event) -> None:
             expect(
                 after[number] == _WATCHED_ROWS, f"The marker of epoch {number} was visible with {after[number]} rows."
             )
+    return looks
 
 
 def _rows_per_epoch(story: Story) -> Counter[int]:

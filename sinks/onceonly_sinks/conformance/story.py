@@ -12,7 +12,7 @@ from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Position, Prepared, Sink, Superseded
-from onceonly_checkpoints.chain import GENESIS, fingerprint, link
+from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.slices import Slice, SourceOffsets
 from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
@@ -43,6 +43,13 @@ def refused(what: str, act: Callable[[], object], *kinds: type[Exception]) -> Ex
         names = " or ".join(kind.__name__ for kind in kinds)
         raise ConformanceFailure(f"{what} was answered with {told(error)}; expected {names}.") from error
     raise ConformanceFailure(f"{what} was not refused; the answer was {answer!r}.")
+
+
+def refused_as(code: str, what: str, act: Callable[[], object]) -> None:
+    """Do something that must be refused with the code that all sinks have for it; see :mod:`onceonly.guard`."""
+    error = refused(what, act, OnceOnlyError)
+    found = getattr(error, "code", None)
+    expect(found == code, f"{what} was refused with {found}; every sink says {code} to it.")
 
 
 def replayed(driver: Driver, planned: Plan) -> Receipt | None:
@@ -111,9 +118,8 @@ def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: in
     slice_ = Slice(_offsets(number - 1), _offsets(number))
     digest, schema = ArrowBatch(table).digest(), fingerprint(COLUMNS)
     previous = after.chain if after else GENESIS
-    chain = link(previous, slice_, digest, schema)
     lineage = Lineage("query", "run", "file:/checkpoint", number - 1, 1_700_000_000_000 + number, 0)
-    return Plan(Epoch(number, slice_, chain, previous, digest, schema, ((sink, first),), lineage), table)
+    return Plan(linked(Epoch(number, slice_, "", previous, digest, schema, ((sink, first),), lineage)), table)
 
 
 def _offsets(end: int) -> SourceOffsets:
@@ -136,9 +142,9 @@ def _table(number: int, rows: int, salt: int) -> pa.Table:
 class Driver:
     """One driver with its handle and, once it has fenced, its fence."""
 
-    def __init__(self, harness: SinkHarness, fence: Fence, pipeline: str = PIPELINE) -> None:
+    def __init__(self, harness: SinkHarness, fence: Fence, pipeline: str = PIPELINE, sink: Sink | None = None) -> None:
         self.fence = fence
-        self.sink = harness.connect()
+        self.sink = sink or harness.connect()
         self.sink.open(pipeline)
         self._harness = harness
         self._pipeline = pipeline

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.errors import OnceOnlyError
-from onceonly_checkpoints.chain import link
-from onceonly_checkpoints.epoch import Marker
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.chain import linked
+from onceonly_checkpoints.epoch import Marker, Standing
 from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 from onceonly_sinks.conformance.harness import SinkHarness, claims_of
-from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan, refused, replayed
+from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan, refused, refused_as, replayed
 
 _AWKWARD = "naïve \"quoted\" 'single' back\\slash tab\t line\nbreak $1 {x} %s 日本 🧾 end "
 
@@ -95,11 +95,10 @@ def _awkward(planned: Plan) -> Plan:
     end = SourceOffsets.of({"0": json.dumps({_AWKWARD: 2**63}), "1": _AWKWARD, "2": None})
     slice_ = Slice(planned.epoch.slice.start, end)
     sources = (SourceIdentity("0", _AWKWARD), SourceIdentity("1", None, "0" * 16))
-    chain = link(planned.epoch.previous_chain, slice_, planned.epoch.digest, planned.epoch.schema, _AWKWARD)
-    return replace(
-        planned,
-        epoch=replace(planned.epoch, slice=slice_, chain=chain, sources=sources, manifest=None, adoption=_AWKWARD),
-    )
+    said = Adoption(_AWKWARD, sinks=(_AWKWARD,), offsets=slice_, reason=_AWKWARD)
+    carried = Standing(planned.epoch.lineage, (said,), slice_)
+    epoch = replace(planned.epoch, slice=slice_, sources=sources, adoption=said, offered=slice_, carried=carried)
+    return replace(planned, epoch=linked(epoch))
 
 
 def duplicate_attempts_are_counted_once(harness: SinkHarness) -> None:
@@ -143,17 +142,17 @@ def a_replayed_epoch_writes_nothing(harness: SinkHarness) -> None:
 
 def another_epoch_under_a_committed_number_is_refused(harness: SinkHarness) -> None:
     """An epoch with the number of the newest one and other content is refused: a number alone proves nothing."""
-    _refuses_after_two(harness, "Another epoch 2", lambda first, driver: driver.plan(salt=1, after=first.epoch))
+    _refuses_after_two(harness, "Another epoch 2", "E210", lambda first, driver: driver.plan(salt=1, after=first.epoch))
 
 
 def an_older_epoch_is_refused(harness: SinkHarness) -> None:
     """An epoch with a lower number than the newest one is refused."""
-    _refuses_after_two(harness, "Epoch 1 after 2", lambda first, driver: plan(None, driver.sink.id, salt=1))
+    _refuses_after_two(harness, "Epoch 1 after 2", "E210", lambda first, driver: plan(None, driver.sink.id, salt=1))
 
 
 def a_wrong_previous_chain_is_refused(harness: SinkHarness) -> None:
     """The next number with a previous chain that does not stand there is refused."""
-    _refuses_after_two(harness, "A foreign history", _of_another_history)
+    _refuses_after_two(harness, "A foreign history", "E210", _of_another_history)
 
 
 def _of_another_history(first: Plan, driver: Driver) -> Plan:
@@ -163,16 +162,16 @@ def _of_another_history(first: Plan, driver: Driver) -> Plan:
 
 def a_gap_is_refused(harness: SinkHarness) -> None:
     """An epoch that leaves one out is refused."""
-    _refuses_after_two(harness, "Epoch 4 after 2", lambda first, driver: driver.plan(after=driver.plan().epoch))
+    _refuses_after_two(harness, "Epoch 4 after 2", "E207", lambda first, driver: driver.plan(after=driver.plan().epoch))
 
 
-def _refuses_after_two(harness: SinkHarness, what: str, wrong: Callable[[Plan, Driver], Plan]) -> None:
-    """Write two epochs, have a wrong one refused in words, and see that the handle can go on."""
+def _refuses_after_two(harness: SinkHarness, what: str, code: str, wrong: Callable[[Plan, Driver], Plan]) -> None:
+    """Write two epochs, have a wrong one refused by its code, and see that the handle can go on."""
     with Story(harness) as story:
         driver = story.driver()
         first, second = driver.writes(), driver.writes()
         planned = wrong(first, driver)
-        refused(what, lambda: driver.tries(planned), OnceOnlyError)
+        refused_as(code, what, lambda: driver.tries(planned))
         story.holds(first, second)
         story.holds(first, second, driver.writes())
 
@@ -182,7 +181,7 @@ def a_first_epoch_with_another_number_is_refused(harness: SinkHarness) -> None:
     with Story(harness) as story:
         driver = story.driver()
         second = driver.plan(after=driver.plan().epoch)
-        refused("Epoch 2 on a fresh target", lambda: driver.tries(second), OnceOnlyError)
+        refused_as("E207", "Epoch 2 on a fresh target", lambda: driver.tries(second))
         story.holds()
         story.holds(driver.writes())
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import parse_qs, urlencode
 
+from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Merge
-from onceonly_sinks.delta.prepare import Settings
+from onceonly_sinks.delta.planning import Settings
 
 _KIND = "delta:"
-_NAMES = frozenset({"id", "key", "sequence", "delete", "merge", "schema", "epoch_column", "partition_by"})
+_NAMES = frozenset({"id", "key", "sequence", "delete", "merge", "schema", "epoch_column", "partition_by", "foreign"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Said:
             ("merge", merge.text if merge else None),
             ("schema", "add_columns" if settings.grows else None),
             ("epoch_column", settings.epoch_column),
+            ("foreign", None if settings.foreign is Rung.APPENDS else settings.foreign.word),
             *(("partition_by", name) for name in settings.partition_by),
         ]
         return cls(tuple((name, value) for name, value in said if value))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onceonly_checkpoints.storage import flush_directory
-from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta.demands import NULL, Demands, refusal
 from onceonly_sinks.delta.files import LocalPlace
 from onceonly_sinks.delta.footers import told
 from onceonly_sinks.delta.logcommitter import DataFile
@@ -24,7 +24,7 @@ _ROWS = 256 * 1024
 
 
 def adopt(
-    sink: str, held: pa.Schema, required: Sequence[str], files: Sequence[Path], root: Path
+    sink: str, held: pa.Schema, demands: Demands, files: Sequence[Path], root: Path
 ) -> tuple[list[DataFile], LocalPlace]:
     """Link files into a table's directory under names of their own.
 
@@ -33,7 +33,7 @@ def adopt(
     Args:
         sink: for messages.
         held: columns of the table, in Arrow's types; the files hold exactly these.
-        required: columns that may not be null.
+        demands: what the values must be.
         files: Parquet files with rows.
         root: the table's directory.
 
@@ -41,7 +41,7 @@ def adopt(
         The files as the log names them, and where they lie.
 
     Raises:
-        DestinationError: E503, a null where the table allows none.
+        DestinationError: E503, a value that the table does not allow.
         OSError: a file can be neither linked nor copied; those that were are gone again.
     """
     where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
@@ -49,7 +49,7 @@ def adopt(
         for number, file in enumerate(files):
             names.append(f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet")
             _link(file, root / names[-1])
-            adopted.append(_counted(sink, held, required, file, names[-1]))
+            adopted.append(_counted(sink, held, demands, file, names[-1]))
         flush_directory(root)
     except BaseException:
         for name in names:
@@ -68,28 +68,26 @@ def _link(file: Path, target: Path) -> None:
             os.fsync(copy.fileno())
 
 
-def _counted(sink: str, held: pa.Schema, required: Sequence[str], file: Path, name: str) -> DataFile:
+def _counted(sink: str, held: pa.Schema, demands: Demands, file: Path, name: str) -> DataFile:
     """The file with its statistics; rows are decoded only for what its footer does not tell."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    wanted = {field.name: field for field in (*covered(held), *(held.field(name) for name in required))}
+    asked = (*demands.required, *demands.read)
+    wanted = {field.name: field for field in (*covered(held), *(held.field(name) for name in asked))}
     statistics = Statistics()
     with pq.ParquetFile(file) as opened:
         count = opened.metadata.num_rows
         known = told(opened.metadata, pa.schema(wanted.values()))
         for column, found in known.items():
-            _check(sink, required, column, found.nulls)
+            if found.nulls and column in demands.required:
+                raise refusal(sink, column, NULL)
             statistics.take(wanted[column], found)
         rest = pa.schema([field for column, field in wanted.items() if column not in known])
-        for rows in opened.iter_batches(_ROWS, columns=rest.names) if rest.names else ():
-            table = pa.table(rows).select(rest.names).cast(rest)
-            for column in rest.names:
-                _check(sink, required, column, table.column(column).null_count)
-            statistics.add(table)
+        read = [name for name in wanted if name in demands.read or name in rest.names]
+        for rows in opened.iter_batches(_ROWS, columns=read) if read else ():
+            table = pa.table(rows)
+            if (broken := demands.broken(table)) is not None:
+                raise refusal(sink, *broken)
+            statistics.add(table.select(rest.names).cast(rest))
         return DataFile(name, file.stat().st_size, count, statistics.text(count), {})
-
-
-def _check(sink: str, required: Sequence[str], column: str, nulls: int) -> None:
-    if nulls and column in required:
-        raise rules.not_null(sink, column)

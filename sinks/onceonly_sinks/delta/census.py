@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from onceonly.protocol import Sums
 from onceonly_sinks.delta.loginspect import Entry
 
 _OTHERS = -1
@@ -116,6 +117,13 @@ class _Census:
         for key in files:
             self.at[key] = parcel
 
+    def held(self) -> Counter[int]:
+        """Rows per owner."""
+        found: Counter[int] = Counter()
+        for parcel in {id(parcel): parcel for parcel in self.at.values()}.values():
+            found.update(parcel.owners)
+        return found
+
     def lift(self, keys: Iterable[Key]) -> tuple[list[_Parcel], bool]:
         """Take the parcels of some files out; also whether a file was not known."""
         asked = list(keys)
@@ -127,21 +135,60 @@ class _Census:
         return list(parcels.values()), unknown
 
 
-def count(changes: Sequence[Change]) -> Mapping[int, int]:
-    """Rows per epoch that still stand; every epoch whose commit is in the log is named. Under 0: rows of others.
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Rows per epoch.
+
+    Attributes:
+        rows: that still stand; every epoch whose commit is in the log is named. Under 0: rows of others.
+        removed: that the listed commits of others took away.
+    """
+
+    rows: Mapping[int, int]
+    removed: Mapping[int, int]
+
+
+def count(changes: Sequence[Change], listed: Collection[int] = ()) -> Count:
+    """Rows per epoch that stand, and that others took away.
 
     Args:
         changes: the versions whose commit files still exist, ascending.
+        listed: versions of others whose removals are asked for.
 
     Raises:
         CannotTell: an epoch was merged, a file does not say its rows, or the log does not show whose rows were taken.
     """
-    census = _replay(changes)
+    census, removed = _replay(changes, listed)
     counted: Counter[int] = Counter({change.epoch: 0 for change in changes if change.epoch is not None})
-    for parcel in {id(parcel): parcel for parcel in census.at.values()}.values():
-        counted.update({owner: rows for owner, rows in parcel.owners.items() if owner > 0})
-        counted.update({0: parcel.owners[_OTHERS]} if parcel.owners[_OTHERS] else {})
-    return dict(counted)
+    held = census.held()
+    counted.update({owner: rows for owner, rows in held.items() if owner > 0})
+    counted.update({0: held[_OTHERS]} if held[_OTHERS] else {})
+    return Count(dict(counted), {owner: rows for owner, rows in removed.items() if owner > 0 and rows})
+
+
+def sums(changes: Sequence[Change], listed: Collection[int]) -> Sums | None:
+    """Rows in all, where whose they are is not known; ``None`` where the log does not reach back, or tell of each file.
+
+    Args:
+        changes: the versions whose commit files still exist, ascending.
+        listed: versions of others that were let pass.
+    """
+    if not changes or changes[0].entry.version or any(one.entry.operation == "RESTORE" for one in changes):
+        return None
+    files: dict[Key, int | None] = {}
+    removed = added = 0
+    for change in changes:
+        gone = [files.pop(file.key, None) for file in change.removes]
+        come = [file.rows for file in change.adds]
+        files.update({file.key: file.rows for file in change.adds})
+        if change.entry.version in listed and (change.adds or change.removes):
+            if None in gone or None in come:
+                return None
+            less = sum(rows or 0 for rows in gone) - sum(rows or 0 for rows in come)
+            removed, added = removed + max(less, 0), added + max(-less, 0)
+    if None in files.values():
+        return None
+    return Sums(sum(rows or 0 for rows in files.values()), removed, added)
 
 
 def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
@@ -155,7 +202,7 @@ def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
     Raises:
         CannotTell: as for :func:`count`.
     """
-    census = _replay(changes)
+    census, _ = _replay(changes)
     holding = {key: [owner for owner, rows in parcel.owners.items() if rows] for key, parcel in census.at.items()}
     mixed = {owner for owners in holding.values() for owner in owners if len(owners) > 1}
     return {path: _owner(owners, mixed) for (path, _), owners in holding.items()}
@@ -167,14 +214,17 @@ def _owner(owners: Sequence[int], mixed: Collection[int]) -> int | None:
     return max(owners[0], 0)
 
 
-def _replay(changes: Sequence[Change]) -> _Census:
-    census = _Census()
+def _replay(changes: Sequence[Change], listed: Collection[int] = ()) -> tuple[_Census, Counter[int]]:
+    census, removed = _Census(), Counter[int]()
     for index, change in enumerate(changes):
         if change.entry.operation == "RESTORE":
-            census = _replay(_until(changes[:index], change.entry))
-        else:
-            _apply(census, change)
-    return census
+            census, removed = _replay(_until(changes[:index], change.entry), listed)
+            continue
+        before = census.held() if change.entry.version in listed and change.removes else None
+        _apply(census, change)
+        if before is not None:
+            removed += before - census.held()
+    return census, removed
 
 
 def _until(changes: Sequence[Change], restore: Entry) -> Sequence[Change]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from onceonly.carried import stands_for
 from onceonly.errors import refuse
 from onceonly_sinks.delta.merge import Upsert
 
@@ -100,12 +101,32 @@ def delta_schema(sink: str, schema: pa.Schema) -> Schema:
     """
     from deltalake import Schema
 
+    _check_names(sink, schema.names)
+    for field in schema:
+        _check_carried(sink, field)
     nullable = [field.with_nullable(True).remove_metadata() for field in schema]
     for field in nullable:
         _check_type(sink, field)
     import pyarrow as pa
 
     return Schema.from_arrow(pa.schema(nullable))
+
+
+def _check_names(sink: str, names: Sequence[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            difference = f"{other} and {name} are one name to a Delta table"
+            raise refuse("E506", sink=sink, difference=difference, next="rename one of them with before=")
+
+
+def _check_carried(sink: str, field: pa.Field[Any]) -> None:
+    """Both committers would write what Arrow carries such a value in: a struct of bytes for a VARIANT."""
+    if (kind := stands_for(field)) is not None:
+        difference = f"column {field.name} is {kind}, which cannot be written as what it is"
+        raise refuse(
+            "E506", sink=sink, difference=difference, next=f"turn {field.name} into plain columns with before="
+        )
 
 
 def _check_type(sink: str, field: pa.Field[Any]) -> None:
@@ -121,47 +142,6 @@ def _check_type(sink: str, field: pa.Field[Any]) -> None:
         raise refuse("E506", sink=sink, difference=difference, next=f"cast {field.name} with before=")
 
 
-def check_columns(sink: str, table: Sequence[Column], batch: Sequence[Column]) -> None:
-    """Refuse a batch that has other columns than the table.
-
-    Raises:
-        DestinationError: E506, naming them.
-    """
-    there, here = {column.name: column for column in table}, {column.name: column for column in batch}
-    told = [f"{name} is new" for name in here if name not in there]
-    told += [f"{column.name} is missing" for column in table if column.name not in here and not column.computed]
-    told += [
-        f"{name} is {json.loads(there[name].type)} in the table and {json.loads(column.type)} in the batch"
-        for name, column in here.items()
-        if name in there and there[name].type != column.type
-    ]
-    if told:
-        raise refuse(
-            "E506",
-            sink=sink,
-            difference="; ".join(told),
-            next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
-        )
-
-
-def check_nulls(sink: str, table: Sequence[Column], rows: pa.Table) -> None:
-    """Refuse nulls in columns that the table declares NOT NULL.
-
-    Raises:
-        DestinationError: E503, naming the column.
-    """
-    for column in table:
-        if not column.nullable and column.name in rows.column_names and rows.column(column.name).null_count:
-            raise not_null(sink, column.name)
-
-
-def not_null(sink: str, column: str) -> Exception:
-    """The refusal of a null in a column that cannot hold one."""
-    return refuse(
-        "E503", sink=sink, column=column, reason="null in a NOT NULL column", next="filter or fill it before the sink"
-    )
-
-
 def select(schema: Schema, names: Collection[str]) -> Schema:
     """Some columns of a Delta schema."""
     from deltalake import Schema
@@ -169,10 +149,11 @@ def select(schema: Schema, names: Collection[str]) -> Schema:
     return Schema([field for field in schema.fields if field.name in names])
 
 
-def lacking(table: Sequence[Column], batch: Sequence[Column]) -> tuple[str, ...]:
-    """Columns that a batch has and the table does not, whatever their case."""
-    there = {column.name.lower() for column in table}
-    return tuple(column.name for column in batch if column.name.lower() not in there)
+def joined(one: Schema, other: Schema) -> Schema:
+    """The columns of two schemas."""
+    from deltalake import Schema
+
+    return Schema([*one.fields, *other.fields])
 
 
 def spelled_alike(columns: Sequence[Column], partition_by: Sequence[str]) -> bool:

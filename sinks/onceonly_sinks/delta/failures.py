@@ -15,7 +15,14 @@ from onceonly_sinks.delta.table import Table
 
 _LEAST_ROOM = 1 << 20
 
+_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
+"""Numbers of the system's errors that say: no room, or no right."""
+
+_MANY = ("the process, or the machine, may not open more files", "raise the limit (ulimit -n)")
+_OTHERWISE = {errno.EMFILE: _MANY, errno.ENFILE: _MANY}
+
 _ABOUT_MERGE = ("DELTA_MULTIPLE_SOURCE_ROW_", "DELTA_MERGE_", "DATATYPE_MISMATCH", "PARSE_", "UNRESOLVED_")
+_ABOUT_TABLE = ("DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DELTA_INVALID_PROTOCOL_")
 _ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CAST_", "ARITHMETIC_")
 
 
@@ -54,7 +61,7 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
     return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _first_line(error))
 
 
-def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None) -> Exception:
+def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None, alone: bool) -> Exception:
     """An epoch's commit that raised. Certainly refused only where it is not in the log and commits do not travel.
 
     Args:
@@ -62,22 +69,37 @@ def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None)
         error: what the commit raised.
         landed: whether the log holds it.
         held: bytes of the rows that were written in the same call; ``None`` if they had been written before.
+        alone: whether the table has no version that the commit was not checked against, so that nobody was faster.
     """
-    from deltalake.exceptions import CommitFailedError, DeltaError, SchemaMismatchError
+    refused = None if landed else _by_condition(table, error) or _here(table, error, held, alone=alone)
+    return refused or OutcomeUnknown(table.sink, type(error).__name__)
 
-    unknown = OutcomeUnknown(table.sink, type(error).__name__)
-    if landed:
-        return unknown
+
+def _by_condition(table: Table, error: Exception) -> OnceOnlyError | None:
+    """What was refused before any commit, wherever the table lies."""
+    from deltalake.exceptions import SchemaMismatchError
+
     if isinstance(error, SchemaMismatchError):
         return refuse("E506", sink=table.sink, difference=_first_line(error), next="restart the query")
     if condition := _of_rows(error):
         return _of_values(table, condition)
-    if not table.is_local or isinstance(error, CommitFailedError) or not isinstance(error, DeltaError | OSError):
-        return unknown
+    condition = next((name for name in _conditions(error) if name.startswith(_ABOUT_TABLE)), None)
+    return _of_table(table, condition) if condition else None
+
+
+def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> OnceOnlyError | None:
+    """What was refused on a disk, where a commit that raised and is not in the log never comes."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    if not table.is_local or not isinstance(error, DeltaError | OSError):
+        return None
+    if isinstance(error, CommitFailedError):
+        # One class stands for a race that was lost and for a table that does not take such a commit.
+        return _of_table(table, _first_line(error)) if alone else None
     if no_room := _no_room(table, error, held or 0):
         return no_room
     # With nothing to check, a row cannot be what was wrong.
-    return _of_values(table, _first_line(error)) if held and not table.takes_files() else unknown
+    return _of_values(table, _first_line(error)) if held and not table.takes_files() else None
 
 
 def _of_rows(error: Exception) -> str | None:
@@ -119,9 +141,23 @@ def _of_values(table: Table, reason: str) -> OnceOnlyError:
     )
 
 
+def _of_table(table: Table, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E508",
+        sink=table.sink,
+        reason=f"it does not take such a commit: {reason}",
+        cause="a property or a feature of the table, set since the query was opened",
+        next="see SHOW TBLPROPERTIES, set the table right, then restart the query",
+    )
+
+
 def unwritable(sink: str, number: int) -> OnceOnlyError:
     """A file could not be written; ``number`` is the system's error number."""
-    return refuse("E507", sink=sink, reason=f"{os.strerror(number)} ({errno.errorcode.get(number, number)})")
+    reason = f"{os.strerror(number)} ({errno.errorcode.get(number, number)})"
+    if number in _ROOM:
+        return refuse("E507", sink=sink, reason=reason)
+    cause, remedy = _OTHERWISE.get(number, ("the file system did not take a file", "look at the system's log"))
+    return refuse("E508", sink=sink, reason=reason, cause=cause, next=f"{remedy}, then restart the query")
 
 
 def no_fence(sink: str) -> OnceOnlyError:

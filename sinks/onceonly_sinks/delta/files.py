@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt
 from onceonly_sinks.delta.columns import with_epoch
+from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.shape import Shape, Unfit
 from onceonly_sinks.delta.statistics import Statistics
 from onceonly_sinks.delta.stores import is_local, remote
 
@@ -23,64 +25,87 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROW_GROUP = 256 * 1024
-_HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_HOPELESS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE)
 """What running the task again will not mend: answered, so that the driver can say it."""
+
+
+_HELD = 128 * 1024 * 1024
+"""Bytes of rows that are held before they are sorted by partition: a partition gets a file for each time it occurs."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteFiles:
-    """The task: one Parquet file per Spark partition, or per table partition in it, that has rows. Picklable.
+    """The task: one Parquet file per Spark partition that has rows, or per table partition in it. Picklable.
 
     Attributes:
         root: the table's directory or URI, as executors reach it.
-        schema: columns to write, in the table's order; serialised Arrow.
+        shape: what the rows become.
         epoch_column: column that gets the epoch's number; ``None`` for none.
         epoch: that number.
-        required: columns that may not be null.
+        demands: what the values must be.
         partition_by: columns that the table is partitioned by; their values go into the log, not into the files.
         options: storage options of deltalake, for URIs.
     """
 
     root: str
-    schema: bytes
+    shape: Shape
     epoch_column: str | None
     epoch: int
-    required: tuple[str, ...]
+    demands: Demands
     partition_by: tuple[str, ...]
     options: tuple[tuple[str, str], ...]
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
-        """Write the rows; answer the files, or the column with a forbidden null, or the system's error number."""
+        """Write the rows; answer the files, or the column with a value it cannot hold, or the system's error number."""
         out = _Files(self.root, attempt.partition, dict(self.options))
         try:
-            wrong = self._write(out, batches)
-            written = [] if wrong else out.close()
+            self._write(out, batches)
+            return {"files": out.close(), "wrong": None, "errno": None}
+        except Unfit as wrong:
+            out.remove()
+            # The rest is consumed as well: an iterator that is left early would look like a task that ended early.
+            for _ in batches:
+                continue
+            return {"files": [], "wrong": [wrong.column, wrong.reason], "errno": None}
         except BaseException as error:
             out.remove()
             if isinstance(error, OSError) and error.errno in _HOPELESS:
-                return {"files": [], "null": None, "errno": error.errno}
+                return {"files": [], "wrong": None, "errno": error.errno}
             raise
-        if wrong:
-            out.remove()
-        return {"files": written, "null": wrong, "errno": None}
 
-    def _write(self, out: _Files, batches: Iterator[pa.RecordBatch]) -> str | None:
-        wrong = None
+    def _write(self, out: _Files, batches: Iterator[pa.RecordBatch]) -> None:
+        held: list[pa.Table] = []
+        size = 0
         for batch in batches:
-            # The rest is consumed as well: an iterator that is left early would look like a task that ended early.
-            if not batch.num_rows or wrong is not None:
+            if not batch.num_rows:
                 continue
             rows = self._shaped(batch)
-            wrong = next((name for name in self.required if rows.column(name).null_count), None)
-            for values, part in partitions(rows, self.partition_by):
-                out.write(values, part)
-        return wrong
+            if not self.partition_by:
+                out.add(rows)
+                continue
+            held.append(rows)
+            size += rows.nbytes
+            if size >= _HELD:
+                self._sort_out(out, held)
+                held, size = [], 0
+        if held:
+            self._sort_out(out, held)
+
+    def _sort_out(self, out: _Files, held: Sequence[pa.Table]) -> None:
+        import pyarrow as pa
+
+        for values, part in partitions(pa.concat_tables(held), self.partition_by):
+            out.begin(values)
+            out.add(part)
+            out.end()
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.Table:
         import pyarrow as pa
 
-        schema = pa.ipc.read_schema(pa.py_buffer(self.schema))
-        return with_epoch(pa.table(batch), self.epoch_column, self.epoch).select(schema.names).cast(schema)
+        rows = self.shape.shaped(with_epoch(pa.table(batch), self.epoch_column, self.epoch))
+        if (broken := self.demands.broken(rows)) is not None:
+            raise Unfit(*broken)
+        return rows
 
 
 Values = tuple[tuple[str, str | None], ...]
@@ -88,24 +113,53 @@ Values = tuple[tuple[str, str | None], ...]
 
 
 def partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
-    """Split rows by partition; the partition columns are left out of each part."""
+    """Split rows by partition, each once; the partition columns are left out of each part.
+
+    Raises:
+        Unfit: a value cannot be spelled.
+    """
+    if not rows.num_rows:
+        return
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if not by:
-        yield (), rows
-        return
-    for values in rows.select(by).group_by(list(by)).aggregate([]).to_pylist():
-        chosen: Any = pa.scalar(True)
-        for name, value in values.items():
-            column = rows.column(name)
-            # Equal to null is null, which would choose no row at all.
-            same = pc.is_null(column) if value is None else pc.equal(column, pa.scalar(value, column.type))
-            chosen = pc.and_(chosen, same)
-        yield (
-            tuple((name, _spelled(value)) for name, value in values.items()),
-            rows.filter(chosen).drop_columns(list(by)),
-        )
+    numbered = {name: _numbered(name, rows.column(name)) for name in by}
+    numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
+    for column, values in numbered.values():
+        numbers = pc.add(pc.multiply(numbers, len(values)), column)
+    order = pc.array_sort_indices(numbers)
+    # The stubs of pyarrow do not know the function by name.
+    runs: Any = pc.call_function("run_end_encode", [numbers.take(order)])
+    sorted_rows, begin = rows.drop_columns(list(by)).take(order), 0
+    for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield _values(number, numbered), sorted_rows.slice(begin, end - begin)
+        begin = end
+
+
+Numbered = tuple[Any, list[str | None]]
+"""Per row the number of its value, and the values as the log spells them."""
+
+
+def _numbered(name: str, column: Any) -> Numbered:
+    """What is spelled alike has one number: nulls and empty texts are one partition."""
+    import pyarrow as pa
+
+    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    try:
+        texts = [_spelled(value) for value in encoded.dictionary.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise Unfit(name, "a date before the year 1 or after 9999 cannot be the value of a partition") from error
+    numbers: dict[str | None, int] = {}
+    again = pa.array([numbers.setdefault(text, len(numbers)) for text in texts], pa.int64())
+    return again.take(encoded.indices), list(numbers)
+
+
+def _values(number: int, numbered: Mapping[str, Numbered]) -> Values:
+    found: list[tuple[str, str | None]] = []
+    for name, (_, texts) in reversed(list(numbered.items())):
+        number, place = divmod(number, len(texts))
+        found.append((name, texts[place]))
+    return tuple(reversed(found))
 
 
 def _spelled(value: Any) -> str | None:
@@ -118,25 +172,39 @@ def _spelled(value: Any) -> str | None:
 
 
 class _Files:
-    """The files of one task attempt, one per partition of the table."""
+    """The files of one task attempt: one of them open at a time, as a task may meet more partitions than files."""
 
     def __init__(self, root: str, number: int, options: dict[str, str]) -> None:
         self._place = place(root, options)
         self._number = number
-        self._files: dict[Values, _File] = {}
+        self._values: Values = ()
+        self._open: _File | None = None
+        self._closed: list[dict[str, Any]] = []
 
-    def write(self, values: Values, rows: pa.Table) -> None:
-        if values not in self._files:
+    def begin(self, values: Values) -> None:
+        self._values = values
+
+    def add(self, rows: pa.Table) -> None:
+        if self._open is None:
             name = f"part-{self._number:05d}-{uuid.uuid4()}-c000.snappy.parquet"
-            self._files[values] = _File(self._place, name, rows.schema)
-        self._files[values].write(rows)
+            self._open = _File(self._place, name, rows.schema)
+        self._open.write(rows)
 
-    def close(self) -> list[Mapping[str, Any]]:
-        return [{**file.close(), "partition": dict(values)} for values, file in self._files.items()]
+    def end(self) -> None:
+        if self._open is not None:
+            self._closed.append({**self._open.close(), "partition": dict(self._values)})
+            self._open = None
+
+    def close(self) -> list[dict[str, Any]]:
+        self.end()
+        return self._closed
 
     def remove(self) -> None:
-        for file in self._files.values():
-            file.remove()
+        if self._open is not None:
+            self._open.remove()
+        for file in self._closed:
+            self._place.remove(file["path"])
+        self._open, self._closed = None, []
 
 
 class _File:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onceonly_sinks.delta.statistics import told as calendar
+
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -59,8 +61,15 @@ def _column(footer: pq.FileMetaData, at: int) -> Told | None:
             return None
         nulls += statistics.null_count
         if statistics.has_min_max:
-            least.append(statistics.min)
-            greatest.append(statistics.max)
+            bounds = _bounds(statistics)
+            if bounds is None:
+                return None
+            least.append(bounds[0])
+            greatest.append(bounds[1])
         elif statistics.null_count != chunk.num_values:
             return None
     return Told(nulls, min(least, default=None), max(greatest, default=None))
+
+
+def _bounds(statistics: Any) -> tuple[Any, Any] | None:
+    return calendar(lambda: (statistics.min, statistics.max))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.foreign import Transaction
 from onceonly_sinks.delta import loginspect
+from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.loginspect import Entry
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ def transaction(table: Table, app: str) -> Transaction:
         if text is None:
             return Transaction(version, (loginspect.unreadable(0, number),))
         if _wrote(text, app):
-            return Transaction(version, loginspect.disturbances(reversed(later), table.identity, number))
+            found = loginspect.disturbances(reversed(later), table.identity, number, Rung.APPENDS)
+            return Transaction(version, tuple(one for one in found if not one.allowed))
         later.append(loginspect.parse(number, text, table.app))
     return Transaction(version, (loginspect.unreadable(0, 0),))
 

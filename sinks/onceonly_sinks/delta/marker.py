@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from onceonly.errors import refuse
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
@@ -31,6 +31,12 @@ _ROOT = "onceonly"
 def application_id(pipeline: str, sink: str) -> str:
     """One application id per pipeline and sink: two sinks of one table, or two pipelines, never fence each other."""
     return "/".join((_ROOT, quote(pipeline, safe=""), quote(sink, safe="")))
+
+
+def pipeline_of(app: str) -> str | None:
+    """The pipeline of an application id; ``None`` where it is not one of ours."""
+    root, _, rest = app.partition("/")
+    return unquote(rest.partition("/")[0]) if root == _ROOT else None
 
 
 def pack(sink: str, generation: int, epoch: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError, nearest, refuse
 
 Kind = Literal["update", "delete", "insert"]
 Say = Callable[[Any, dict[str, str], str | None], Any]
@@ -83,6 +83,11 @@ class Merge:
         return frozenset(name for clause in self.clauses for name, _ in clause.values or ())
 
     @property
+    def removes(self) -> bool:
+        """Whether rows of the table may be updated or deleted."""
+        return any(clause.kind != "insert" for clause in self.clauses)
+
+    @property
     def problem(self) -> str | None:
         """Why it cannot work, in words."""
         if not self.on.strip() or not self.clauses:
@@ -136,6 +141,11 @@ class Upsert:
     sequence: str | None = None
     delete: str | None = None
 
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """The same over rows whose columns were renamed."""
+        sequence = None if self.sequence is None else names.get(self.sequence, self.sequence)
+        return replace(self, key=tuple(names.get(name, name) for name in self.key), sequence=sequence)
+
     @property
     def merge(self) -> Merge | None:
         """The merge that it is; ``None`` for an append. A null in the sequence comes before everything."""
@@ -177,8 +187,9 @@ def misnamed(
         return None
     wanted = (*upsert.key, *([upsert.sequence] if upsert.sequence else []), *merge.not_stored)
     if absent := [name for name in wanted if name not in batch]:
-        told = f"key=, sequence=, delete= or merge= names {', '.join(absent)}, which the batch does not have"
-        return told, "name columns of the batch"
+        named = f"key=, sequence=, delete= or merge= names {', '.join(absent)}"
+        told = f"{named}, which the batch does not have; it has: {', '.join(batch)}"
+        return told, f"name columns of the batch{nearest(absent, batch)}"
     if upsert.delete and batch[upsert.delete] != "boolean":
         told = f"column {upsert.delete}, which delete= names, is {batch[upsert.delete]}; it must be boolean"
         return told, "name a boolean column of the batch"

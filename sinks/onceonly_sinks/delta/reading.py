@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from onceonly.digest import quote
-from onceonly.protocol import EPOCH, Disturbance
+from onceonly.protocol import EPOCH, Allowed, Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.delta import census, loginspect
+from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
-from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.marker import Note, pipeline_of, unpack
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from onceonly_sinks.delta.table import Table
 
 log = logging.getLogger(__name__)
+
+
+_NEWEST = 200
+"""Commits in which other writers are looked for: enough to meet each that is at work, and soon read."""
 
 
 class NotInLog(Exception):
@@ -38,6 +43,15 @@ def landed(log: DeltaLog, first: int, token: str) -> int:
         if entry.note and entry.note.token == token:
             return entry.version
     raise NotInLog(token)
+
+
+def writers(log: DeltaLog) -> list[str]:
+    """Pipelines that wrote epochs in the newest commits of a table, by name."""
+    found: set[str | None] = set()
+    for version in log.versions()[-_NEWEST:]:
+        for app, number in loginspect.transactions(log.text(version) or ""):
+            found.add(pipeline_of(app) if unpack(number)[1] else None)
+    return sorted(name for name in found if name is not None)
 
 
 def receipt(sink: str, note: Note, version: int) -> Receipt:
@@ -80,10 +94,40 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 def recount(table: Table) -> Mapping[int, int] | None:
     """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
     try:
-        return census.count(_changes(table))
+        return census.count(_changes(table)).rows
     except census.CannotTell as reason:
         log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
         return None
+
+
+def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
+    """What others did and was let pass since our first epoch; after the newest one, what the rung lets pass."""
+    changes = _changes(table)
+    judged = max((one.entry.note.judged for one in changes if one.entry.note), default=-1)
+    began = min((one.entry.version for one in changes if one.entry.note and one.entry.note.epoch), default=0)
+    entries = [one.entry for one in changes if one.entry.version > began]
+    earlier = [one for one in entries if one.version <= judged]
+    later = [one for one in entries if one.version > judged]
+    told = (
+        *loginspect.disturbances(earlier, "", -1, Rung.CHANGES),
+        *loginspect.disturbances(later, "", -1, rung),
+    )
+    passed = tuple(one for one in told if one.allowed)
+    if merged or not passed:
+        return Allowed(passed)
+    listed = frozenset(
+        one.version
+        for one in entries
+        if one.note is None and _passes(one, rung if one.version > judged else Rung.CHANGES)
+    )
+    try:
+        return Allowed(passed, census.count(changes, listed).removed)
+    except census.CannotTell:
+        return Allowed(passed, sums=census.sums(changes, listed))
+
+
+def _passes(entry: Entry, rung: Rung) -> bool:
+    return entry.effect.rung is not None and entry.effect.rung <= rung
 
 
 def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> DataFrame | None:
@@ -122,16 +166,21 @@ def _changes(table: Table) -> list[census.Change]:
     ]
 
 
-def disturbances(table: Table, since: Receipt | None) -> tuple[Disturbance, ...]:
-    """What others did to the table since a receipt, or since ever."""
+def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Disturbance, ...]:
+    """What others did to the table since a receipt, or since ever; what they may is ``allowed``."""
     handle = table.reopen()
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
     versions = range(judged + 1, table.log.head() + 1)
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
     was, now = since.identity if since else "", "" if handle is None else table.identity
-    found = loginspect.disturbances(entries, was, held)
+    found = loginspect.disturbances(entries, was, held, allowed)
     if was and was != now and all(one.kind != "recreated" for one in found):
-        return (*found, Disturbance("recreated", f"table id {now}" if now else "there is no table", fatal=True))
+        return (
+            *found,
+            Disturbance(
+                "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.log.head()
+            ),
+        )
     return found
 
 

@@ -6,13 +6,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.pins import DELTA_SPARK_LINES, DELTA_VERSION, SPARK_VERSION, delta_artifact
+from onceonly.pins import DELTA_SPARK_LINES, DELTA_VERSION, SPARK_VERSION, delta_artifact, line_of
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 _CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
-_NEWEST = (9999,)
 
 Builder = TypeVar("Builder")
 
@@ -31,7 +30,7 @@ def with_delta(builder: Builder) -> Builder:
         ConfigurationError: E108 PySpark is not installed; E111 the installed PySpark and Delta do not fit each other.
     """
     check_pair(_installed("pyspark"), _installed("delta-spark"))
-    spark_line = _line(_installed("pyspark") or SPARK_VERSION)
+    spark_line = line_of(_installed("pyspark") or SPARK_VERSION)
     for name, value in settings(dict(getattr(builder, "_options", {})), spark_line).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder
@@ -68,26 +67,14 @@ def check_pair(pyspark: str | None, delta: str | None) -> None:
     """
     if pyspark is None:
         raise refuse("E108", what="with_delta()", package="pyspark", extra="spark")
-    wrong_delta = delta is not None and _line(delta) != _line(DELTA_VERSION)
-    # The Python package demands a PySpark no newer than the one it names; a later patch has other internals.
-    too_new = _numbers(pyspark) > _numbers(SPARK_VERSION)
-    if wrong_delta or too_new or _line(pyspark) not in DELTA_SPARK_LINES:
+    wrong_delta = delta is not None and line_of(delta) != line_of(DELTA_VERSION)
+    if wrong_delta or line_of(pyspark) not in DELTA_SPARK_LINES:
         raise _unfit(pyspark, delta)
 
 
 def _unfit(pyspark: str, delta: str | None) -> OnceOnlyError:
-    return refuse(
-        "E111", pyspark=pyspark, delta=delta or DELTA_VERSION, good_pyspark=SPARK_VERSION, good_delta=DELTA_VERSION
-    )
-
-
-def _numbers(version_text: str) -> tuple[int, ...]:
-    head = version_text.split(".")[:3]
-    return tuple(int(part) for part in head) if all(part.isdigit() for part in head) else _NEWEST
-
-
-def _line(version_text: str) -> str:
-    return ".".join(version_text.split(".")[:2])
+    lines = ", ".join(DELTA_SPARK_LINES)
+    return refuse("E111", pyspark=pyspark, delta=delta or DELTA_VERSION, lines=lines, good_delta=DELTA_VERSION)
 
 
 def _installed(package: str) -> str | None:

@@ -14,13 +14,15 @@ from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.foreign import Transaction
-from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared
+from onceonly.protocol import Allowed, Batch, Capabilities, Disturbance, Position, Prepared, Recorder, Sight
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import failures, foreign, health, reading, sparkcommitter, staging
 from onceonly_sinks.delta.address import Said, read_address
+from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
-from onceonly_sinks.delta.prepare import Preparer, Settings
+from onceonly_sinks.delta.planning import Settings
+from onceonly_sinks.delta.prepare import Preparer
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
 from onceonly_sinks.delta.writer import Rows, Writer
@@ -28,9 +30,11 @@ from onceonly_sinks.delta.writer import Rows, Writer
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from onceonly_checkpoints.ledger import Ledger
 
-_READERS = "nothing: every version of the table holds whole epochs only"
+_TOLD = 5
+"""Changes by others that ``explain()`` names."""
+
+_READERS = "nothing to do: every version of the table holds whole epochs only"
 
 
 class DeltaSink:
@@ -50,7 +54,9 @@ class DeltaSink:
         merge: how rows meet those of the table, in place of ``key``; see :class:`Merge`.
         schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, with
             the first epoch that brings rows: in its version, or, where deltalake merges or commits files that executors
-            wrote, in the version before it. A column's type is never changed.
+            wrote, in the version before it. A column's type is never changed. In both, names may differ in case, a
+            column that may be null may be left out (a merge leaves it as it stands), and a number may be of a type
+            whose every value its column holds; whatever would narrow is refused (E506).
         id: the sink's id; default ``delta:<leaf of the path, or table>``.
         committer: ``log`` commits through deltalake, ``spark`` through Spark's Delta; ``auto`` takes deltalake, except
             for merges beyond ``driver_limit`` and for tables with features that deltalake does not write.
@@ -58,6 +64,10 @@ class DeltaSink:
         partition_by: columns by which a table that the sink creates is partitioned.
         epoch_column: name of a column that gets the epoch's number; ``None`` for none.
         storage_options: deltalake's options for an object store, with its secrets; default: from the environment.
+        foreign: what others may do to the table: ``nothing``; ``appends``: add rows; ``deletes``: delete some, too;
+            ``changes``: change them, too, by UPDATE, MERGE or an overwrite, after which an audit cannot tell what the
+            rows of an epoch say. What is let pass is an event of the pipeline. What changes no row is always let pass;
+            RESTORE below our newest rows, another table in the place and an unknown operation never are.
 
     Raises:
         ConfigurationError: E108 deltalake is not installed; E110 the arguments do not fit together.
@@ -79,6 +89,7 @@ class DeltaSink:
         partition_by: str | Sequence[str] = (),
         epoch_column: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        foreign: str = "appends",
     ) -> None:
         if importlib.util.find_spec("deltalake") is None:
             raise refuse("E108", what="DeltaSink", package="deltalake", extra="delta")
@@ -88,7 +99,12 @@ class DeltaSink:
         entering, grows = checked(mode, upsert, merge, schema), schema == "add_columns"
         if committer not in ("auto", "log", "spark"):
             raise wrong(f'DeltaSink has no committer="{committer}".', 'committer="auto", "log" or "spark"')
-        self._settings = Settings(upsert, entering, epoch_column, committer, driver_limit, parts, grows)
+        allowed = Rung.of(foreign)
+        if allowed is None:
+            raise wrong(
+                f'DeltaSink has no foreign="{foreign}".', 'foreign="nothing", "appends", "deletes" or "changes"'
+            )
+        self._settings = Settings(upsert, entering, epoch_column, committer, driver_limit, parts, grows, allowed)
         self._free = merge
         self._options = dict(storage_options) if storage_options else None
         self._id = id or f"delta:{_leaf(self._target, named=self._named)}"
@@ -96,6 +112,9 @@ class DeltaSink:
         self._root = None if self._named else location(self._target)
         self._opened: _Opened | None = None
         self._made: tuple[SparkSession, SparkCommitter] | None = None
+
+    def __repr__(self) -> str:
+        return f"DeltaSink({self.address!r})"
 
     # ---- what it is
 
@@ -122,8 +141,19 @@ class DeltaSink:
             "tables it cannot write through Spark's Delta",
         }
         return Capabilities(
-            append, append, carries_ledger=False, committer=committers[self._settings.committer], readers=_READERS
+            append,
+            append,
+            carries_ledger=False,
+            committer=committers[self._settings.committer],
+            readers=_READERS,
+            foreign=self._foreign_words,
+            provable=self._settings.foreign < Rung.CHANGES,
         )
+
+    @property
+    def _foreign_words(self) -> str:
+        seen = self._opened.writer.seen if self._opened else []
+        return self._settings.foreign.words + "".join(f"; let pass: {one.detail}" for one in seen[-_TOLD:])
 
     @property
     def ledger_url(self) -> str | None:
@@ -152,7 +182,7 @@ class DeltaSink:
         self._made = None
         self._opened = _Opened(
             table,
-            Writer(table, self._settings.merge, self._free is not None, self._settings.partition_by, self._spark),
+            Writer(table, self._settings, self._spark, free=self._free is not None),
             Preparer(table, self._settings, self._spark),
         )
 
@@ -160,6 +190,14 @@ class DeltaSink:
         """The newest installed fence; without an owner where its text has aged out."""
         table = self._open.table
         return table.found(table.reopen()).fence
+
+    def look(self) -> Sight:
+        """The newest marker, as of the table's newest version."""
+        table = self._open.table
+        found = table.look()
+        marker = found.note.marker if found.note else None
+        strangers = not found.epoch and found.head >= 0 and table.has_rows()
+        return Sight(marker, found.epoch, strangers=strangers)
 
     def install(self, fence: Fence) -> None:
         """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
@@ -205,12 +243,12 @@ class DeltaSink:
             raise
         return prepared
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker as one version, where our fence and the previous chain stand.
 
         Raises:
             Superseded: another fence stands.
-            IdentityError: E208 or E209, the table was replaced or changed, or the previous epoch is not the newest.
+            IdentityError: E207 to E210: the table was replaced or changed, or is not what the epoch follows.
             DestinationError: E503 to E509, the table cannot take the rows.
             OutcomeUnknown: the answer was lost.
         """
@@ -251,8 +289,20 @@ class DeltaSink:
         return reading.read_back(self._open.table, self._settings.epoch_column, spark)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
-        """What others did to the table since a receipt; appends and compactions are nobody's business."""
-        return reading.disturbances(self._open.table, since)
+        """What others did to the table since a receipt; what changes no row is nobody's business."""
+        return reading.disturbances(self._open.table, since, self._settings.foreign)
+
+    def passed(self) -> tuple[Disturbance, ...]:
+        """What the newest commit let pass of what others did; each is told once."""
+        return self._open.writer.passed()
+
+    def allowed(self) -> Allowed:
+        """What others did to the table and was let pass, or would be now, as far back as the log goes."""
+        return reading.allowed(self._open.table, self._settings.foreign, merged=self._settings.merge is not None)
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
+        return reading.writers(self._open.table.log)
 
     def transaction(self, app: str) -> Transaction:
         """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
@@ -282,7 +332,7 @@ class DeltaSink:
         if session is None or self._settings.committer == "log":
             return None
         if self._made is None or self._made[0] is not session:
-            self._made = (session, SparkCommitter.of(self._open.table, self._settings.upsert, session))
+            self._made = (session, SparkCommitter.of(self._open.table, session))
         return self._made[1]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from onceonly.errors import OnceOnlyError, refuse
@@ -18,6 +18,7 @@ from onceonly_sinks.delta import staging
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
 from onceonly_sinks.delta.session import EXTENSION
+from onceonly_sinks.delta.shape import Shape
 from onceonly_sinks.delta.table import Table, location
 
 if TYPE_CHECKING:
@@ -43,6 +44,19 @@ def store_orders_writers(root: str, settings: Callable[[str], str | None]) -> bo
         return True
     chosen = settings(f"spark.delta.logStore.{scheme}.impl") or settings("spark.delta.logStore.class")
     return chosen == _ORDERING_STORE
+
+
+def _python_package(sink: str) -> Any:
+    """Delta's class for MERGE, which is in a package of its own.
+
+    Raises:
+        ConfigurationError: E108.
+    """
+    try:
+        from delta.tables import DeltaTable
+    except ImportError:
+        raise refuse("E108", what=f"MERGE by Spark into {sink}", package="delta-spark", extra="delta-spark") from None
+    return DeltaTable
 
 
 def active_session() -> SparkSession | None:
@@ -117,21 +131,19 @@ class SparkCommitter:
 
     Args:
         table: the table.
-        upsert: the key of which each epoch may have one row.
         session: a session with Delta.
     """
 
     _busy: ClassVar[set[str]] = set()
     """Applications whose commit was sent and not seen to end; a commit may outlive the object that sent it."""
 
-    def __init__(self, table: Table, upsert: Upsert, session: SparkSession) -> None:
+    def __init__(self, table: Table, session: SparkSession) -> None:
         self._table = table
-        self._upsert = upsert
         self._session = session.newSession()
         self._uri = table.uri
 
     @classmethod
-    def of(cls, table: Table, upsert: Upsert, session: SparkSession) -> SparkCommitter:
+    def of(cls, table: Table, session: SparkSession) -> SparkCommitter:
         """A committer in a session of its own beside ``session``.
 
         Raises:
@@ -139,7 +151,7 @@ class SparkCommitter:
         """
         if not store_orders_writers(table.root, lambda name: session.conf.get(name, None)):
             raise refuse("E112", path=table.root)
-        return cls(table, upsert, session)
+        return cls(table, session)
 
     @classmethod
     def at_rest(cls, table: Table) -> bool:
@@ -147,9 +159,28 @@ class SparkCommitter:
         return table.app not in cls._busy
 
     def stage(
-        self, batch: Batch, epoch: int, generation: int, schema: Schema, epoch_column: str | None, *, grow: bool
+        self,
+        batch: Batch,
+        epoch: int,
+        generation: int,
+        *,
+        schema: Schema,
+        epoch_column: str | None,
+        shape: Shape | None,
+        upsert: Upsert,
+        grow: bool,
     ) -> StagedRows:
         """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
+
+        Args:
+            batch: the rows.
+            epoch: its number.
+            generation: of our fence.
+            schema: columns that the table gets, where it has none yet.
+            epoch_column: column that gets the epoch's number; ``None`` for none.
+            shape: what the rows become; ``None``: they are in the table's columns already.
+            upsert: the key, by the names that the rows then have.
+            grow: whether the table gets columns that it lacks.
 
         Raises:
             DestinationError: E503 to E505, a null or a key that is not unique.
@@ -159,6 +190,7 @@ class SparkCommitter:
         frame = batch.dataframe
         if epoch_column:
             frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
+        frame = frame if shape is None else _shaped(frame, shape)
         folder = staging.attempt(self._table.app, generation, epoch)
         try:
             frame.write.parquet(f"{self._uri}/{folder}")
@@ -166,31 +198,31 @@ class SparkCommitter:
             self.discard(folder)
             raise
         rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
-        staged = StagedRows(self, folder, rows, rows.count(), schema, grow=grow)
+        staged = StagedRows(self, folder, rows, rows.count(), schema=schema, merge=upsert.merge, grow=grow)
         try:
-            if self._upsert.key:
-                staged.frame = self._one_per_key(rows)
+            if upsert.key:
+                staged.frame = self._one_per_key(rows, upsert)
         except OnceOnlyError:
             staged.abandon()
             raise
         return staged
 
-    def _one_per_key(self, rows: DataFrame) -> DataFrame:
+    def _one_per_key(self, rows: DataFrame, upsert: Upsert) -> DataFrame:
         from pyspark.sql import Window
         from pyspark.sql import functions as f
 
-        key, sequence = list(self._upsert.key), self._upsert.sequence
-        if flag := self._upsert.delete:
+        key, sequence = list(upsert.key), upsert.sequence
+        if flag := upsert.delete:
             rules.check_flag(self._table.sink, flag, rows.filter(f"{quoted(flag)} IS NULL").count())
         missing = " OR ".join(f"{quoted(name)} IS NULL" for name in key)
-        rules.check_keys(self._table.sink, self._upsert, rows.filter(missing).count(), None)
+        rules.check_keys(self._table.sink, upsert, rows.filter(missing).count(), None)
         order = Window.partitionBy(*[quoted(name) for name in key])
         if sequence:
             first = f.rank().over(order.orderBy(f.col(quoted(sequence)).desc_nulls_last()))
             rows = rows.withColumn("#", first).filter("`#` = 1").drop("#")
         several = rows.groupBy(*[quoted(name) for name in key]).count().filter("count > 1").limit(1).collect()
         example = tuple(several[0][name] for name in key) if several else None
-        rules.check_keys(self._table.sink, self._upsert, 0, example)
+        rules.check_keys(self._table.sink, upsert, 0, example)
         return rows
 
     def discard(self, folder: str) -> None:
@@ -215,11 +247,10 @@ class SparkCommitter:
 
     def merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool = False) -> None:
         """Merge rows. Where Spark found nothing to commit, commit the note alone."""
-        from delta.tables import DeltaTable
-
+        tables = _python_package(self._table.sink)
         before = self._table.log.head()
         version = pack(self._table.sink, *note.packed)
-        target = DeltaTable.forPath(self._session, self._uri)
+        target = tables.forPath(self._session, self._uri)
         with self._sending(), self._stamped(note, version):
             builder = target.alias("t").merge(rows.alias("s"), merge.on)
             builder = builder.withSchemaEvolution() if grow else builder
@@ -267,12 +298,21 @@ class StagedRows:
     """
 
     def __init__(
-        self, committer: SparkCommitter, folder: str, frame: DataFrame, rows: int, schema: Schema, *, grow: bool = False
+        self,
+        committer: SparkCommitter,
+        folder: str,
+        frame: DataFrame,
+        rows: int,
+        *,
+        schema: Schema,
+        merge: Merge | None = None,
+        grow: bool = False,
     ) -> None:
         self.frame = frame
         self.rows = rows
         self.schema = schema
         self.gone = False
+        self._merge = merge
         self._grow = grow
         self._committer = committer
         self._folder = folder
@@ -284,12 +324,29 @@ class StagedRows:
             self._committer.discard(self._folder)
 
     def send(self, note: Note, merge: Merge | None) -> None:
-        """Commit them and delete the folder."""
+        """Commit them and delete the folder; ``merge``: how they enter the table where no key says it."""
+        merge = self._merge or merge
         if merge is not None:
             self._committer.merge(note, self.frame, merge, grow=self._grow)
         else:
             self._committer.append(note, self.frame, grow=self._grow)
         self.abandon()
+
+
+def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
+    """The rows in the table's columns; what has its type already keeps what Arrow does not say."""
+    from pyspark.sql import functions as f
+    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+    schema = shape.schema
+    here = to_arrow_schema(frame.schema, timezone="UTC")
+    kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    columns = []
+    for field, kind, source in zip(schema, kinds, shape.sources, strict=True):
+        column = f.lit(None) if source is None else f.col(quoted(source))
+        same = source is not None and here.field(source).type == field.type
+        columns.append((column if same else column.cast(kind.dataType)).alias(field.name))
+    return frame.select(*columns)
 
 
 _SAY: Mapping[Kind, Say] = {

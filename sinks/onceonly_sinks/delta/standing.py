@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from onceonly.guard import Held, check_fence
 from onceonly.protocol import Disturbance, Superseded
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import loginspect
+from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.table import Found
@@ -45,6 +47,11 @@ class Standing:
         return self.note.epoch
 
     @property
+    def held(self) -> Held:
+        """The newest epoch; where the marker's text has aged out, only its number is left to compare."""
+        return Held.of(self.marker) if self.marker or not self.epoch else Held(self.epoch, None)
+
+    @property
     def held_at(self) -> int:
         """Version of our newest rows; -1 where there are none, or it is not known any more."""
         if self.note.marker is None:
@@ -58,12 +65,10 @@ def still_ours(sink: str, fence: Fence, found: Found) -> bool:
     Raises:
         Superseded: one stands that is neither ours nor lower.
     """
-    stands = found.fence
-    if stands is None or stands.generation < fence.generation:
-        return False
-    if stands != fence:
-        raise Superseded(sink, stands)
-    return True
+    refused = check_fence(sink, found.fence, fence)
+    if isinstance(refused, Superseded):
+        raise refused
+    return refused is None
 
 
 def fence_note(app: str, fence: Fence, found: Found, *, judged: int, mode: str, token: str) -> Note:
@@ -104,24 +109,8 @@ def since(now: Standing, receipt: Receipt | None) -> Standing:
     return replace(now, judged=read, identity=receipt.identity)
 
 
-def obstacle(sink: str, standing: Standing, epoch: Epoch) -> str | None:
-    """Why an epoch does not continue what stands there, in words; ``None`` if it does.
-
-    A sink joins above whatever it holds. Where the marker's text has aged out, only its number is left to compare.
-    """
-    marker = standing.marker
-    if epoch.number == dict(epoch.sinks).get(sink, 1):
-        right = standing.epoch < epoch.number
-    elif marker is not None:
-        right = (epoch.number - 1, epoch.previous_chain) == (marker.epoch.number, marker.epoch.chain)
-    else:
-        right = standing.epoch > 0 and epoch.number - 1 == standing.epoch
-    found = f"epoch {standing.epoch}" if standing.epoch else "no epoch"
-    return None if right else f"it holds {found} where the one before epoch {epoch.number} was expected"
-
-
-def judge(log: DeltaLog, known: Standing, head: int) -> tuple[Disturbance, ...]:
-    """What others did after the versions that are judged already, up to ``head``."""
+def judge(log: DeltaLog, known: Standing, head: int, allowed: Rung) -> tuple[Disturbance, ...]:
+    """What others did after the versions that are judged already, up to ``head``; what they may is ``allowed``."""
     start = known.judged + 1
     found: tuple[Disturbance, ...] = ()
     if start <= head and log.entry(start) is None:
@@ -129,4 +118,4 @@ def judge(log: DeltaLog, known: Standing, head: int) -> tuple[Disturbance, ...]:
         found, start = (loginspect.unreadable(start, readable - 1),), readable
     entries = (log.entry(version) for version in range(start, head + 1))
     readable_entries = [entry for entry in entries if entry is not None]
-    return found + loginspect.disturbances(readable_entries, known.identity, known.held_at)
+    return found + loginspect.disturbances(readable_entries, known.identity, known.held_at, allowed)

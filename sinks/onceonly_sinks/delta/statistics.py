@@ -41,8 +41,10 @@ class Statistics:
                 continue
             if types.is_floating(field.type) and pc.any(pc.is_nan(values)).as_py():
                 self._without_range.add(field.name)
-            bounds: Any = pc.min_max(values)
-            self._widen(field.name, bounds["min"].as_py(), bounds["max"].as_py())
+            least, greatest = _bounds(pc.min_max(values)) or (None, None)
+            if least is None and values.null_count < len(values):
+                self._without_range.add(field.name)
+            self._widen(field.name, least, greatest)
 
     def take(self, field: pa.Field[Any], told: Told) -> None:
         """Take in what is known of a column without its rows."""
@@ -73,6 +75,18 @@ class Statistics:
                 "nullCount": self._nulls,
             }
         )
+
+
+def _bounds(found: Any) -> tuple[Any, Any] | None:
+    return told(lambda: (found["min"].as_py(), found["max"].as_py()))
+
+
+def told(bounds: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any] | None:
+    """Bounds as Python has them; ``None`` where it has none: its calendar ends with the years 1 and 9999."""
+    try:
+        return bounds()
+    except (OverflowError, ValueError):
+        return None
 
 
 def covered(schema: pa.Schema) -> list[pa.Field[Any]]:

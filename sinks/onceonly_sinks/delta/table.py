@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}")
 _RETENTION = "delta.setTransactionRetentionDuration"
+_APPEND_ONLY = "delta.appendOnly"
 
 _WRITABLE = frozenset(
     {
@@ -227,15 +228,26 @@ class Table:
         counts = self.handle.get_add_actions(flatten=True).column("num_records").to_pylist()
         return any(count is None or count > 0 for count in counts)
 
-    def check_retention(self) -> None:
-        """Refuse a table that forgets application versions.
+    def check_properties(self, *, removes: bool) -> None:
+        """Refuse a table that forgets application versions, or that does not let rows be replaced.
+
+        Args:
+            removes: whether rows that stand may be updated or deleted.
 
         Raises:
-            DestinationError: E509.
+            DestinationError: E508 or E509.
         """
-        retention = self.handle.metadata().configuration.get(_RETENTION)
-        if retention:
+        properties = self.handle.metadata().configuration
+        if retention := properties.get(_RETENTION):
             raise refuse("E509", sink=self.sink, retention=retention)
+        if removes and properties.get(_APPEND_ONLY) == "true":
+            raise refuse(
+                "E508",
+                sink=self.sink,
+                reason=f"{_APPEND_ONLY} is true, and key= or merge= replaces rows",
+                cause="the table's owner lets rows be added only",
+                next=f"ALTER TABLE ... SET TBLPROPERTIES ('{_APPEND_ONLY}' = 'false'), or write without key=",
+            )
 
     def needs_spark(self) -> str | None:
         """Why deltalake cannot commit to the table, in words; ``None`` if it can."""

@@ -8,20 +8,21 @@ link or conditional put, so of two commits for one version one fails.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
+from onceonly.guard import check_follows
 from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing
 from onceonly_sinks.delta.logcommitter import LogCommitter
 from onceonly_sinks.delta.maintenance import Maintenance
 from onceonly_sinks.delta.marker import Note, pack
-from onceonly_sinks.delta.merge import Merge
+from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
 from onceonly_sinks.delta.standing import Standing
@@ -42,26 +43,28 @@ class Writer:
 
     Args:
         table: the table.
-        merge: how rows enter it; ``None``: they are added.
-        free: whether the user wrote the merge, so that it may be what is wrong.
-        partition_by: columns by which a table that is created here is partitioned.
+        settings: what the user chose.
         spark: finds Spark's committer, where there is one.
+        free: whether the user wrote the merge, so that it may be what is wrong.
+
+    Attributes:
+        seen: what others did and was let pass since the opening.
     """
 
     def __init__(
-        self,
-        table: Table,
-        merge: Merge | None,
-        free: bool,
-        partition_by: Sequence[str],
-        spark: Callable[[], SparkCommitter | None],
+        self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None], *, free: bool
     ) -> None:
         self._table = table
-        self._merge = merge
-        self._mode = "merge" if merge else "append"
+        self._merge = settings.merge
+        self._mode = "merge" if settings.merge else "append"
+        self._removes = settings.merge is not None and settings.merge.removes
         self._free = free
-        self._partition_by = partition_by
+        self._partition_by = settings.partition_by
+        self._allowed = settings.foreign
         self._spark = spark
+        self._passing: tuple[Disturbance, ...] = ()
+        self._passed: tuple[Disturbance, ...] = ()
+        self.seen: list[Disturbance] = []
         self._log = LogCommitter(table.sink, table.root, table.options)
         self._maintenance = Maintenance(table)
         self._standing: Standing | None = None
@@ -75,6 +78,11 @@ class Writer:
         """Let go of the fence; in the table it stays."""
         self._standing = None
 
+    def passed(self) -> tuple[Disturbance, ...]:
+        """What the newest commit let pass of what others did; each is told once."""
+        told, self._passed = self._passed, ()
+        return told
+
     # ---- fence and position
 
     def install(self, fence: Fence) -> None:
@@ -85,7 +93,7 @@ class Writer:
         Raises:
             Superseded: a fence stands that is neither lower nor this one.
             OutcomeUnknown: the answer was lost.
-            DestinationError: E507 or E509, the table cannot be written, or forgets markers; E512.
+            DestinationError: E507 to E509, the table cannot be written, or forgets markers; E512.
         """
         for _ in range(_TRIES):
             handle = self._table.reopen()
@@ -105,7 +113,7 @@ class Writer:
             if handle is None:
                 self._log.create(note)
             else:
-                self._table.check_retention()
+                self._table.check_properties(removes=self._removes)
                 self._mark(handle, note)
             faults.fire(Point.INSTALL_SENT)
         except OnceOnlyError:
@@ -116,11 +124,17 @@ class Writer:
                 raise failures.of_fence(self._table, error) from error
 
     def _judged_until(self, fence: Fence, found: Found) -> int:
-        """How far the log can be called harmless now, for later openings: to its end, if there is nothing to tell."""
+        """How far the log can be called harmless now, for later openings: to its end, if nothing in it stops us.
+
+        What is let pass is kept: the look under the fence begins after it, and has to tell it all the same.
+        """
         if found.note is None or not found.note.epoch:
             return found.head
         told = self._judged(standing.first(fence, found, self._table.identity))
-        return found.note.judged if told else found.head
+        if any(not one.allowed for one in told):
+            return found.note.judged
+        self._passing = told
+        return found.head
 
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
@@ -133,17 +147,20 @@ class Writer:
             DestinationError: E508, our fence does not stand; E509, the table forgets markers.
         """
         now = self._renewed(self._need())
-        self._table.check_retention()
+        self._table.check_properties(removes=self._removes)
         identity = self._table.identity
         found = self._judged(standing.since(now, since)) if now.epoch else ()
+        found = (*(one for one in self._passing if one.at not in {other.at for other in found}), *found)
+        self.seen = [one for one in found if one.allowed]
         self._standing = replace(now, told=self._table.handle.version(), told_identity=identity)
         return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
 
     def _judged(self, known: Standing) -> tuple[Disturbance, ...]:
         head, identity = self._table.handle.version(), self._table.identity
-        found = standing.judge(self._table.log, known, head)
+        found = standing.judge(self._table.log, known, head, self._allowed)
         replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
-        return (*found, Disturbance("recreated", f"table id {identity}", fatal=True)) if replaced else found
+        recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=head)
+        return (*found, recreated) if replaced else found
 
     # ---- one epoch
 
@@ -152,11 +169,12 @@ class Writer:
 
         Raises:
             Superseded: another fence stands.
-            IdentityError: E208 or E209, the table was replaced or changed, or the previous epoch is not the newest.
+            IdentityError: E207 to E210: the table was replaced or changed, or is not what the epoch follows.
             DestinationError: E503 to E509, the table cannot take the rows; E512.
             OutcomeUnknown: the answer was lost.
         """
-        before = self._ready(marker)
+        self._passed = ()
+        before, passing = self._ready(marker)
         note = Note(
             app=self._table.app,
             fence=marker.fence,
@@ -179,21 +197,24 @@ class Writer:
             held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
             raise self._after(error, before, note, held) from error
         self._standing = replace(before, note=note, version=version)
+        self._passed = passing
+        self.seen += passing
         self._maintenance.committed(version)
         return reading.receipt(self._table.sink, note, version)
 
-    def _ready(self, marker: Marker) -> Standing:
-        """Everything that must hold before a commit is sent, read on the handle that will commit."""
+    def _ready(self, marker: Marker) -> tuple[Standing, tuple[Disturbance, ...]]:
+        """Everything that must hold before a commit is sent, read on the handle that will commit; also what passes."""
         before = standing.accepted(self._renewed(self._need(marker.fence)))
-        self._table.check_retention()
+        self._table.check_properties(removes=self._removes)
         sink, identity = self._table.sink, self._table.identity
         if identity != before.identity:
             raise refuse("E208", sink=sink, was=before.identity, now=identity, pipeline=marker.pipeline)
-        reason = next((one.detail for one in self._judged(before) if one.fatal), None)
-        reason = reason or standing.obstacle(sink, before, marker.epoch)
-        if reason:
-            raise refuse("E209", sink=sink, epoch=before.epoch, event=reason, pipeline=marker.pipeline)
-        return replace(before, judged=self._table.handle.version())
+        found = self._judged(before)
+        if event := next((one.detail for one in found if one.fatal), None):
+            raise refuse("E209", sink=sink, epoch=before.epoch, event=event, pipeline=marker.pipeline)
+        if refused := check_follows(marker, before.held):
+            raise refused
+        return replace(before, judged=self._table.handle.version()), tuple(one for one in found if one.allowed)
 
     def _send(self, prepared: Rows | None, note: Note, before: Standing) -> None:
         handle = self._table.handle
@@ -234,7 +255,8 @@ class Writer:
             return fenced
         landed = found.holds(note.token)
         refused = failures.of_merge(self._table, error, note.epoch, landed=landed) if self._free and note.rows else None
-        return refused or failures.of_commit(self._table, error, landed=landed, held=held)
+        alone = found.head <= before.judged
+        return refused or failures.of_commit(self._table, error, landed=landed, held=held, alone=alone)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there.

@@ -1,4 +1,4 @@
-"""Kafka: every epoch is one transaction that holds its rows and its marker."""
+"""Exactly once into Kafka topics: ``KafkaSink`` writes, ``with_kafka`` gives a Spark session the Kafka source."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onceonly_sinks.kafka.reading import consumer_options, read_committed, reader_options
+    from onceonly_sinks.kafka.session import with_kafka
     from onceonly_sinks.kafka.sink import KafkaSink
 
-__all__ = ["KafkaSink", "consumer_options", "read_committed", "reader_options"]
+__all__ = ["KafkaSink", "consumer_options", "read_committed", "reader_options", "with_kafka"]
 
 
 def __getattr__(name: str) -> object:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> object:
         from onceonly_sinks.kafka.sink import KafkaSink
 
         return KafkaSink
+    if name == "with_kafka":
+        from onceonly_sinks.kafka.session import with_kafka
+
+        return with_kafka
     if name in __all__:
         from onceonly_sinks.kafka import reading
 

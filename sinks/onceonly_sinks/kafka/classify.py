@@ -170,6 +170,12 @@ def _row(failure: Failure, context: Context) -> OnceOnlyError:
     if failure.name in ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
         cause = "a row is larger than the producer or the topic takes"
         next_ = 'raise max.message.bytes of the topic and KafkaSink(..., options={"kafka.max.request.size": "..."})'
+    if failure.name in ("INVALID_RECORD", "INVALID_MSG"):
+        cause = "a row without a key goes to a topic with cleanup.policy=compact, which keeps rows by key"
+        next_ = "give every row a key, or set cleanup.policy=delete on the topic, then restart the query"
+    if failure.name == "INVALID_TIMESTAMP":
+        cause = "the column timestamp is further from now than the topic takes"
+        next_ = "correct the rows, or raise message.timestamp.before.max.ms (or after.max.ms) of the topic"
     if failure.name == "_UNKNOWN_PARTITION":
         cause = "the column partition names one that the topic does not have"
         next_ = "correct the column, or leave it out to have the key decide"

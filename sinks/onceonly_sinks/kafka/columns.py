@@ -91,7 +91,7 @@ class Columns:
         if not self.present - {"topic", "key"}:
             return few
         headers = self._headers(batch.column("headers")) if "headers" in self.present else nothing
-        times = _milliseconds(batch.column("timestamp")) if "timestamp" in self.present else [_NOW] * rows
+        times = self._times(batch.column("timestamp")) if "timestamp" in self.present else [_NOW] * rows
         return (*few, self._partitions(batch), nothing, nothing, times, headers)
 
     def _partitions(self, batch: pa.RecordBatch) -> list[int]:
@@ -106,6 +106,20 @@ class Columns:
             raise refuse("E517", sink=self.sink, reason=f"there is no partition {least}", cause=cause, next=next_)
         numbers: list[int] = column.fill_null(_ANY_PARTITION).to_pylist()
         return numbers
+
+    def _times(self, column: Any) -> list[int]:
+        import pyarrow.compute as pc
+
+        times = _milliseconds(column)
+        least = pc.min(times).as_py()
+        if least is not None and least <= _NOW:
+            zero = 'is 1970-01-01 00:00 UTC, which the client takes for "now"'
+            reason = f"its column timestamp {zero if least == _NOW else 'lies before 1970'}"
+            cause = "a clock that was never set, or a default of 0 in the rows"
+            next_ = "correct the column; null lets the client say when the row was sent"
+            raise refuse("E517", sink=self.sink, reason=reason, cause=cause, next=next_)
+        found: list[int] = times.fill_null(_NOW).to_pylist()
+        return found
 
     def _headers(self, column: Any) -> list[list[tuple[str, bytes | None]] | None]:
         flat = column.flatten()
@@ -134,7 +148,8 @@ def _bytes(column: Any) -> list[bytes | None]:
     return found
 
 
-def _milliseconds(column: Any) -> list[int]:
+def _milliseconds(column: Any) -> Any:
+    """Milliseconds since 1970, cut towards it; null stays."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -142,9 +157,7 @@ def _milliseconds(column: Any) -> list[int]:
     divisor = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}[unit]
     numbers: Any = column.cast(pa.int64())
     compute: Any = pc
-    scaled = compute.multiply(numbers, 1000) if divisor == 0 else compute.divide(numbers, divisor)
-    found: list[int] = scaled.fill_null(_NOW).to_pylist()
-    return found
+    return compute.multiply(numbers, 1000) if divisor == 0 else compute.divide(numbers, divisor)
 
 
 def _types() -> dict[str, tuple[Callable[[Any], bool], str]]:

@@ -9,7 +9,8 @@ from functools import partial
 
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly.guard import check_install
+from onceonly.protocol import OutcomeUnknown
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.kafka import classify, records, writing
 from onceonly_sinks.kafka.classify import Kind
@@ -120,8 +121,9 @@ class Footing:
         return entry.fence == fence
 
     def _not_superseded(self, entry: Entry, fence: Fence) -> None:
-        if entry.fence.generation >= fence.generation and entry.fence != fence:
-            raise Superseded(self._ground.context.sink, entry.fence)
+        superseded = check_install(self._ground.context.sink, entry.fence, fence)
+        if superseded is not None:
+            raise superseded
 
     def stand(self, fence: Fence) -> Standing:
         """The standing made ready, or a new one, under our fence.

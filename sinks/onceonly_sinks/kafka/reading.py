@@ -83,9 +83,9 @@ def _standing(offsets: Mapping[Place, int], topics: Mapping[str, Topic]) -> dict
 def recount(ground: Ground) -> dict[int, int] | None:
     """Committed records between the offsets of each epoch; those between epochs under 0.
 
-    ``None`` where retention or compaction has removed rows of a remembered epoch, or a topic was made anew: what is
-    missing then cannot be told from what was lost. Another writer's records that came between the first and the last
-    record of an epoch count as the epoch's.
+    ``None`` where retention or compaction has removed rows of a remembered epoch, a topic was made anew, or somebody's
+    open transaction hides the newest rows: what is missing then cannot be told from what was lost. Another writer's
+    records that came between the first and the last record of an epoch count as the epoch's.
 
     Raises:
         KafkaException: no answer.
@@ -99,6 +99,8 @@ def recount(ground: Ground) -> dict[int, int] | None:
     counted: Counter[int] = Counter()
     highest = ground.cluster.high(places(topics))
     stable = ground.cluster.stable(places(topics))
+    if any(stable[place] < offset for place, offset in _standing(flat(written[-1].end), topics).items()):
+        return None
     for place in places(topics):
         ranges = ranges_of(written, place)
         if ranges:

@@ -15,8 +15,10 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.guard import Held, check_fence, check_follows
 from onceonly.protocol import Superseded
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt, UnreadableMarker
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.slices import canonical
 
 FORMAT = 1
@@ -189,35 +191,19 @@ def _spelled(offsets: Offsets) -> dict[str, dict[str, int]]:
     return {topic: {str(part): offset for part, offset in parts.items()} for topic, parts in offsets.items()}
 
 
-def _follows(found: Entry, marker: Marker) -> bool:
-    """Whether the marker's epoch continues what was found; a sink joins above whatever it holds."""
-    epoch = marker.epoch
-    if dict(epoch.sinks).get(marker.sink) == epoch.number:
-        return found.epoch < epoch.number
-    chain = found.written.marker.epoch.chain if found.written else ""
-    return (found.epoch, chain) == (epoch.number - 1, epoch.previous_chain)
-
-
 def fenced(found: Entry, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
     """Why one may not go on under ``fence``; ``None`` if it stands."""
-    if found.fence == fence:
-        return None
-    if found.fence.generation >= fence.generation:
-        return Superseded(sink, found.fence)
-    cause = "the marker topic was deleted or made anew, or the fence was never installed"
-    return refuse("E508", sink=sink, reason="our fence does not stand", cause=cause, next="restart the query")
+    lost = "the marker topic was deleted or made anew, or the fence was never installed"
+    return check_fence(sink, found.fence, fence, lost=lost)
 
 
 def judge(found: Entry, marker: Marker, identity: str) -> Superseded | OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
-    refused = fenced(found, marker.fence, marker.sink)
+    written = found.written
+    held = Held.of(written.marker if written else None)
+    refused = fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
     if refused is not None:
         return refused
-    before, written = marker.epoch.number - 1, found.written
-    if not _follows(found, marker):
-        if found.epoch < before:
-            return refuse("E207", sink=marker.sink, found=found.epoch, receipt=before, pipeline=marker.pipeline)
-        return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
     if written and written.identity != identity and marker.epoch.adoption is None:
         return refuse("E208", sink=marker.sink, was=written.identity, now=identity, pipeline=marker.pipeline)
     return None

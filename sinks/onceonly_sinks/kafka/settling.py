@@ -1,4 +1,4 @@
-"""The wait for transactions whose end is hidden: decided, but not visible; or open, whoever's they are."""
+"""The wait for transactions whose end is hidden: decided, but not visible; or open, and not known to be another's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import time
 from collections.abc import Iterable, Mapping
 
 from onceonly_sinks.kafka.cluster import Cluster, End, Place
+from onceonly_sinks.kafka.ownership import Held, all_held
 
 log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
+_UNUSUAL = 0.2
+"""Seconds after which it is asked whose transaction it is: ends of our own show within milliseconds."""
 
 
 class Hidden(Exception):
@@ -27,20 +30,30 @@ class Hidden(Exception):
         super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
 
 
-def settled(cluster: Cluster, places: Iterable[Place], bound: float) -> dict[Place, End]:
+def settled(cluster: Cluster, places: Iterable[Place], bound: float, held: Held = all_held) -> dict[Place, End]:
     """Wait until all that is in these partitions now is decided and visible; their ends as they were before the wait.
+
+    Args:
+        cluster: who is asked.
+        places: the partitions.
+        bound: seconds.
+        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
 
     Raises:
         Hidden: not within ``bound`` seconds.
         KafkaException: no answer.
     """
     ends = cluster.ends(places)
-    settle(cluster, {place: end.high for place, end in ends.items()}, bound, ends)
+    settle(cluster, {place: end.high for place, end in ends.items()}, bound, ends, held)
     return ends
 
 
 def settle(
-    cluster: Cluster, targets: Mapping[Place, int], bound: float, known: Mapping[Place, End] | None = None
+    cluster: Cluster,
+    targets: Mapping[Place, int],
+    bound: float,
+    known: Mapping[Place, End] | None = None,
+    held: Held = all_held,
 ) -> dict[Place, End]:
     """Wait until every transaction that began below these offsets is decided and its end visible; the ends after that.
 
@@ -49,20 +62,23 @@ def settle(
         targets: offsets that the last stable ones must reach.
         bound: seconds.
         known: ends that were asked for already; the first look is saved.
+        held: tells which partitions hold an open transaction of ours; those of others are not waited for.
 
     Raises:
         Hidden: not within ``bound`` seconds.
         KafkaException: no answer.
     """
-    begun, pause, told = time.monotonic(), _SHORTEST_PAUSE, False
-    ends = cluster.ends(targets) if known is None else dict(known)
-    while behind := {place: (ends[place].stable, high) for place, high in targets.items() if ends[place].stable < high}:
+    begun, pause, asked = time.monotonic(), _SHORTEST_PAUSE, 0.0
+    ends, wanted = cluster.ends(targets) if known is None else dict(known), dict(targets)
+    while behind := {place: (ends[place].stable, high) for place, high in wanted.items() if ends[place].stable < high}:
         waited = time.monotonic() - begun
         if waited >= bound:
             raise Hidden(behind)
-        if waited > 1 and not told:
-            log.warning("%s: waiting for the end of a transaction in %s", cluster.sink, sorted(behind))
-            told = True
+        if waited > max(_UNUSUAL, 2 * asked):
+            asked, ours = waited, held(behind)
+            log.warning("%s: open transactions in %s, of ours in %s", cluster.sink, sorted(behind), sorted(ours))
+            wanted = {place: high for place, high in wanted.items() if place not in behind or place in ours}
+            continue
         time.sleep(min(pause, bound - waited))
         pause = min(pause * 2, _LONGEST_PAUSE)
         ends |= cluster.ends(behind)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
@@ -20,17 +20,19 @@ from onceonly.protocol import (
     Position,
     Prepared,
     Recorder,
+    Sight,
     Superseded,
 )
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.kafka import classify, health, reading, records, writing
 from onceonly_sinks.kafka.address import address_of, default_id, read_address
 from onceonly_sinks.kafka.classify import Context
+from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.fencing import Footing
 from onceonly_sinks.kafka.options import Options
 from onceonly_sinks.kafka.prepared import KafkaPrepared
 from onceonly_sinks.kafka.records import Entry, Writer, Written
-from onceonly_sinks.kafka.settling import Hidden, settle
+from onceonly_sinks.kafka.settling import Hidden
 from onceonly_sinks.kafka.standing import Ground, flat
 from onceonly_sinks.kafka.transactions import lost
 
@@ -58,8 +60,9 @@ class KafkaSink:
         id: the sink's id, if one pipeline writes to one topic twice; default ``kafka:<topic>``.
         marker_topic: where markers lie; default a topic of the sink's own, whose name begins with ``onceonly.``.
         patience: seconds that one answer of the brokers may take.
-        settle: seconds to wait for a transaction whose end is hidden, of whomever, before the sink refuses to write;
-            default as long as the brokers let any transaction stay open.
+        settle: seconds to wait for a transaction whose end is hidden before the sink refuses to write; default as long
+            as the brokers let any transaction stay open. Open transactions of other producers are not waited for where
+            Spark has Kafka's package loaded and the brokers ask for no login: only its client can tell them apart.
 
     Raises:
         ConfigurationError: E108 the client is missing; E110 an option that cannot be, by name.
@@ -145,8 +148,17 @@ class KafkaSink:
     def fence(self) -> Fence | None:
         """The newest claim or marker, as readers see it now."""
         with self._on.refusing():
-            entry = self._on.tail.visible() if self._on.marked() else records.NOTHING
+            entry = self._visible()
         return None if entry == records.NOTHING else entry.fence
+
+    def look(self) -> Sight:
+        """The newest epoch that readers see now; a transaction in flight is not waited for."""
+        with self._on.refusing():
+            entry = self._visible()
+            rows = not entry.epoch and reading.has_rows(self._on, self._own_topic())
+            entry = self._visible() if rows else entry  # an epoch may have become visible in between
+        marker = entry.written.marker if entry.written else None
+        return Sight(marker, entry.epoch, strangers=rows and not entry.epoch)
 
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing; the marker topic is made here.
@@ -196,7 +208,8 @@ class KafkaSink:
                 standing = self._foot.stand(fence)
             except Superseded as fenced:
                 theirs, ours = fenced.found.generation, fence.generation
-                raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from fenced
+                by = fenced.found.who or "a newer driver"
+                raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
             prepared = writing.fill(self._on, standing, batch, epoch, partial(self._foot.stand_anew, fence))
         try:
             faults.fire(Point.PREPARE_SENT)
@@ -228,7 +241,7 @@ class KafkaSink:
                 written = self._judged(ours, marker)
                 if ours.lost is None:
                     entry = Entry(marker.fence, written, claim=False)
-                    writing.put(transaction, self._on.marker_topic, self._on.writer, entry)
+                    writing.put(self._on, transaction, entry)
                     return written
         except Exception as error:
             transaction.end()
@@ -251,13 +264,27 @@ class KafkaSink:
 
     def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
         """What the record says, if the epoch follows what was found under the fence."""
+        now = self._on.look_at([*ours.standing.topics, self._on.marker_topic])
         written = writing.written(self._on, ours, marker)
-        refused = records.judge(ours.standing.found, marker, written.identity)
+        refused = records.judge(ours.standing.found, marker, written.identity) or self._made_anew(ours, marker, now)
         if refused is not None:
             raise refused
         if ours.standing.transaction.expired:
             raise writing.too_old(self._on, ours.standing.transaction, marker.epoch.number)
         return written
+
+    def _made_anew(self, ours: KafkaPrepared, marker: Marker, now: Mapping[str, Topic]) -> OnceOnlyError | None:
+        """A topic that was made anew since the standing looked at it; its rows and its marker would lie in two topics.
+
+        Some of the rows may have gone to either one, so the epoch is given up, and the next opening judges the rest.
+        """
+        then = {name: topic.id for name, topic in ours.standing.topics.items()}
+        then[self._on.marker_topic] = ours.standing.mark.topic
+        changed = [name for name, id_ in then.items() if now[name].id != id_]
+        if not changed:
+            return None
+        was, is_ = (f"topic {changed[0]} of id {id_}" for id_ in (then[changed[0]], now[changed[0]].id))
+        return refuse("E208", sink=self._id, was=was, now=is_, pipeline=marker.pipeline)
 
     def _send(self, ours: KafkaPrepared, written: Written) -> None:
         """Commit, and wait until readers see it: the brokers' yes means decided, not visible."""
@@ -267,7 +294,7 @@ class KafkaSink:
             faults.fire(Point.COMMIT_SENT)
             ends = self._on.cluster.ends([place, *flat(ours.end)])
             targets = {**flat(ours.end), place: ends[place].high}
-            ends = settle(self._on.cluster, targets, self._on.longest(), ends)
+            ends = self._on.settle(targets, ends)
             self._on.tail.landed(ours.standing.mark, ends[place], Entry(marker.fence, written, claim=False))
         except Exception as error:
             failure = classify.read(error)
@@ -348,6 +375,12 @@ class KafkaSink:
             self._ground.close()
 
     # ---- helpers
+
+    def _visible(self) -> Entry:
+        return self._on.tail.visible() if self._on.marked() else records.NOTHING
+
+    def _own_topic(self) -> dict[str, Topic]:
+        return self._on.cluster.topics([self._topic] if self._topic else [])
 
     @property
     def _on(self) -> Ground:

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.kafka import classify
 from onceonly_sinks.kafka.classify import Context
-from onceonly_sinks.kafka.cluster import Cluster, Place, Topic
+from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
 from onceonly_sinks.kafka.options import Options
+from onceonly_sinks.kafka.ownership import Ownership
 from onceonly_sinks.kafka.records import Entry, Offsets, Writer
-from onceonly_sinks.kafka.settling import Hidden, settled
+from onceonly_sinks.kafka.settling import Hidden, settle, settled
 from onceonly_sinks.kafka.tail import Mark, Tail
 from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
 
@@ -62,6 +63,7 @@ class Ground:
         cluster: asks the brokers.
         transactions: where producers come from.
         tail: reads the marker topic.
+        ownership: tells our open transactions from those of others.
     """
 
     options: Options
@@ -74,10 +76,12 @@ class Ground:
     cluster: Cluster = field(init=False)
     transactions: Transactions = field(init=False)
     tail: Tail = field(init=False)
+    ownership: Ownership = field(init=False)
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.options, self.context, self.patience)
         self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience)
+        self.ownership = Ownership(self.options, self.writer.transactional_id)
         self.tail = Tail(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
 
     def longest(self) -> float:
@@ -117,7 +121,7 @@ class Ground:
             transaction.fence(_FENCE_BUDGET)
             topics = self.look_at([self.marker_topic, *([self.topic] if self.topic else [])])
             marked = topics.pop(self.marker_topic).id
-            ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest())
+            ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest(), self._held)
             end = ends[self.tail.place]
             mark = Mark(marked, end.leader_epoch, end.high)
             found = self.tail.newest_at(mark)
@@ -127,11 +131,24 @@ class Ground:
             raise
         return Standing(transaction, found, mark, topics)
 
+    def _held(self, asked: Iterable[Place]) -> frozenset[Place]:
+        """Partitions to wait for: the marker topic's, which is ours alone, and what our own transactions hold."""
+        return self.ownership.held(asked) | ({self.tail.place} & set(asked))
+
+    def settle(self, targets: Mapping[Place, int], known: Mapping[Place, End]) -> dict[Place, End]:
+        """Wait until what we committed below these offsets is decided and its end visible; the ends after that.
+
+        Raises:
+            Hidden: it took too long.
+            KafkaException: no answer.
+        """
+        return settle(self.cluster, targets, self.longest(), known, self._held)
+
     def _settled(self, found: Entry, known: Mapping[str, Topic]) -> dict[str, Topic]:
         """Further topics that the newest epoch names, once what is in them is decided; those deleted are left out."""
         names = set(found.written.topics if found.written else ()) - known.keys()
         topics = self.cluster.topics(names)
-        settled(self.cluster, places(topics), self.longest())
+        settled(self.cluster, places(topics), self.longest(), self._held)
         return topics
 
     def enter(self, standing: Standing, names: Iterable[str]) -> dict[str, Topic]:
@@ -142,7 +159,7 @@ class Ground:
             DestinationError: E508, there is no such topic.
         """
         topics = self.look_at(set(names) - standing.topics.keys())
-        settled(self.cluster, places(topics), self.longest())
+        settled(self.cluster, places(topics), self.longest(), self._held)
         standing.topics.update(topics)
         return topics
 

@@ -10,6 +10,8 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,6 +26,10 @@ log = logging.getLogger(__name__)
 
 _ABORT_SECONDS = 5.0
 _SLICE = 0.5
+_STALL = 2.0
+"""Seconds without a record taken after which it is asked why; a topic that is gone stalls the client for 30."""
+
+_WRONG_STATE = "_STATE"
 
 
 class NotFlushed(Exception):
@@ -114,19 +120,55 @@ class Transaction:
             self.producer.begin_transaction()
             self._begun = time.monotonic()
 
-    def flush(self) -> None:
+    def flush(self, stalled: Callable[[], object] = lambda: None) -> None:
         """Bring every record to the brokers.
 
+        Args:
+            stalled: called once where nothing is taken for two seconds; raises where it knows why.
+
         Raises:
-            KafkaException: fenced out.
+            KafkaException: fenced out, or the brokers refuse a record.
             NotFlushed: the brokers did not take all of them in time.
         """
-        deadline, last = time.monotonic() + self._patience, len(self.producer)
+        moved, last, asked = time.monotonic(), len(self.producer), False
         while left := self.producer.flush(_SLICE):
             if left < last:
-                deadline, last = time.monotonic() + self._patience, left
-            if time.monotonic() > deadline:
+                moved, last = time.monotonic(), left
+            waited = time.monotonic() - moved
+            if waited > self._patience:
                 raise NotFlushed(f"{left} records were not taken in {self._patience:g} s")
+            if waited > _STALL and not asked:
+                asked = True
+                stalled()
+        self._stands()
+
+    def _stands(self) -> None:
+        """Raise what broke the transaction, if anything did: a refused record ends it without a word to ``flush``.
+
+        Beginning it again does nothing but tell: a transaction that is in order answers that the call does not fit its
+        state, a broken one with the error that broke it.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            self.producer.begin_transaction()
+        except KafkaException as error:
+            failure = classify.read(error)
+            if failure is None or failure.name != _WRONG_STATE:
+                raise
+
+    @contextmanager
+    def telling(self) -> Generator[None]:
+        """Say what broke the transaction, where a call says no more than that it is broken."""
+        from confluent_kafka import KafkaException
+
+        try:
+            yield
+        except KafkaException as error:
+            failure = classify.read(error)
+            if failure is not None and failure.name == _WRONG_STATE:
+                self._stands()
+            raise
 
     def commit(self) -> None:
         """Commit. Whatever this raises, the outcome is unknown, and this producer must not be used again.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
@@ -13,7 +14,7 @@ from onceonly_sinks.kafka.cluster import Place, Topic
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.kafka.feeding import Feeder
 from onceonly_sinks.kafka.prepared import KafkaPrepared
-from onceonly_sinks.kafka.records import Entry, Writer, Written
+from onceonly_sinks.kafka.records import Entry, Written
 from onceonly_sinks.kafka.standing import Ground, Standing, nested, places
 from onceonly_sinks.kafka.transactions import Transaction, lost
 
@@ -87,8 +88,11 @@ class _Filling:
                 self._first(batch)
             elif batch.num_rows:
                 self._feed(batch)
-        self.standing.transaction.flush()
+        self._flush()
         self.done = True
+
+    def _flush(self) -> None:
+        self.standing.transaction.flush(partial(self._ground.look_at, self.standing.topics))
 
     def _first(self, batch: pa.RecordBatch) -> None:
         """A producer made ready may have been fenced since, in vain, by a driver that found itself superseded.
@@ -98,7 +102,7 @@ class _Filling:
         few, rest = batch.slice(0, _FEW), batch.slice(_FEW)
         try:
             self._begin(few)
-            self.standing.transaction.flush()
+            self._flush()
         except Exception as error:
             if not lost(error) or self.standing.transaction.expired:
                 raise
@@ -120,7 +124,8 @@ class _Filling:
             self._start.update(self._ground.cluster.high(places(topics)))
         self.standing.transaction.begin()
         feeder = Feeder(self.standing.transaction.producer, self._columns, self._ground.patience)
-        self._rows += feeder.feed(batch)
+        with self.standing.transaction.telling():
+            self._rows += feeder.feed(batch)
 
     def prepared(self) -> KafkaPrepared:
         end = {} if self.lost else offsets_now(self._ground, self.standing.topics)
@@ -141,16 +146,18 @@ def written(ground: Ground, prepared: KafkaPrepared, marker: Marker) -> Written:
     return Written(marker, prepared.rows, identity, ids, prepared.start, prepared.end)
 
 
-def put(transaction: Transaction, topic: str, writer: Writer, entry: Entry) -> None:
+def put(ground: Ground, transaction: Transaction, entry: Entry) -> None:
     """Bring a record of ours to the marker topic, inside the transaction.
 
     Raises:
         KafkaException: fenced out, or refused.
         NotFlushed: the brokers do not take it.
+        DestinationError: E508, the marker topic is gone.
     """
     transaction.begin()
-    transaction.producer.produce(topic, entry.value, entry.key(writer), 0)
-    transaction.flush()
+    with transaction.telling():
+        transaction.producer.produce(ground.marker_topic, entry.value, entry.key(ground.writer), 0)
+    transaction.flush(partial(ground.look_at, [ground.marker_topic]))
 
 
 def claim(ground: Ground, standing: Standing, fence: Fence) -> None:
@@ -160,7 +167,7 @@ def claim(ground: Ground, standing: Standing, fence: Fence) -> None:
         KafkaException: whether it landed is unknown.
         NotFlushed: it did not.
     """
-    put(standing.transaction, ground.marker_topic, ground.writer, standing.found.claimed(fence))
+    put(ground, standing.transaction, standing.found.claimed(fence))
     standing.transaction.commit()
 
 

@@ -1,4 +1,4 @@
-"""The 22 mutants: what is broken on purpose, the schedule that kills it, and what the checker must call it."""
+"""The mutants: what is broken on purpose, the schedule that kills it, and what the checker must call it."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 from onceonly.facts import Offer
 from onceonly.lab.stores.driver import Driver
 from onceonly.lab.stores.places import Place
-from onceonly.protocol import Batch, Prepared, Recorder, Sink, Superseded
+from onceonly.protocol import Batch, Disturbance, Prepared, Recorder, Sink, Superseded
 from onceonly.state import State
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import DeltaSink
@@ -78,9 +78,9 @@ class CountsInTheLedger(Driver):
 class CommitsByPath(Writer):
     """M16: where the table stands was read on one handle, and the commit goes to the newest version of its path."""
 
-    def _ready(self, marker: Marker) -> Standing:
+    def _ready(self, marker: Marker) -> tuple[Standing, tuple[Disturbance, ...]]:
         before = accepted(self._need(marker.fence))
-        return replace(before, judged=self._table.handle.version())
+        return replace(before, judged=self._table.handle.version()), ()
 
     def _send(self, prepared: Rows | None, note: Note, before: Standing) -> None:
         self._table.reopen()
@@ -94,7 +94,7 @@ class ByPath(DeltaSink):
         """As ever, and with the other writer."""
         super().open(pipeline)
         opened = self._open
-        writer = CommitsByPath(opened.table, None, False, (), lambda: None)
+        writer = CommitsByPath(opened.table, self._settings, lambda: None, free=False)
         self._opened = replace(opened, writer=writer)
 
 

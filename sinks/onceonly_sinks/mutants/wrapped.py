@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from onceonly.lab.stores.places import Place
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder
+from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class Wrapped:
     def fence(self) -> Fence | None:
         """Handed on."""
         found: Fence | None = self.inner.fence()
+        return found
+
+    def look(self) -> Sight:
+        """Handed on."""
+        found: Sight = self.inner.look()
         return found
 
     def install(self, fence: Fence) -> None:

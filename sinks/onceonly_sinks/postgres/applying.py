@@ -40,7 +40,7 @@ Apply = Callable[[Cursor[Any], StagedTable, int], object]
 """``apply(cursor, staged, epoch)``: brings the rows of ``staged`` where they belong; its answer is not looked at."""
 
 
-def run(connection: Connection, sink: str, apply: Apply, waiting: Waiting, epoch: int) -> None:
+def run(connection: Connection, apply: Apply, waiting: Waiting, epoch: int, *, sink: str, address: str) -> None:
     """Call the function with a cursor of the open transaction, and see that the transaction is still the same.
 
     Raises:
@@ -56,7 +56,7 @@ def run(connection: Connection, sink: str, apply: Apply, waiting: Waiting, epoch
     begun = which.fetchone()
     done, failure = _call(driver, apply, epoch)
     if driver.broken:
-        raise failure or refuse("E501", sink=sink, reason="the connection was lost", address=sink)
+        raise failure or refuse("E501", sink=sink, reason="the connection was lost", address=address)
     gave_up = not done and failure is None
     # A function that hid a failed statement has not ended the transaction, but nothing more can be done in it.
     ended = not isinstance(failure, InFailedSqlTransaction) and _current(driver) != begun

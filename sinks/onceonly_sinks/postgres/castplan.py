@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly_sinks.postgres import ddl
-from onceonly_sinks.postgres.ddl import ddl_of, spark_name
+from onceonly_sinks.postgres.ddl import advice, ddl_of, own_type, spark_name
 from onceonly_sinks.postgres.lanes import Lane, convert
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import quote
@@ -99,7 +99,7 @@ def make_plan(
         raise ddl.no_flag(sink, delete, "not there")
     _complete(sink, {column.name for column in targets if column.name != delete}, table)
     pairs = zip(batch, targets, strict=True)
-    lanes = (_lane(sink, field.name, field.type, column) for field, column in pairs)
+    lanes = (_lane(sink, field, column) for field, column in pairs)
     lanes = (replace(lane, required=False) if lane.target in key else lane for lane in lanes)
     return Plan(table, tuple(lanes), added, delete)
 
@@ -143,15 +143,17 @@ def _complete(sink: str, written: set[str], table: Table) -> None:
 # ---- which way a column goes
 
 
-def _lane(sink: str, name: str, type_: pa.DataType, column: Column) -> Lane:
+def _lane(sink: str, field: pa.Field[Any], column: Column) -> Lane:
+    name, type_ = field.name, field.type
     way = _array_way(type_, column) if column.array else _scalar_way(type_, column)
-    spark = spark_name(type_)
-    if way is None:
+    own, formed = own_type(field), ddl_of(type_)
+    spark = own or spark_name(type_)
+    if way is None or own:
         raise refuse(
             "E506",
             sink=sink,
             difference=f"column {name} is {spark} in the batch, {column.ddl} in the table, which could not keep it",
-            next=f"cast it in the query, or make the column {ddl_of(type_) or 'text'}",
+            next=advice(field) if own or formed is None else f"cast it in the query, or make the column {formed}",
         )
     return Lane(column.name, spark, column.ddl, required=column.required, **way)
 

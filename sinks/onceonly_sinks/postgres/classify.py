@@ -13,8 +13,9 @@ INSUFFICIENT_PRIVILEGE = "42501"
 NO_SUCH_TABLE = "42P01"
 
 _UNKNOWN_COMPLETION = "40003"
-_IN_COPY = re.compile(r"\bcolumn (?P<column>[^:\n]+)")
+_IN_COPY = re.compile(r"^COPY .*?, line (?P<line>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
 _GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
+"""Where it cannot be found out what the role lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,20 +25,44 @@ class Failure:
     Attributes:
         state: SQLSTATE; empty where the server said none (a refused or cut connection).
         severity: ``ERROR``, ``FATAL`` or ``PANIC``; empty where the server said none.
-        reason: the primary message, one line, without secrets.
-        detail: the server's detail, may quote values of the row.
+        reason: one line, without secrets: our own words for a refused value, as the server's may quote it, else the
+            server's primary message.
         column: the column it names, if any.
         constraint: the constraint it names, if any.
+        table: schema and table of the constraint.
+        line: number of the row in a COPY, from 1; 0 where there is none.
+        place: where the refused row came from, if it is known.
+        shape: what the refused value looks like, if it is known.
+        definition: the constraint as SQL, if it could be looked up.
         password: whether the login failed over a password.
     """
 
     state: str
     severity: str = ""
     reason: str = ""
-    detail: str = ""
     column: str = ""
     constraint: str = ""
+    table: tuple[str, str] = ("", "")
+    line: int = 0
+    place: str = ""
+    shape: str = ""
+    definition: str = ""
     password: bool = False
+
+    @property
+    def quotes(self) -> bool:
+        """Whether the server's own words may quote a value: such an error is not shown, nor what it came from."""
+        return self.state.startswith(_VALUES)
+
+    @property
+    def conflicts(self) -> bool:
+        """Whether the server took the transaction back because of others: nothing of it stands, it may be repeated."""
+        return self.state in _CONFLICTS
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone: before a COMMIT was sent, that takes the transaction back."""
+        return not self.password and (not self.state or self.state.startswith(("08", "57P", "25P03", "25P04")))
 
     @property
     def transaction_is_over(self) -> bool:
@@ -53,11 +78,27 @@ class Context:
         sink: sink id.
         address: address without secrets.
         types: name of a column to its type in the batch, for the message.
+        blocker: who holds locks that are in the way, in words.
+        grant: the command that gives the role what it lacks.
     """
 
     sink: str
-    address: str = ""
+    address: str
     types: Mapping[str, str] = field(default_factory=dict[str, str])
+    blocker: str = ""
+    grant: str = ""
+
+
+class Refused(Exception):
+    """A refusal of the server, read out of what the driver raised, with what is known of the row that it refused."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.reason)
+        self.failure = failure
+
+    def __reduce__(self) -> tuple[type[Refused], tuple[Failure]]:
+        """By its failure: the text alone would not make it again."""
+        return Refused, (self.failure,)
 
 
 def read(error: BaseException) -> Failure | None:
@@ -66,6 +107,8 @@ def read(error: BaseException) -> Failure | None:
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+    if isinstance(error, Refused):
+        return error.failure
     if isinstance(error, DBAPIError):
         return read(error.orig) if error.orig else Failure("", reason=type(error).__name__)
     if isinstance(error, PoolTimeout):
@@ -75,13 +118,15 @@ def read(error: BaseException) -> Failure | None:
     said, login = error.diag, error.pgconn
     first = str(error).split("\n", 1)[0] or type(error).__name__
     in_copy = _IN_COPY.search(said.context or "")
+    state = error.sqlstate or ""
     return Failure(
-        state=error.sqlstate or "",
+        state=state,
         severity=said.severity_nonlocalized or "",
-        reason=mask(said.message_primary or first),
-        detail=said.message_detail or "",
-        column=said.column_name or (in_copy["column"].strip() if in_copy else ""),
+        reason=refused_value(state, said.constraint_name) or mask(said.message_primary or first),
+        column=said.column_name or ((in_copy["column"] or "").strip() if in_copy else ""),
         constraint=said.constraint_name or "",
+        table=(said.schema_name or "", said.table_name or ""),
+        line=int(in_copy["line"]) if in_copy else 0,
         password=error.sqlstate is None and login is not None and (login.used_password or login.needs_password),
     )
 
@@ -96,12 +141,12 @@ def refusal(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _login(failure: Failure, context: Context) -> OnceOnlyError:
-    next_ = "set PGPASSWORD or correct the connection string"
+    next_ = "correct user, database or password: in the connection string, PGPASSWORD, ~/.pgpass or a service file"
     return refuse("E502", sink=context.sink, reason=failure.reason, next=next_)
 
 
 def _right(failure: Failure, context: Context) -> OnceOnlyError:
-    return refuse("E502", sink=context.sink, reason=failure.reason, next=_GRANT)
+    return refuse("E502", sink=context.sink, reason=failure.reason, next=context.grant or _GRANT)
 
 
 def _unreachable(failure: Failure, context: Context) -> OnceOnlyError:
@@ -117,21 +162,68 @@ def _other_shape(failure: Failure, context: Context) -> OnceOnlyError:
     return refuse("E506", sink=context.sink, difference=failure.reason, next=next_)
 
 
+def refused_value(state: str, constraint: str | None) -> str:
+    """What a refusal of class 22 or 23 means, in words that quote no value; empty for any other state."""
+    if not state.startswith(_VALUES):
+        return ""
+    if state == "23514" and not constraint:
+        return "no partition of the table takes the row"
+    return _REFUSED.get(state) or ("a value is refused" if state < "23" else "a constraint refuses the row")
+
+
 def _value(failure: Failure, context: Context) -> OnceOnlyError:
     column = failure.column or "(not named by the server)"
-    reason, next_ = failure.reason, "change the query or the column's type, then restart the query"
-    if failure.constraint and not failure.column:
-        column = f"in constraint {failure.constraint}"
-    if failure.state == "23505":
-        reason = f"{reason} ({failure.detail})" if failure.detail else reason
-        next_ = "find out who wrote the row; if a later row is to replace it: PostgresSink(..., key=...)"
     if kind := context.types.get(failure.column):
         column = f"{column} ({kind})"
+    constraint = f"constraint {failure.constraint}" if failure.constraint else ""
+    if failure.definition:
+        constraint = f"{constraint}: {failure.definition}"
+    told = (failure.shape, constraint, failure.place, f"SQLSTATE {failure.state}")
+    reason = f"{failure.reason} ({'; '.join(part for part in told if part)})"
+    next_ = _NEXT.get(failure.state, "change the query or the column's type, then restart the query")
     return refuse("E503", sink=context.sink, column=column, reason=reason, next=next_)
 
 
+_VALUES = ("22", "23")
+
+_REFUSED: Mapping[str, str] = {
+    "22001": "a value is longer than the column takes",
+    "22003": "a number lies outside of what the column's type holds",
+    "22007": "a text is not a date or time",
+    "22008": "a date or time lies outside of what the server holds",
+    "22021": "a text is not valid in the encoding of the database (its setting server_encoding)",
+    "22030": "a JSON object names a member twice",
+    "22032": "a text is not JSON",
+    "22P02": "a text is no value of the column's type: not JSON, or not a label of the enum",
+    "22P03": "the bytes are no value of the column's type",
+    "22P05": "a character does not exist in the encoding of the database (its setting server_encoding)",
+    "23001": "a foreign key of another table keeps the row that would be replaced or removed",
+    "23502": "the column is not null, and the row has no value for it",
+    "23503": "a foreign key finds no row to point at, or others point at the row",
+    "23505": "a row with the same unique key is there already, or twice in the batch",
+    "23514": "a CHECK constraint refuses the row",
+    "23P01": "an exclusion constraint refuses the row beside one that is there",
+}
+
+_NEXT: Mapping[str, str] = {
+    "22021": "mend the text in the query, or use a database with ENCODING 'UTF8'",
+    "22P05": "replace the character in the query, or use a database with ENCODING 'UTF8'",
+    "22032": "mend the text in the query, e.g. with try_parse_json, then restart the query",
+    "23502": "fill the column in the query, or give it a DEFAULT, then restart the query",
+    "23503": "write the rows that are pointed at first, or filter in the query, e.g. with before=; then restart it",
+    "23505": "find out who wrote the row; if a later row is to replace it: PostgresSink(..., key=...)",
+    "23514": "filter or mend such rows in the query, e.g. with before=, or change the table, then restart the query",
+}
+
+
+_CONFLICTS = (LOCK_NOT_AVAILABLE, "40001", "40P01")
+
+
+def _locked(failure: Failure, context: Context) -> OnceOnlyError:
+    return refuse("E529", sink=context.sink, reason=failure.reason, blocker=context.blocker or "not known")
+
+
 _CAUSES: Mapping[str, str] = {
-    LOCK_NOT_AVAILABLE: "another session holds a lock on the table; see pg_stat_activity and pg_locks",
     "57014": "a timeout of the server, or somebody cancelled the statement",
     "40001": "another transaction changed the same rows at the same moment",
     "40P01": "another transaction locked the same rows in another order",
@@ -147,6 +239,7 @@ def _other(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 _FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyError]], ...] = (
+    ((LOCK_NOT_AVAILABLE,), _locked),
     (("28",), _login),
     ((INSUFFICIENT_PRIVILEGE,), _right),
     (("08", "57P", "53300", "25P03", "25P04"), _unreachable),

@@ -6,11 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
+from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
-from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable
-from onceonly_sinks.postgres import head, survey, upsert
-from onceonly_sinks.postgres.loading import LOCK_SECONDS, Target
+from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_sinks.postgres import head, obstacles, survey, upsert
+from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fill(
-    transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, ledger: Ledger | None
+    transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, ledger: Recorder | None
 ) -> tuple[Connection, Receipt]:
     """The transaction with all of the epoch in it, and what its receipt will be.
 
@@ -32,11 +34,11 @@ def fill(
         DBAPIError: the same, in the server's words.
     """
     ready = rows.connection if rows else None
-    connection = ready or transactions.begin(target.writer.session(marker.fence), LOCK_SECONDS)
+    connection = ready or transactions.begin(target.writer.session(marker.fence), transactions.lock_seconds)
     try:
         oid = _bring(connection, target, rows, marker.epoch.number)
         count = rows.rows if rows else 0
-        where = head.advance(connection, marker, oid, count)
+        where = head.advance(connection, marker, oid, count, target.sight)
         if where is None:
             raise _why_not(connection, marker, target, oid)
         receipt = head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
@@ -62,11 +64,26 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     if rows.waiting is None:
         return table.oid
     counted = _count(connection, rows, rows.waiting)
+    if counted not in (None, rows.rows):
+        raise refuse("E510", sink=target.writer.sink, written=counted, epoch=epoch, counted=rows.rows)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
-    written = changed if not target.merge.key else rows.rows if counted is None else counted
-    if written != rows.rows:
-        raise refuse("E510", sink=target.writer.sink, written=written, epoch=epoch, counted=rows.rows)
+    _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     return table.oid
+
+
+def _all_stand(
+    connection: Connection, target: Target, table: Table, rows: PostgresPrepared, *, changed: int, epoch: int
+) -> None:
+    """Refuse an epoch of which a trigger kept rows back; without triggers only an append has anything to count."""
+    assert rows.waiting is not None
+    sink, events, merge = target.writer.sink, target.events, target.merge
+    if not obstacles.triggers_of(table.parts, events):
+        if not merge.key and changed != rows.rows:
+            raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
+        return
+    lacking = upsert.kept_back(connection, table, rows.waiting, merge, changed=changed, rows=rows.rows)
+    if lacking:
+        raise obstacles.kept_back(sink, table.parts, events, epoch, lacking)
 
 
 def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiting) -> int | None:
@@ -83,7 +100,7 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
     counted = _count(connection, rows, rows.waiting)
     if counted not in (None, rows.rows):
         raise refuse("E510", sink=sink, written=counted, epoch=epoch, counted=rows.rows)
-    applying.run(connection, sink, apply, rows.waiting, epoch)
+    applying.run(connection, apply, rows.waiting, epoch, sink=sink, address=target.address)
     oid = survey.oid(connection, target.name)
     if not oid:
         reason = f"after epoch {epoch} there is no table {target.name.text}"
@@ -95,11 +112,11 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
 def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
     """Why the head did not move, read under its lock."""
     found = head.read(connection, target.writer, lock=True)
-    refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid), marker)
+    refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid, target.sight), marker)
     return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 
-def _record(ledger: Ledger, connection: Connection, marker: Marker, receipt: Receipt) -> None:
+def _record(ledger: Recorder, connection: Connection, marker: Marker, receipt: Receipt) -> None:
     now = time.time_ns() // 1_000_000
     record = EpochRecord(marker.pipeline, marker.fence, marker.epoch, (receipt,), recorded_ms=now)
     try:

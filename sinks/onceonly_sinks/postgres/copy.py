@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from onceonly_sinks.postgres import classify
 from onceonly_sinks.postgres.castplan import Plan
+from onceonly_sinks.postgres.classify import Refused
+from onceonly_sinks.postgres.culprit import Sent
 from onceonly_sinks.postgres.server import quote
 
 if TYPE_CHECKING:
@@ -27,12 +31,16 @@ class Encoder:
     Args:
         plan: how columns are converted.
         constants: further columns, the same in every row, with their Arrow values.
+
+    Attributes:
+        sent: the rows that were encoded last.
     """
 
     def __init__(self, plan: Plan, constants: Mapping[str, Any]) -> None:
         import pgpq
         import pyarrow as pa
 
+        self.sent = Sent()
         self._plan = plan
         self._constants = constants
         fields = [pa.field(lane.target, lane.arrow) for lane in plan.lanes]
@@ -51,8 +59,25 @@ class Encoder:
         yield self._encoder.write_header()
         for batch in batches:
             for start in range(0, batch.num_rows, _SLICE_ROWS):
-                yield self._encoder.write_batch(self._with_constants(batch.slice(start, _SLICE_ROWS)))
+                yield self._write(self._with_constants(batch.slice(start, _SLICE_ROWS)))
         yield self._encoder.finish()
+
+    def _write(self, batch: pa.RecordBatch) -> bytes:
+        try:
+            written: bytes = self._encoder.write_batch(batch)
+        except ValueError:
+            raise self._misfit(batch) from None
+        self.sent.add(batch)
+        return written
+
+    def _misfit(self, batch: pa.RecordBatch) -> Exception:
+        """Which column holds what Postgres has no form for: the encoder names none."""
+        for lane in self._plan.lanes:
+            try:
+                Encoder(Plan(self._plan.table, (lane,)), {})._encoder.write_batch(batch.select([lane.target]))
+            except ValueError:
+                return lane.refuse(f"a value lies outside of what {lane.ddl} can hold")
+        return ValueError("the encoder refuses rows whose columns it takes one by one")
 
     def _with_constants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import pyarrow as pa
@@ -72,14 +97,28 @@ def _encoder(field: pa.Field[Any], jsonb: bool) -> Any:
     return pgpq.ArrowToPostgresBinaryEncoder.infer_encoder(field)
 
 
-def copy_in(cursor: psycopg.Cursor[Any], copy: str, chunks: Iterable[bytes]) -> int:
+def copy_in(cursor: psycopg.Cursor[Any], copy: str, encoder: Encoder, batches: Iterable[pa.RecordBatch]) -> int:
     """Send a COPY in the cursor's transaction; return how many rows the server took.
 
     Raises:
-        psycopg.Error: the server refused.
+        Refused: the server refused a row.
+        psycopg.Error: the server refused, or was lost.
+        ValueRefused: the table cannot hold a value.
     """
-    # Names are quoted for statements with placeholders; a COPY has none, and the driver leaves its percent signs alone.
-    with cursor.copy(copy.replace("%%", "%").encode()) as sending:
-        for chunk in chunks:
-            sending.write(chunk)
+    import psycopg
+
+    try:
+        # Names are quoted for statements with placeholders; a COPY has none: the driver leaves its percent signs alone.
+        with cursor.copy(copy.replace("%%", "%").encode()) as sending:
+            for chunk in encoder.encode(batches):
+                sending.write(chunk)
+    except (psycopg.DataError, psycopg.IntegrityError) as error:
+        raise _located(error, encoder) from None
     return cursor.rowcount
+
+
+def _located(error: psycopg.Error, encoder: Encoder) -> Refused:
+    failure = classify.read(error)
+    assert failure is not None
+    place, shape = encoder.sent.describe(failure.line, failure.column)
+    return Refused(replace(failure, place=place, shape=shape))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from onceonly.carried import USER_DEFINED
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN, Column, Table, stamping
 from onceonly_sinks.postgres.server import TableName, quote
@@ -77,13 +78,13 @@ def create(connection: Connection, table: Table, key: Sequence[str]) -> Table:
 
 
 def _column_for(sink: str, field: pa.Field[Any], *, required: bool) -> Column:
-    ddl = ddl_of(field.type)
-    if ddl is None:
+    ddl, own = ddl_of(field.type), own_type(field)
+    if ddl is None or own:
         raise refuse(
             "E506",
             sink=sink,
-            difference=f"column {field.name} of type {spark_name(field.type)} has no form in Postgres",
-            next="cast it in the query, e.g. to string",
+            difference=f"column {field.name} of type {own or spark_name(field.type)} has no form in Postgres",
+            next=advice(field),
         )
     base, array = ddl.removesuffix("[]"), ddl.endswith("[]")
     return Column(field.name, _BASE[base.split("(")[0]], modifier_of(field.type), array, required, False, True, ddl)
@@ -108,10 +109,67 @@ _BASE: Mapping[str, str] = {
 }
 
 
+def own_type(field: pa.Field[Any]) -> str | None:
+    """Name of the user-defined type that the column has in Spark; Arrow carries what it is stored as."""
+    name = (field.metadata or {}).get(USER_DEFINED)
+    return name.decode() if name else None
+
+
+def advice(field: pa.Field[Any]) -> str:
+    """What to do with a column whose type has no form in Postgres."""
+    if own_type(field):
+        return "take out of the type what is to be kept, in the query, as plain columns"
+    if holds_map_by_nested_key(field.type):
+        return "turn the map into an array in the query, e.g. with map_entries()"
+    if inner := stored_as(field.type):
+        return f"turn it into text or plain columns in the query, e.g. {_IN_SPARK.get(inner, 'its fields')}"
+    return "cast it in the query, e.g. to string"
+
+
+_IN_SPARK: Mapping[str, str] = {
+    "variant": "to_json(v) or variant_get(v, '$.a', 'int')",
+    "geometry": "st_asbinary(g)",
+    "geography": "st_asbinary(g)",
+}
+
+
+def stored_as(type_: pa.DataType) -> str | None:
+    """The type in it for which Arrow carries a struct of internal bytes, if any: bytes that mean nothing to SQL."""
+    import pyarrow.types as t
+
+    if t.is_struct(type_) and (own := _storage(type_)):
+        return own
+    inside = (stored_as(type_.field(index).type) for index in range(type_.num_fields))
+    return next((found for found in inside if found), None)
+
+
+def _storage(type_: pa.DataType) -> str | None:
+    """By the mark that Spark sets, and by the names of the fields, as staged files keep no mark."""
+    fields = [type_.field(index) for index in range(type_.num_fields)]
+    marked = {key.decode() for field in fields for key in (field.metadata or {})}
+    named = {field.name: str(field.type).removeprefix("large_") for field in fields}
+    if "variant" in marked or named == {"value": "binary", "metadata": "binary"}:
+        return "variant"
+    if named == {"srid": "int32", "wkb": "binary"}:
+        return "geography" if "geography" in marked else "geometry"
+    return None
+
+
+def holds_map_by_nested_key(type_: pa.DataType) -> bool:
+    """Whether a map in it has keys that are structs, arrays or maps: JSON names members by text alone."""
+    import pyarrow.types as t
+
+    if t.is_map(type_) and t.is_nested(type_.key_type):
+        return True
+    return any(holds_map_by_nested_key(type_.field(index).type) for index in range(type_.num_fields))
+
+
 def ddl_of(type_: pa.DataType) -> str | None:
     """Postgres type for a column of a batch, as SQL; ``None`` if it has no form."""
     import pyarrow.types as t
 
+    if t.is_nested(type_) and (stored_as(type_) or holds_map_by_nested_key(type_)):
+        return None
     if t.is_struct(type_) or t.is_map(type_):
         return "jsonb"
     if t.is_list(type_) or t.is_large_list(type_):
@@ -186,5 +244,5 @@ def spark_name(type_: pa.DataType) -> str:
     if t.is_list(type_) or t.is_large_list(type_):
         return f"array<{spark_name(type_.value_type)}>"
     if t.is_struct(type_):
-        return f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in type_)}>"
+        return _storage(type_) or f"struct<{','.join(f'{field.name}:{spark_name(field.type)}' for field in type_)}>"
     return _SPARK.get(str(type_), str(type_))

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError
+from onceonly.guard import Held, check_fence, check_follows, joins
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.sqlledger import SCHEMA_LOCK
@@ -41,6 +42,62 @@ class Place:
     def identity(self) -> str:
         """As in a receipt; empty where the table does not exist."""
         return f"{self.system}/{self.oid}" if self.oid else ""
+
+    def beside(self, identity: str) -> str:
+        """Our identity beside another one: that one, where the two differ only in what a server did not tell."""
+        system, _, oid = identity.rpartition("/")
+        unseen = q.UNSEEN in (system, self.system)
+        return identity if unseen and self.oid and oid == str(self.oid) else self.identity
+
+    def follows(self, identity: str) -> bool:
+        """Whether this is a table of another server, where a table made again would be one of the same."""
+        system = identity.rpartition("/")[0]
+        return bool(self.oid) and q.UNSEEN not in (system, self.system) and system != self.system
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the server tells of itself: a managed one may keep functions from its users, or not have them.
+
+    Attributes:
+        cluster: whether it tells the cluster's identifier (``pg_control_system``).
+        timeline: whether it tells its timeline (``pg_walfile_name``).
+    """
+
+    cluster: bool = True
+    timeline: bool = True
+
+    @property
+    def sql(self) -> str:
+        """The query whose one row is (identifier, timeline)."""
+        cluster, timeline = q.CLUSTER if self.cluster else f"'{q.UNSEEN}'", q.TIMELINE if self.timeline else "0::bigint"
+        return f"SELECT {cluster} AS system_id, {timeline} AS timeline"
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """What cannot be noticed, in words."""
+        cluster = "pg_control_system() may not be called: a copy of the database on another server looks like this one"
+        timeline = "pg_walfile_name() may not be called: a promoted standby or a recovered backup is noticed only by "
+        timeline += "epochs that are missing from it"
+        return (*(() if self.cluster else (cluster,)), *(() if self.timeline else (timeline,)))
+
+
+def sight(connection: Connection) -> Sight:
+    """Find out what the server tells; each question in a savepoint, as a refusal ends what it is asked in."""
+    if _answers(connection, Sight()):
+        return Sight()
+    return Sight(_answers(connection, Sight(True, False)), _answers(connection, Sight(False, True)))
+
+
+def _answers(connection: Connection, asked: Sight) -> bool:
+    from sqlalchemy.exc import NotSupportedError, ProgrammingError
+
+    try:
+        with connection.begin_nested():
+            connection.exec_driver_sql(asked.sql, {})
+    except (ProgrammingError, NotSupportedError):  # forbidden, absent, or there in name only
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +159,9 @@ def create(connection: Connection) -> None:
         connection.exec_driver_sql(statement, {})
 
 
-def place(connection: Connection, oid: int) -> Place:
-    """The database's identity now, with the table's oid."""
-    system, timeline = connection.exec_driver_sql(q.PLACE, {}).one()
+def place(connection: Connection, oid: int, seen: Sight) -> Place:
+    """The database's identity now, as far as it is told, with the table's oid."""
+    system, timeline = connection.exec_driver_sql(seen.sql, {}).one()
     return Place(system, int(timeline), oid)
 
 
@@ -140,36 +197,19 @@ def install(connection: Connection, writer: Writer, fence: Fence) -> None:
         raise Superseded(writer.sink, found)
 
 
-def _joins(marker: Marker) -> bool:
-    """Whether the marker's epoch is the sink's first: it goes above whatever the sink holds."""
-    return dict(marker.epoch.sinks).get(marker.sink) == marker.epoch.number
-
-
 def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
     """Why one may not go on under ``fence``; ``None`` if it stands."""
-    if found is not None and found.fence == fence:
-        return None
-    if found is not None and found.fence.generation >= fence.generation:
-        return Superseded(sink, found.fence)
-    cause = "the database was restored to an earlier state, or the fence was never installed"
-    return refuse("E508", sink=sink, reason="our fence does not stand", cause=cause, next="restart the query")
+    lost = "the database was restored to an earlier state, or the fence was never installed"
+    return check_fence(sink, found.fence if found else None, fence, lost=lost)
 
 
 def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | None:
     """Why the marker's epoch may not be committed on top of what was found; ``None`` if it may."""
-    refused = fenced(found, marker.fence, marker.sink)
-    if refused is not None or found is None:
-        return refused
-    before = marker.epoch.number - 1
-    continues = (found.epoch, found.chain) == (before, marker.epoch.previous_chain)
-    if continues or (_joins(marker) and found.epoch <= before):
-        return None
-    if found.epoch < before:
-        return refuse("E207", sink=marker.sink, found=found.epoch, receipt=before, pipeline=marker.pipeline)
-    return refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
+    held = Held(found.epoch, found.chain) if found else Held()
+    return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
 
 
-def advance(connection: Connection, marker: Marker, oid: int, rows: int) -> Place | None:
+def advance(connection: Connection, marker: Marker, oid: int, rows: int, seen: Sight) -> Place | None:
     """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows."""
     parameters = {
         **Writer(marker.pipeline, marker.sink).parameters,
@@ -178,13 +218,13 @@ def advance(connection: Connection, marker: Marker, oid: int, rows: int) -> Plac
         "chain": marker.epoch.chain,
         "before_epoch": marker.epoch.number - 1,
         "before_chain": marker.epoch.previous_chain,
-        "joins": _joins(marker),
+        "joins": joins(marker),
         "adopts": marker.epoch.adoption is not None,
         "rows": rows,
         "marker": marker.text,
         "oid": oid,
     }
-    row = connection.exec_driver_sql(q.ADVANCE, parameters).one_or_none()
+    row = connection.exec_driver_sql(q.ADVANCE.format(place=seen.sql), parameters).one_or_none()
     return Place(row[0], row[1], oid) if row else None
 
 
@@ -197,6 +237,12 @@ def epoch_at(connection: Connection, writer: Writer, number: int) -> tuple[Marke
     """One epoch; ``None`` if it is not there."""
     row = connection.exec_driver_sql(q.ONE_EPOCH, {**writer.parameters, "epoch": number}).one_or_none()
     return _epoch(writer, row) if row else None
+
+
+def newest_epoch(connection: Connection, writer: Writer) -> tuple[int, Marker | None]:
+    """Number of the newest epoch, 0 for none, and its marker if that is still there."""
+    row = connection.exec_driver_sql(q.NEWEST_EPOCH, writer.parameters).one_or_none() if exists(connection) else None
+    return (row[0], Marker.from_json(json.loads(row[1])) if row[1] else None) if row else (0, None)
 
 
 def epochs_after(connection: Connection, writer: Writer, after: int, limit: int) -> list[tuple[Marker, Receipt]]:
@@ -219,6 +265,13 @@ def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Rece
 def shared(connection: Connection, writer: Writer, oid: int) -> bool:
     """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
     return bool(connection.exec_driver_sql(q.SHARED, {**writer.parameters, "oid": oid}).scalar_one())
+
+
+def writers(connection: Connection, oid: int) -> list[str]:
+    """Pipelines with an epoch in a table."""
+    if not oid or not exists(connection):
+        return []
+    return [row[0] for row in connection.exec_driver_sql(q.WRITERS, {"oid": oid})]
 
 
 def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:

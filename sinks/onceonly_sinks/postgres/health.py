@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.doctor import Check, State, spot
 from onceonly_sinks.postgres import schema
+from onceonly_sinks.postgres.head import Sight
 from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import TableName, quote
@@ -24,6 +25,10 @@ SELECT current_user AS role,
                  FROM pg_catalog.pg_namespace WHERE nspname = 'onceonly'), false) AS may_use_schema,
        coalesce((SELECT has_schema_privilege(oid, 'CREATE')
                  FROM pg_catalog.pg_namespace WHERE nspname = %(schema)s), false) AS may_make_table,
+       coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT')
+                                 AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))
+                 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                 WHERE n.nspname = 'onceonly' AND c.relname IN ('head', 'epoch', 'pruned')), true) AS may_mark,
        current_setting('default_transaction_isolation') AS isolation
 """
 
@@ -45,6 +50,7 @@ class RoleFacts:
         may_make_schema: whether the role may create it.
         may_use_schema: whether the role may use it and create tables in it.
         may_make_table: whether the role may create tables in the target's schema.
+        may_mark: whether the role may read and change our own tables, where they are there.
         isolation: what transactions have that ask for nothing else.
     """
 
@@ -53,6 +59,7 @@ class RoleFacts:
     may_make_schema: bool = True
     may_use_schema: bool = True
     may_make_table: bool = True
+    may_mark: bool = True
     isolation: str = "read committed"
 
 
@@ -94,6 +101,13 @@ def read(connection: Connection, sink: str, aim: Target) -> tuple[RoleFacts, Tab
     return role, TableFacts(table, {str(right): bool(has) for right, has in found.items()}, secured, triggers)
 
 
+def lacking(connection: Connection, sink: str, aim: Target) -> str:
+    """The command that gives the role the first thing that it lacks; empty if it lacks nothing that is known here."""
+    role, table = read(connection, sink, aim)
+    found = judge(sink, aim.name, aim.merge, role, table)
+    return next((check.remedy for check in found if check.code in ("D208", "D209", "D210")), "")
+
+
 def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: TableFacts | None) -> Iterator[Check]:
     """D207 to D213.
 
@@ -116,6 +130,18 @@ def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: Ta
         yield spot("D210", name, table=target.text, role=role.role, schema=home, to=_quoted(role.role))
 
 
+def judge_sight(name: str, role: str, seen: Sight) -> Iterator[Check]:
+    """D215: what the server does not tell of itself, so that it cannot be noticed."""
+    functions = []
+    if not seen.cluster:
+        functions.append("pg_control_system()")
+    if not seen.timeline:
+        functions += ["pg_current_wal_lsn()", "pg_walfile_name(pg_lsn)"]
+    if functions:
+        command = f"GRANT EXECUTE ON FUNCTION {', '.join(functions)} TO {_quoted(role)}"
+        yield spot("D215", name, State.HINT, found="; ".join(seen.lost), command=command)
+
+
 def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
     """Our own tables: where markers and fences lie."""
     role = _quoted(facts.role)
@@ -125,6 +151,9 @@ def _markers(name: str, facts: RoleFacts) -> Iterator[Check]:
     elif not facts.has_schema and not facts.may_make_schema:
         command = f"CREATE SCHEMA onceonly AUTHORIZATION {role}"
         yield spot("D208", name, role=facts.role, found="there is none, and it may not create it", command=command)
+    elif not facts.may_mark:
+        command = f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA onceonly TO {role}"
+        yield spot("D208", name, role=facts.role, found="its tables are another role's", command=command)
     else:
         there = "markers lie in schema onceonly" if facts.has_schema else "the first fence makes schema onceonly"
         yield Check(name, State.OK, there)

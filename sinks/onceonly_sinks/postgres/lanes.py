@@ -92,8 +92,8 @@ def _cast(lane: Lane, array: Array) -> Array:
 
     try:
         return array.cast(lane.arrow, safe=True)
-    except pa.ArrowInvalid as error:
-        raise lane.refuse(f"does not fit {lane.ddl}: {error}") from None
+    except pa.ArrowInvalid:
+        raise lane.refuse(f"a value does not fit {lane.ddl}") from None  # Arrow's own words quote it
 
 
 def _decimal(lane: Lane, array: Array) -> Array:
@@ -141,7 +141,10 @@ def _uuid(lane: Lane, array: Array) -> Array:
 def _json(lane: Lane, array: Array) -> Array:
     import pyarrow as pa
 
-    texts = render(array.to_pylist(maps_as_pydicts="lossy"))
+    try:
+        texts = render(array.to_pylist(maps_as_pydicts="lossy"))
+    except (OverflowError, ValueError):
+        raise lane.refuse("a date or time inside lies outside of the years 1 to 9999") from None
     if lane.jsonb and any(text is not None and _JSON_NUL.search(text) for text in texts):
         raise lane.refuse("a text inside holds the character NUL, which jsonb cannot hold")
     return pa.array(texts, lane.arrow)

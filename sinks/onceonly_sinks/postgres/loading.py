@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Batch
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import classify, ddl, schema, staging, upsert
+from onceonly_sinks.postgres import classify, ddl, obstacles, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
-from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.head import Sight, Writer
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.schema import Table
-from onceonly_sinks.postgres.server import Server, TableName
+from onceonly_sinks.postgres.server import Server, TableName, address_of
 from onceonly_sinks.postgres.transactions import Transactions, raw
 from onceonly_sinks.postgres.upsert import Merge
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.applying import Apply
 
 log = logging.getLogger(__name__)
-
-LOCK_SECONDS = 30.0
-"""How long a statement waits for somebody else's lock on the target."""
 
 _HOUSEKEEPING_SECONDS = 2.0
 
@@ -50,6 +47,8 @@ class Target:
         writer: pipeline and sink.
         grows: whether columns that the table lacks are added.
         apply: the user's function that brings the rows into the table, in place of ours.
+        triggers: whether triggers of the table may run before each row.
+        sight: what the server tells of itself.
     """
 
     server: Server
@@ -59,6 +58,36 @@ class Target:
     writer: Writer
     grows: bool = False
     apply: Apply | None = None
+    triggers: bool = False
+    sight: Sight = field(default_factory=Sight)
+
+    @property
+    def address(self) -> str:
+        """Where the table is, without secrets."""
+        return address_of(self.server, self.name, {})
+
+    @property
+    def events(self) -> int:
+        """What is done with rows of the table, in the bits of a trigger's type."""
+        upsert_, delete = bool(self.merge.key), bool(self.merge.delete)
+        return obstacles.INSERT | obstacles.UPDATE * upsert_ | obstacles.DELETE * delete
+
+    def look(self, connection: Connection, *, lock: bool = False) -> Table | None:
+        """The table, if there is one and what is sent to it stands there as it was sent.
+
+        Raises:
+            DestinationError: E506, E508: it cannot be used.
+        """
+        sink = self.writer.sink
+        table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
+        if table is None:
+            return None
+        refused = obstacles.volatile(sink, self.name, table.parts)
+        if refused is None and self.apply is None:
+            refused = obstacles.altering(sink, table.parts, 0 if self.triggers else self.events)
+        if refused is not None:
+            raise refused
+        return table
 
     def plan(self, connection: Connection, batch: pa.Schema, *, lock: bool = False) -> Plan:
         """Read the table, or plan it where there is none, and how the batch goes into it.
@@ -69,7 +98,7 @@ class Target:
         sink, merge = self.writer.sink, self.merge
         if self.apply is not None:
             return make_plan(sink, batch, ddl.planned(self.name, batch, (), None, sink))
-        table = schema.inspect(connection, self.name, sink, self.epoch_column, lock=lock)
+        table = self.look(connection, lock=lock)
         if table is None:
             stored = [field for field in batch if field.name != merge.delete]
             table = ddl.planned(self.name, stored, merge.key, self.epoch_column, sink)
@@ -84,7 +113,7 @@ class Target:
         """
         if plan.added:
             connection.exec_driver_sql(*schema.locking(self.name, alone=True))
-        table = schema.inspect(connection, self.name, self.writer.sink, self.epoch_column, lock=True)
+        table = self.look(connection, lock=True)
         if table is None and plan.table.oid == 0:
             return ddl.create(connection, plan.table, self.merge.key)
         if table is None or not staging.same_shape(plan.standing, table):
@@ -110,6 +139,11 @@ class Loader:
         self._transactions = transactions
         self._session = target.writer.session(fence)
         self._last: tuple[pa.Schema, Plan] | None = None
+
+    @property
+    def plan(self) -> Plan | None:
+        """How the newest batch was to be written, if there was one."""
+        return self._last[1] if self._last else None
 
     def load(self, batch: Batch, epoch: int, limit: int | None) -> PostgresPrepared:
         """Stream the rows through the driver into an open transaction.
@@ -151,11 +185,11 @@ class Loader:
         A table that is to get columns is not locked yet: two such writers would wait for each other at their commits.
         """
         if plan.added:
-            return self._transactions.begin(self._session, LOCK_SECONDS), plan
+            return self._transactions.begin(self._session, self._transactions.lock_seconds), plan
         connection = self._begin_as_planned(plan)
         if connection is not None:
             return connection, plan
-        connection = self._transactions.begin(self._session, LOCK_SECONDS)
+        connection = self._transactions.begin(self._session, self._transactions.lock_seconds)
         try:
             plan = self.target.plan(connection, batch, lock=True)
         except BaseException:
@@ -171,7 +205,7 @@ class Loader:
             return None
         first = (schema.locking(name), schema.stamping(name))
         try:
-            connection, found = self._transactions.begin_with(self._session, LOCK_SECONDS, *first)
+            connection, found = self._transactions.begin_with(self._session, self._transactions.lock_seconds, *first)
         except Exception as error:
             failure = classify.read(error)
             if failure is None or failure.state != classify.NO_SUCH_TABLE:
@@ -191,8 +225,11 @@ class Loader:
         relation = staging.create_temporary(connection, plan) if waits else plan.table.name.sql
         constants = {} if waits else _constants(plan, epoch)
         copy = statement(relation, [*plan.columns, *constants])
+        encoder = Encoder(plan, constants)
         with raw(connection).cursor() as cursor:
-            count = copy_in(cursor, copy, Encoder(plan, constants).encode(rows))
+            count = copy_in(cursor, copy, encoder, rows)
+        if kept_back := encoder.sent.rows - count:
+            raise obstacles.kept_back(self.target.writer.sink, plan.table.parts, obstacles.INSERT, epoch, kept_back)
         waiting = staging.temporary(relation, plan) if waits else None
         if waiting:
             upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
@@ -207,7 +244,7 @@ class Loader:
             server = self.target.server.resolved(raw(connection))
         self._short(lambda connection: staging.create(connection, name, plan))
         try:
-            task = staging.StageTask(writer.sink, server, self._session, name, plan)
+            task = staging.StageTask(writer.sink, server, self._session, name, plan, self.target.address)
             answers = batch.on_executors(task)
             rows = staging.take(writer.sink, answers)
             waiting = staging.waiting(name, plan, answers)

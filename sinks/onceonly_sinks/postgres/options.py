@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
+from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
@@ -16,9 +17,13 @@ if TYPE_CHECKING:
 PATIENCE = 120.0
 """Seconds that the answer to a COMMIT may take before it counts as lost and is looked up."""
 
+LOCK_TIMEOUT = 30.0
+"""Seconds that a lock of somebody else is waited for."""
+
 Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
+Triggers = Literal["refuse", "allow"]
 
 DRIVER_LIMIT = 64 * 1024 * 1024
 """Bytes of a batch in Arrow form that go through the driver; more go through executors."""
@@ -34,8 +39,11 @@ class Options:
         via: which way rows go.
         driver_limit: see :data:`DRIVER_LIMIT`.
         patience: see :data:`PATIENCE`.
+        lock_timeout: see :data:`LOCK_TIMEOUT`.
         schema: what happens to columns that the table lacks.
         apply: the user's function in place of an insert or upsert.
+        triggers: whether triggers of the table may run before each row.
+        markers: epoch rows that are kept; ``None``: all.
     """
 
     merge: Merge
@@ -43,8 +51,11 @@ class Options:
     via: Via
     driver_limit: int
     patience: float
+    lock_timeout: float
     schema: SchemaChange
     apply: Apply | None
+    triggers: Triggers
+    markers: int | None
 
     @classmethod
     def check(
@@ -58,8 +69,11 @@ class Options:
         via: Via,
         driver_limit: int,
         patience: float,
+        lock_timeout: float,
         schema: SchemaChange,
         apply: Apply | None,
+        triggers: Triggers,
+        markers: int | None,
     ) -> Self:
         """Check what belongs together.
 
@@ -84,13 +98,31 @@ class Options:
         if driver_limit < 0 or epoch_column == "":
             problem = f"driver_limit={driver_limit!r}, epoch_column={epoch_column!r}"
             raise _wrong(problem, "driver_limit= counts bytes, epoch_column= names a column", "correct or leave out")
-        if not patience > 0:
-            raise _wrong(f"patience={patience!r}", "patience= counts seconds", "give more than 0, or leave it out")
+        for name, seconds in (("patience", patience), ("lock_timeout", lock_timeout)):
+            if not seconds > 0:
+                raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", "give more than 0, or leave it out")
         if schema not in ("fail", "add_columns"):
             raise _wrong(f"schema={schema!r}", "schema= is fail or add_columns", "leave it out")
+        if markers is not None and markers < FEWEST:
+            raise _wrong(
+                f"markers={markers!r}", f"a restart compares up to {FEWEST} epochs", "give more, or None for all"
+            )
+        if triggers not in ("refuse", "allow"):
+            raise _wrong(f"triggers={triggers!r}", "triggers= is refuse or allow", "leave it out")
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
-        return cls(Merge(columns, sequence, delete), epoch_column, via, driver_limit, patience, schema, apply)
+        return cls(
+            Merge(columns, sequence, delete),
+            epoch_column,
+            via,
+            driver_limit,
+            patience,
+            lock_timeout,
+            schema,
+            apply,
+            triggers,
+            markers,
+        )
 
     @property
     def append(self) -> bool:
@@ -118,6 +150,8 @@ class Options:
             "delete": self.merge.delete or "",
             "epoch_column": epoch_column,
             "schema": "" if self.schema == "fail" else self.schema,
+            "triggers": "" if self.triggers == "refuse" else self.triggers,
+            "markers": "" if self.markers == MARKERS else "-" if self.markers is None else str(self.markers),
             "apply": "" if self.apply is None else "function",
         }
 
@@ -126,6 +160,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
     """Keyword arguments from what an address says; the inverse of :meth:`Options.described`."""
     key = tuple(name.replace("%2C", ",").replace("%25", "%") for name in said.get("key", "").split(",") if name)
     epoch_column = said.get("epoch_column", "auto")
+    markers = said.get("markers", str(MARKERS))
     return {
         "id": said.get("id"),
         "key": key or None,
@@ -133,6 +168,8 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
         "delete": said.get("delete"),
         "epoch_column": None if epoch_column == "-" else epoch_column,
         "schema": said.get("schema", "fail"),
+        "triggers": said.get("triggers", "refuse"),
+        "markers": None if markers == "-" else int(markers),
         "apply": elsewhere if "apply" in said else None,
     }
 

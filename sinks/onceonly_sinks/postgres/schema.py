@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.postgres import obstacles
+from onceonly_sinks.postgres.obstacles import Part
 from onceonly_sinks.postgres.server import TableName
 
 if TYPE_CHECKING:
@@ -15,11 +17,19 @@ if TYPE_CHECKING:
 EPOCH_COLUMN = "_epoch"
 """The column that tables made by the sink get, so that rows can be counted per epoch."""
 
-# Every change of a column writes its row of the catalogue anew: the stamp says cheaply whether anything changed.
+# Every change of a column writes its row of the catalogue anew: the stamp says cheaply whether anything changed. So do
+# triggers of the table itself, and parts attached right below it; of what lies deeper only an opening takes note.
 _STAMP = """
 SELECT c.oid::bigint, c.relkind, c.relpersistence,
        (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = c.oid AND a.attnum > 0)
+        WHERE a.attrelid = c.oid AND a.attnum > 0),
+       c.relhasrules,
+       CASE WHEN c.relhastriggers THEN (
+           SELECT string_agg(t.xmin::text, ' ' ORDER BY t.oid) FROM pg_catalog.pg_trigger t
+           WHERE t.tgrelid = c.oid AND NOT t.tgisinternal) END,
+       CASE WHEN c.relhassubclass THEN (
+           SELECT count(*) || ' ' || sum(i.inhrelid::bigint) FROM pg_catalog.pg_inherits i
+           WHERE i.inhparent = c.oid) END
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
@@ -87,6 +97,7 @@ class Table:
         keys: column sets of its unique indexes.
         epoch_column: the column that takes the epoch's number, if any.
         stamp: oid and version of the columns; empty while it does not exist.
+        parts: itself and what lies below it, where there are rules, triggers or such parts.
     """
 
     name: TableName
@@ -95,6 +106,7 @@ class Table:
     keys: frozenset[frozenset[str]]
     epoch_column: str | None
     stamp: tuple[object, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def by_name(self) -> Mapping[str, Column]:
@@ -128,10 +140,11 @@ def inspect(
         connection.exec_driver_sql(*locking(name))
         found = connection.exec_driver_sql(_STAMP, parameters).one()
         oid = found[0]
+    parts = obstacles.parts(connection, oid) if any(found[4:]) else ()
     rows = connection.exec_driver_sql(_COLUMNS, {"oid": oid}).all()
     columns = tuple(Column(*row) for row in rows)
     keys = frozenset(frozenset(row[0]) for row in connection.exec_driver_sql(_KEYS, {"oid": oid}))
-    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column), tuple(found))
+    return Table(name, oid, columns, keys, _epoch_column(sink, columns, epoch_column), tuple(found), parts)
 
 
 def locking(name: TableName, *, alone: bool = False) -> tuple[str, dict[str, object]]:

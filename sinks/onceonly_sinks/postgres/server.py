@@ -142,6 +142,21 @@ class Server:
         # SQLAlchemy spells a blank as a form does; libpq would take the plus for itself, in options= above all.
         return where + mark + query.replace("+", "%20")
 
+    def with_secrets_of(self, other: Server) -> Server:
+        """The same server with what ``other`` proves itself with; unchanged where it is another login or place."""
+        if self._login != other._login or "password" in self.parameters:
+            return self
+        secrets = {name: value for name, value in other.parameters.items() if name in SECRETS}
+        return Server({**self.parameters, **secrets})
+
+    @property
+    def _login(self) -> tuple[str, ...]:
+        """Who asks for what and where. A password goes nowhere that it was not given for, so names must be equal."""
+        said = self.parameters
+        user = said.get("user", "")
+        where = (said.get("host", ""), said.get("hostaddr", ""), said.get("port", "5432"), said.get("service", ""))
+        return (user, said.get("dbname", user), *where)
+
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
         """Open a connection of our own, without a pool.
 

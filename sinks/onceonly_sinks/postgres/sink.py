@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
-from onceonly.errors import DestinationError, refuse
+from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Disturbance, Position, Prepared, Superseded
+from onceonly.protocol import Batch, Capabilities, Disturbance, Milestone, Position, Prepared, Recorder, Sight
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Ledger
-from onceonly_sinks.postgres import classify, committing, fencing, head, health, readback, schema, staging, survey
-from onceonly_sinks.postgres.head import Head, Writer
-from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres import classify, committing, fencing, head, health, pruning, readback, schema, survey
+from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
 from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
+    LOCK_TIMEOUT,
     PATIENCE,
     Mode,
     Options,
     SchemaChange,
+    Triggers,
     Via,
     from_described,
 )
 from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.pruning import MARKERS
+from onceonly_sinks.postgres.saying import Saying
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions, raw
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.applying import Apply
 
 _PAGE = 500
-_READERS = "nothing: an ordinary SELECT sees whole epochs, because each is one transaction"
+_READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
 
 class PostgresSink:
@@ -78,9 +81,15 @@ class PostgresSink:
         via: ``driver`` or ``executors``, to decide it for good.
         patience: seconds that the server's answer to a COMMIT may take, waiting for standbys and deferred triggers
             included. Then the connection is given up, and whether the epoch landed is looked up.
+        lock_timeout: seconds that a lock of somebody else is waited for, in reading and in writing. Then whoever holds
+            it is named; an epoch is written again a few times before the query stops.
         schema: ``fail`` refuses a batch with columns that the table lacks; ``add_columns`` adds them, nullable, in the
             transaction of the first epoch that brings rows with them. A column's type is never changed.
         apply: function that brings the rows into the table; not together with ``key``, ``epoch_column`` or ``schema``.
+        triggers: ``refuse`` a table with triggers before each row, as they may keep rows back or change them;
+            ``allow`` them: what they change is theirs to answer for, an epoch of which they keep a row back is refused.
+        markers: rows of ``onceonly.epoch`` that are kept, at least 200; ``None``: all. Older ones go once a ledger has
+            their epochs, and ``onceonly.pruned`` says what they were.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -99,9 +108,12 @@ class PostgresSink:
         driver_limit: int = DRIVER_LIMIT,
         via: Via = "auto",
         patience: float = PATIENCE,
+        lock_timeout: float = LOCK_TIMEOUT,
         delete: str | None = None,
         schema: SchemaChange = "fail",
         apply: Apply | None = None,
+        triggers: Triggers = "refuse",
+        markers: int | None = MARKERS,
     ) -> None:
         self._server = Server.parse(dsn)
         self._name = TableName.parse(table)
@@ -114,14 +126,19 @@ class PostgresSink:
             via=via,
             driver_limit=driver_limit,
             patience=patience,
+            lock_timeout=lock_timeout,
             schema=schema,
             apply=apply,
+            triggers=triggers,
+            markers=markers,
         )
         self._id = id or f"postgres:{self._name.text}"
         self._pipeline = ""
         self._open: Transactions | None = None
+        self._saying: Saying | None = None
         self._target: Target | None = None
         self._fence: Fence | None = None
+        self._recorded = 0
         self._loader: Loader | None = None
 
     def __repr__(self) -> str:
@@ -143,7 +160,9 @@ class PostgresSink:
         """An append can be recounted if an epoch column is wanted; the ledger can ride in the transaction."""
         append = self._options.append
         recountable = append and self._options.epoch_column is not None
-        return Capabilities(append, recountable, carries_ledger=True, committer="transaction", readers=_READERS)
+        return Capabilities(
+            append, recountable, True, committer="transaction", readers=_READERS, dangers=self._dangers()
+        )
 
     @property
     def ledger_url(self) -> str | None:
@@ -161,6 +180,11 @@ class PostgresSink:
         arguments: dict[str, Any] = from_described(said)
         return cls(dsn, table, **arguments)
 
+    def log_in_like(self, ledger: str) -> None:
+        """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
+        with suppress(OnceOnlyError):
+            self._server = self._server.with_secrets_of(Server.parse(ledger))
+
     # ---- opening
 
     def open(self, pipeline: str) -> None:
@@ -171,18 +195,29 @@ class PostgresSink:
         """
         self.close()
         self._pipeline = pipeline
-        self._open = Transactions(self._server, self._context(), self._options.patience)
+        context = classify.Context(self._id, self.address)
+        self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
+        self._saying = Saying(self._open, self._writer, self._name, context)
         with self._refusals(), self._open.reading() as connection:
             name = survey.check(connection, self._id, self._name)
-            schema.inspect(connection, name, self._id, self._options.epoch_column)
-        said = self._options
-        grows = said.schema == "add_columns"
-        self._target = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply)
+            target = self._aiming_at(name)
+            target.look(connection)
+            target = replace(target, sight=head.sight(connection))
+        self._target = self._said.target = target
 
     def fence(self) -> Fence | None:
         """The newest installed fence, read without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
             return head.newest_fence(connection, self._writer) if head.exists(connection) else None
+
+    def look(self) -> Sight:
+        """Where the head points, read without a lock."""
+        with self._refusals(), self._transactions.reading() as connection:
+            number, marker = head.newest_epoch(connection, self._writer)
+            rows = not number and survey.has_any_row(connection, self._aim.name)
+            if rows:  # an epoch that was committed between the two statements would make its rows a stranger's
+                number, marker = head.newest_epoch(connection, self._writer)
+        return Sight(marker, number, strangers=rows and not number)
 
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
@@ -205,17 +240,19 @@ class PostgresSink:
             DestinationError: E508, ours does not.
         """
         fence = self._standing
+        self._recorded = since.epoch if since else 0
         with self._refusals(), self._transactions.reading() as connection:
             found = head.read(connection, self._writer)
             refused = head.fenced(found, fence, self._id)
             if refused is not None or found is None:
                 raise refused or AssertionError("a fence stands without a head")
             newest = head.epoch_at(connection, self._writer, found.epoch) if found.epoch else None
-            now = head.place(connection, survey.oid(connection, self._aim.name))
+            now = self._here(connection)
             rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
         known = since or (newest[1] if newest else None)
         disturbances = survey.disturbances(known, now)
-        return Position(fence, newest[0] if newest else None, found.epoch, now.identity, rows, disturbances)
+        identity = now.beside(known.identity if known else "")
+        return Position(fence, newest[0] if newest else None, found.epoch, identity, rows, disturbances)
 
     # ---- writing
 
@@ -223,21 +260,13 @@ class PostgresSink:
         """Bring the rows into an open transaction or a staging table.
 
         Raises:
-            DestinationError: E501 to E507: the table cannot take the rows; nothing of them is left.
-            FencedOut: E401, a newer driver ended our session.
+            DestinationError: E501 to E530: the table cannot take the rows; nothing of them is left.
+            Superseded: a newer driver ended our session, or took our staging away.
+            Conflict: others stood in the way; it may be tried again.
         """
-        try:
-            with self._refusals():
-                prepared = self._load(batch, epoch)
-        except DestinationError as refused:
-            fence = self._standing
-            deeper = self._deeper(lambda found: head.fenced(found, fence, self._id))
-            if isinstance(deeper, Superseded):
-                theirs, ours = deeper.found.generation, fence.generation
-                raise refuse("E401", sink=self._id, theirs=theirs, ours=ours) from refused
-            if deeper is None:
-                raise
-            raise deeper from refused
+        fence = self._standing
+        with self._said.attempt(lambda found: head.fenced(found, fence, self._id), self._types):
+            prepared = self._load(batch, epoch)
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -256,26 +285,26 @@ class PostgresSink:
                 pass  # rolled back: the estimate was too low, executors do it
         return loader.stage(batch, epoch)
 
-    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Ledger | None = None) -> Receipt:
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Rows and marker in one transaction, where our fence and the previous chain stand.
 
         Raises:
             Superseded: another fence stands.
             OutcomeUnknown: the answer was lost.
+            Conflict: others stood in the way; nothing was written, and it may be tried again.
             IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
             DestinationError: E501 to E519: nothing was written.
         """
         rows = _ours(prepared)
-        try:
-            with self._refusals(rows):
-                transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
-        except DestinationError as refused:
-            if deeper := self._deeper(lambda found: head.judge(found, marker)):
-                raise deeper from refused
-            raise
-        self._transactions.send(transaction, Point.COMMIT_SENT)
+        types = rows.plan.types if rows else {}
+        with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
+            transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
+            self._transactions.send(transaction, Point.COMMIT_SENT)
         if rows is not None:
             rows.abandon()
+        if self._options.markers is not None and pruning.due(receipt.epoch):
+            upto = pruning.last_to_go(receipt.epoch, self._options.markers, self._recorded)
+            pruning.prune(self._transactions, self._writer, marker.fence, upto)
         return receipt
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -307,6 +336,11 @@ class PostgresSink:
                 return
             after = page[-1][0].epoch.number
 
+    def milestone(self) -> Milestone | None:
+        """What the epochs were whose markers are gone."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return pruning.milestone(connection, self._writer)
+
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the table.
 
@@ -334,7 +368,12 @@ class PostgresSink:
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
         with self._refusals(), self._transactions.reading() as connection:
-            return survey.disturbances(since, head.place(connection, survey.oid(connection, self._aim.name)))
+            return survey.disturbances(since, self._here(connection))
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the table, ours among them."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.writers(connection, survey.oid(connection, self._aim.name))
 
     def close(self) -> None:
         """Release connections. May repeat."""
@@ -349,7 +388,8 @@ class PostgresSink:
         """
         with self._refusals(), self._transactions.reading() as connection:
             role, table = health.read(connection, self._id, self._aim)
-        return list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
+        checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
+        return [*checks, *health.judge_sight(self.address, role.role, self._aim.sight)]
 
     # ---- helpers
 
@@ -365,6 +405,17 @@ class PostgresSink:
             raise RuntimeError("open the sink first")
         return self._target
 
+    def _dangers(self) -> tuple[str, ...]:
+        """What of the promise this server or these options take away."""
+        allowed = "triggers of the table change rows before they are written; audit --deep compares them as they stand"
+        unseen = self._target.sight.lost if self._target else ()
+        return (*([allowed] if self._options.triggers == "allow" else []), *unseen)
+
+    def _aiming_at(self, name: TableName) -> Target:
+        said = self._options
+        grows, triggers = said.schema == "add_columns", said.triggers == "allow"
+        return Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
+
     @property
     def _writer(self) -> Writer:
         return Writer(self._pipeline, self._id)
@@ -375,6 +426,9 @@ class PostgresSink:
             raise RuntimeError("install a fence first")
         return self._fence
 
+    def _here(self, connection: Connection) -> head.Place:
+        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.sight)
+
     def _table(self, connection: Connection) -> schema.Table | None:
         return schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
 
@@ -382,29 +436,20 @@ class PostgresSink:
         """The column in which we alone number a table's rows by epoch."""
         return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
 
-    def _context(self, rows: PostgresPrepared | None = None) -> classify.Context:
-        return classify.Context(self._id, self.address, rows.plan.types if rows else {})
+    def _types(self) -> Mapping[str, str]:
+        """Spark's types by column of the batch that was prepared last."""
+        plan = self._loader.plan if self._loader else None
+        return plan.types if plan else {}
 
-    @contextmanager
-    def _refusals(self, rows: PostgresPrepared | None = None) -> Generator[None]:
+    @property
+    def _said(self) -> Saying:
+        if self._saying is None:
+            raise RuntimeError("open the sink first")
+        return self._saying
+
+    def _refusals(self) -> AbstractContextManager[None]:
         """Say a failure of the database in our words; only around what certainly did not commit."""
-        try:
-            yield
-        except ValueRefused as error:
-            raise staging.refused(self._id, error) from None
-        except Exception as error:
-            failure = classify.read(error)
-            if failure is None:
-                raise
-            raise classify.refusal(failure, self._context(rows)) from error
-
-    def _deeper(self, judge: Callable[[Head | None], Exception | None]) -> Exception | None:
-        """What the head says of a refusal, if it can be read: a newer driver ends our sessions, drops our staging."""
-        try:
-            with self._refusals(), self._transactions.reading() as connection:
-                return judge(head.read(connection, self._writer) if head.exists(connection) else None)
-        except DestinationError:
-            return None
+        return self._said.refusals()
 
 
 def _ours(prepared: Prepared | None) -> PostgresPrepared | None:

@@ -87,6 +87,7 @@ class StageTask:
         application: how the session calls itself, so that a newer driver can end it.
         name: the staging table.
         plan: how columns are converted.
+        address: of the sink, for messages.
     """
 
     sink: str
@@ -94,6 +95,7 @@ class StageTask:
     application: str
     name: str
     plan: Plan
+    address: str
 
     def __call__(self, attempt: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         """Write the partition in one transaction.
@@ -122,11 +124,11 @@ class StageTask:
         try:
             with self.server.connect(application_name=self.application) as connection, connection.cursor() as cursor:
                 cursor.execute(_SETTINGS)
-                return copy_in(cursor, copy, Encoder(self.plan, tags).encode(batches))
-        except psycopg.Error as error:
+                return copy_in(cursor, copy, Encoder(self.plan, tags), batches)
+        except (psycopg.Error, classify.Refused) as error:
             failure = classify.read(error)
             assert failure is not None
-            raise classify.refusal(failure, classify.Context(self.sink, types=self.plan.types)) from None
+            raise classify.refusal(failure, classify.Context(self.sink, self.address, types=self.plan.types)) from None
 
 
 def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres.head import Head, Place
@@ -30,6 +30,40 @@ _OID = """
 SELECT c.oid::bigint FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %(schema)s AND c.relname = %(name)s
 """
+
+
+_CONSTRAINT = """
+WITH target AS (
+    SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = %(schema)s AND c.relname = %(table)s
+), found AS (
+    SELECT k.conrelid AS relation, k.conkey AS keys, pg_catalog.pg_get_constraintdef(k.oid) AS definition
+    FROM pg_catalog.pg_constraint k JOIN target ON k.conrelid = target.oid WHERE k.conname = %(name)s
+    UNION ALL
+    SELECT i.indrelid, i.indkey::int2[], pg_catalog.pg_get_indexdef(i.indexrelid)
+    FROM pg_catalog.pg_index i JOIN target ON i.indrelid = target.oid
+    JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid WHERE x.relname = %(name)s
+)
+SELECT (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
+        WHERE a.attrelid = f.relation AND a.attnum = ANY (f.keys)), f.definition
+FROM found f LIMIT 1
+"""
+
+
+_HOLDERS = """
+SELECT DISTINCT ON (a.xact_start, a.pid) a.pid, a.usename, a.application_name,
+       extract(epoch FROM clock_timestamp() - a.xact_start)::float8, a.query
+FROM pg_catalog.pg_locks l
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+JOIN pg_catalog.pg_class c ON c.oid = l.relation
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+WHERE l.granted AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database())
+  AND a.pid <> pg_catalog.pg_backend_pid() AND NOT starts_with(coalesce(a.application_name, ''), %(ours)s)
+  AND ((n.nspname = 'onceonly' AND c.relname IN ('head', 'epoch'))
+       OR ((%(schema)s::text IS NULL OR n.nspname = %(schema)s) AND c.relname = %(name)s))
+ORDER BY a.xact_start, a.pid LIMIT 3
+"""
+_QUERY = 100
 
 
 def check(connection: Connection, sink: str, name: TableName) -> TableName:
@@ -65,9 +99,41 @@ def oid(connection: Connection, name: TableName) -> int:
     return int(found or 0)
 
 
+def constraint(connection: Connection, table: tuple[str, str], name: str) -> tuple[str, str]:
+    """Columns and definition of a constraint, or of a unique index of that name; empty where there is none."""
+    schema, relation = table
+    found = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
+    return (found[0] or "", found[1] or "") if found else ("", "")
+
+
+def holders(connection: Connection, name: TableName, tag: str) -> str:
+    """Other sessions that hold locks on a table or on our own, the oldest first; empty where there are none.
+
+    Args:
+        connection: reading.
+        name: the table.
+        tag: in the names of the sink's own sessions, which are left out.
+    """
+    parameters = {"schema": name.schema, "name": name.name, "ours": f"onceonly:{tag}:"}
+    return "; ".join(_session(*row) for row in connection.exec_driver_sql(_HOLDERS, parameters))
+
+
+def _session(pid: int, user: str | None, application: str | None, seconds: float | None, query: str | None) -> str:
+    called = f", application {application}" if application else ""
+    since = f", in its transaction for {seconds:.0f} s" if seconds is not None else ""
+    text = mask(" ".join((query or "").split()))
+    doing = f": {text[:_QUERY]}{'...' if len(text) > _QUERY else ''}" if text else ""
+    return f"pid {pid}, user {user or 'not known'}{called}{since}{doing}"
+
+
 def has_rows(connection: Connection, name: TableName) -> bool:
     """Whether the table holds any row."""
     return bool(connection.exec_driver_sql(f"SELECT EXISTS (SELECT FROM {name.sql})", {}).scalar_one())
+
+
+def has_any_row(connection: Connection, name: TableName) -> bool:
+    """Whether there is a table and a row in it."""
+    return bool(oid(connection, name)) and has_rows(connection, name)
 
 
 def recount(connection: Connection, table: Table, column: str) -> dict[int, int]:
@@ -81,10 +147,11 @@ def disturbances(known: Receipt | None, now: Place) -> tuple[Disturbance, ...]:
     """What others did since a receipt. A TRUNCATE or DELETE leaves no trace in the catalogue: only a recount tells."""
     if known is None or not known.identity:
         return ()
-    if known.identity != now.identity:
-        return (Disturbance("recreated", now.identity or "dropped", fatal=True),)
+    if known.identity != now.beside(known.identity):
+        kind = "moved" if now.follows(known.identity) else "recreated"
+        return (Disturbance(kind, now.identity or "dropped", fatal=True),)
     was = known.at("timeline")
-    if was == now.timeline:
+    if was == now.timeline or not (was and now.timeline):  # 0: it was not told
         return ()
     detail = f"the server's timeline went from {was} to {now.timeline}: a standby was promoted or a backup recovered"
     return (Disturbance("failed_over", detail, fatal=False),)
@@ -93,6 +160,6 @@ def disturbances(known: Receipt | None, now: Place) -> tuple[Disturbance, ...]:
 def replaced(found: Head | None, now: Place, marker: Marker) -> OnceOnlyError | None:
     """The error for a table that is not the one the last epoch went to; an adoption accepts what it finds."""
     was = found.place.identity if found else ""
-    if not was or was == now.identity or marker.epoch.adoption is not None:
+    if not was or was == now.beside(was) or marker.epoch.adoption is not None:
         return None
     return refuse("E208", sink=marker.sink, was=was, now=now.identity or "nothing there", pipeline=marker.pipeline)

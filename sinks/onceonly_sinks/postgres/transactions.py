@@ -14,6 +14,7 @@ from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown
 from onceonly_sinks.postgres import classify, head
+from onceonly_sinks.postgres import statements as q
 from onceonly_sinks.postgres.patience import Patience
 from onceonly_sinks.postgres.server import Server
 
@@ -30,11 +31,13 @@ class Transactions:
         server: where.
         context: for messages.
         patience: seconds that the answer to a COMMIT, or to a statement that settles one, may take.
+        lock_seconds: how long a statement waits for somebody else's lock, where nothing else is said.
     """
 
-    def __init__(self, server: Server, context: classify.Context, patience: float) -> None:
+    def __init__(self, server: Server, context: classify.Context, patience: float, lock_seconds: float) -> None:
         self._engine = server.engine()
         self._context = context
+        self.lock_seconds = lock_seconds
         self._patience = Patience(patience, context.sink)
 
     def begin(self, application: str, lock_seconds: float) -> Connection:
@@ -90,18 +93,24 @@ class Transactions:
         """A connection that answers: the pool may hold some that died since their last use."""
         connection = self._engine.connect()
         try:
-            connection.exec_driver_sql("SELECT 1", {})
+            self._impatient(connection)
         except DBAPIError:
             self.drop(connection, cut=True)
             self._engine.dispose()
-            return self._engine.connect()
+            connection = self._engine.connect()
+            self._impatient(connection)
         return connection
+
+    def _impatient(self, connection: Connection) -> None:
+        """The first statement of a reading transaction, which shows whether the connection answers."""
+        connection.exec_driver_sql(q.READING, {"lock": f"{int(self.lock_seconds * 1000)}ms"})
 
     def send(self, connection: Connection, point: Point | None = None) -> None:
         """Commit, pass the fault point if there is one, and give the connection back.
 
         Raises:
-            OnceOnlyError: the server refused; nothing of the transaction is visible.
+            Refused: the server refused; nothing of the transaction is visible.
+            OnceOnlyError: the transaction was over before.
             OutcomeUnknown: sent, and no answer came, or one that does not say.
         """
         # A COMMIT of a transaction that failed unnoticed is answered with a friendly ROLLBACK.
@@ -124,7 +133,7 @@ class Transactions:
             self.drop(connection, cut=True)
             failure = classify.read(error)
             if failure is not None and failure.transaction_is_over:
-                raise classify.refusal(failure, self._context) from error
+                raise classify.Refused(failure) from (None if failure.quotes else error)
             reason = failure.reason if failure else type(error).__name__
             raise OutcomeUnknown(self._context.sink, reason) from error
         connection.close()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
+from onceonly.errors import nearest, refuse
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
 
@@ -61,7 +61,8 @@ def check_index(sink: str, table: Table, merge: Merge) -> None:
     missing = [name for name in wanted if name not in table.by_name]
     keys = ", ".join(f'"{name}"' for name in merge.key)
     if missing:
-        difference, next_ = f"the table has no column {', '.join(missing)}", "correct key= or sequence="
+        difference = f"the table has no column {', '.join(missing)}; it has: {', '.join(table.by_name)}"
+        next_ = f"correct key= or sequence={nearest(missing, table.by_name)}"
     elif merge.key and frozenset(merge.key) not in table.keys:
         difference = f"no unique index of the table is on exactly ({', '.join(merge.key)})"
         next_ = f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.name.text} ({keys})"
@@ -138,6 +139,38 @@ def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, 
     if merge.delete:
         connection.exec_driver_sql(_delete(table, waiting, merge, merge.delete), parameters)
     return connection.exec_driver_sql(_insert(table, waiting, merge), parameters).rowcount
+
+
+def kept_back(connection: Connection, table: Table, waiting: Waiting, merge: Merge, *, changed: int, rows: int) -> int:
+    """How many of the rows that waited did not take effect, after :func:`apply`, where triggers may have kept them.
+
+    Without a sequence each row changes exactly one; with one, the row of its key must be at least as new afterwards.
+    """
+    if not merge.key:
+        return rows - changed
+    found = connection.exec_driver_sql(_ineffective(table, waiting, merge), dict(waiting.parameters)).scalar_one()
+    if merge.sequence or merge.delete or not _changes(table, waiting, merge):
+        return int(found)
+    return max(int(found), rows - changed)
+
+
+def _changes(table: Table, waiting: Waiting, merge: Merge) -> bool:
+    """Whether a row that is there already is written again: not where the key is all there is."""
+    return bool({*waiting.columns, *([table.epoch_column] if table.epoch_column else [])} - set(merge.key))
+
+
+def _ineffective(table: Table, waiting: Waiting, merge: Merge) -> str:
+    """Rows whose key is not there, or older; and removed keys that are still there, not newer."""
+    same = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in merge.key)
+    older = f" AND t.{quote(merge.sequence)} >= s.{quote(merge.sequence)}" if merge.sequence else ""
+    there = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{older})"
+    if not merge.delete:
+        return f"SELECT count(*) FROM ({_newest(waiting, merge)}) s WHERE NOT {there}"
+    sequence = quote(merge.sequence) if merge.sequence else ""
+    not_newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})" if sequence else ""
+    left = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{not_newer})"
+    gone = f"CASE WHEN s.{quote(merge.delete)} THEN NOT {left} ELSE {there} END"
+    return f"SELECT count(*) FROM ({_newest(waiting, merge)}) s WHERE NOT {gone}"
 
 
 def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:

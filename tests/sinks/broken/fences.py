@@ -99,7 +99,7 @@ class CommitsInTwoSteps(MemorySink):
     """Reads fence and chain, then writes."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
-        self._follows(marker_of(self._standing(marker.fence)), marker.epoch)
+        self._follows(marker_of(self._standing(marker.fence)), marker)
         time.sleep(WINDOW)
         rows = prepared.table if isinstance(prepared, MemoryPrepared) else None
         count = prepared.rows if prepared else 0
@@ -116,6 +116,7 @@ class CommitsInTwoSteps(MemorySink):
     "the_next_driver_finds_a_commit_whose_answer_was_lost",
     "history_lists_each_epoch_once_in_order",
     "the_marker_survives_maintenance",
+    "a_look_shows_the_newest_marker",
 )
 class FenceHidesTheMarker(MemorySink):
     """A new fence does not repeat the newest marker."""
@@ -139,7 +140,11 @@ class ReadsPositionsOfZombies(MemorySink):
             self._fence = mine
 
 
-@caught_by("another_pipeline_sees_nothing_of_ours")
+@caught_by(
+    "another_pipeline_sees_nothing_of_ours",
+    "a_look_shows_the_newest_marker",
+    "two_pipelines_beside_each_other_keep_their_own_epochs",
+)
 class OneFenceForAllPipelines(MemorySink):
     """Forgets which pipeline a marker belongs to."""
 

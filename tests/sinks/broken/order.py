@@ -4,9 +4,15 @@ from dataclasses import replace
 
 from tests.sinks.broken.registry import caught_by, marker_of
 
+from onceonly.errors import IdentityError, refuse
 from onceonly.protocol import Prepared, Superseded
-from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory import MemorySink
+
+
+def _unlisted(marker: Marker) -> Marker:
+    """The marker of an epoch that does not say which one is the sink's first."""
+    return replace(marker, epoch=replace(marker.epoch, sinks=()))
 
 
 @caught_by("another_epoch_under_a_committed_number_is_refused", "an_older_epoch_is_refused")
@@ -35,54 +41,54 @@ class SkipsOlderNumbers(MemorySink):
 class OrdersByNumberAlone(MemorySink):
     """The next number will do, whatever chain it continues."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        if newest and newest.epoch.number + 1 == epoch.number:
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        if newest and newest.epoch.number + 1 == marker.epoch.number:
             return
-        super()._follows(newest, epoch)
+        super()._follows(newest, marker)
 
 
 @caught_by("a_gap_is_refused")
 class AcceptsGaps(MemorySink):
     """Any higher number will do."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        if newest and newest.epoch.number + 1 < epoch.number:
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        if newest and newest.epoch.number + 1 < marker.epoch.number:
             return
-        super()._follows(newest, epoch)
+        super()._follows(newest, marker)
 
 
 @caught_by("a_first_epoch_with_another_number_is_refused")
 class AcceptsAnyFirstEpoch(MemorySink):
     """Without a marker any epoch will do."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
         if newest:
-            super()._follows(newest, epoch)
+            super()._follows(newest, marker)
 
 
 @caught_by("a_sink_can_join_a_running_pipeline", "a_sink_can_join_again_above_what_it_holds")
 class BeginsWithOneOnly(MemorySink):
     """Without a marker only epoch 1 will do, also for a sink that joins later."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        super()._follows(newest, replace(epoch, sinks=()))
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        super()._follows(newest, _unlisted(marker))
 
 
 @caught_by("a_sink_can_join_again_above_what_it_holds")
 class JoinsOnceOnly(MemorySink):
     """A sink that holds an epoch takes none but the next."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        super()._follows(newest, replace(epoch, sinks=()) if newest else epoch)
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        super()._follows(newest, _unlisted(marker) if newest else marker)
 
 
 @caught_by("a_replayed_epoch_writes_nothing", "the_marker_survives_maintenance", "one_of_racing_commits_lands")
 class WritesReplaysAgain(MemorySink):
     """The epoch that stands already is written once more."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
-        if newest is None or newest.epoch != epoch:
-            super()._follows(newest, epoch)
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        if newest is None or newest.epoch != marker.epoch:
+            super()._follows(newest, marker)
 
 
 @caught_by(
@@ -97,8 +103,27 @@ class WritesReplaysAgain(MemorySink):
 class CallsAWrongEpochSuperseded(MemorySink):
     """Refuses a wrong epoch as though another driver had fenced."""
 
-    def _follows(self, newest: Marker | None, epoch: Epoch) -> None:
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
         try:
-            super()._follows(newest, epoch)
+            super()._follows(newest, marker)
         except Exception as error:
             raise Superseded(self.id, self.fence() or Fence(0, "")) from error
+
+
+@caught_by(
+    "another_epoch_under_a_committed_number_is_refused",
+    "an_older_epoch_is_refused",
+    "a_wrong_previous_chain_is_refused",
+    "a_gap_is_refused",
+    "a_first_epoch_with_another_number_is_refused",
+)
+class CallsAWrongEpochAChangeByOthers(MemorySink):
+    """Refuses a wrong epoch with the code, and so with the remedy, of another event."""
+
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        try:
+            super()._follows(newest, marker)
+        except IdentityError as error:
+            event = "it does not hold the epoch before"
+            before = marker.epoch.number - 1
+            raise refuse("E209", sink=self.id, epoch=before, event=event, pipeline=self._pipeline) from error

@@ -9,7 +9,11 @@ from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory_store import Entry
 
 WINDOW = 0.02
-"""Seconds between the two halves of what should be one step; long enough for whoever watches or races."""
+"""Seconds between the two halves of what should be one step; long enough for whoever watches or races.
+
+A store in this process cannot be killed, so its torn sinks are seen by luck or by this pause. Those of
+:mod:`tests.sinks.broken.torn` are killed, and have none.
+"""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class RowsThenMarker(MemorySink):
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         assert prepared is None or isinstance(prepared, MemoryPrepared)
-        self._follows(marker_of(self._standing(marker.fence)), marker.epoch)
+        self._follows(marker_of(self._standing(marker.fence)), marker)
         rows = prepared.table if prepared else None
         if rows is not None:
             self.store.append_foreign(rows)

@@ -1,0 +1,249 @@
+"""Decides how an epoch gets into a table before any row is read: what its columns become, and which way it takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+from onceonly.protocol import Batch
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta.columns import Column
+from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.lengths import Unread
+from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
+from onceonly_sinks.delta.shape import Shape, differences, paired
+from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.table import Table
+from onceonly_sinks.delta.ways import Choice, size_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose.
+
+    Attributes:
+        upsert: the key of which each epoch may have one row.
+        merge: how rows enter the table; ``None``: they are added.
+        epoch_column: column that gets the epoch's number; ``None`` for none.
+        committer: ``auto``, ``log`` or ``spark``.
+        limit: bytes in Arrow form that the driver may hold.
+        partition_by: columns by which a table that is created here is partitioned.
+        grows: whether columns that the table lacks are added.
+        foreign: what others may do to the table.
+    """
+
+    upsert: Upsert
+    merge: Merge | None
+    epoch_column: str | None
+    committer: str
+    limit: int
+    partition_by: tuple[str, ...]
+    grows: bool
+    foreign: Rung
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One epoch on its way.
+
+    Attributes:
+        batch: its rows.
+        epoch: its number.
+        generation: of the fence it is prepared under.
+        schema: Delta columns that the table has or gets of the batch, with the epoch's.
+        shape: what the rows become: the table's columns in its order, then those it lacks, then those it never holds.
+        demands: what the table demands of their values.
+        upsert: the key, by the names that the rows then have.
+        merge: how they enter the table, likewise; ``None``: they are added.
+        grow: whether columns are to be added to the table.
+        partition_by: columns that the table is or will be partitioned by.
+        choice: what its way depends on.
+    """
+
+    batch: Batch
+    epoch: int
+    generation: int
+    schema: Schema
+    shape: Shape
+    demands: Demands
+    upsert: Upsert
+    merge: Merge | None
+    grow: bool
+    partition_by: tuple[str, ...]
+    choice: Choice
+
+
+class Planner:
+    """Plans the epochs of one sink.
+
+    Args:
+        table: the table.
+        settings: what the user chose.
+        spark: finds Spark's committer, where a session with Delta is at hand.
+    """
+
+    def __init__(self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None]) -> None:
+        self._table = table
+        self._settings = settings
+        self._spark = spark
+
+    def plan(self, batch: Batch, epoch: int, generation: int) -> Plan:
+        """Decide how an epoch is written.
+
+        Raises:
+            DestinationError: E506, the columns do not fit.
+        """
+        import pyarrow as pa
+
+        wanted, sink, chosen = batch.schema, self._table.sink, self._settings
+        if chosen.epoch_column:
+            wanted = wanted.append(pa.field(chosen.epoch_column, pa.int64()))
+        schema = rules.delta_schema(sink, wanted)
+        offered, table = rules.columns_of(schema), self._table.columns
+        there = () if rules.is_placeholder(table) else table
+        stored = self._stored(offered)
+        pairs = self._paired(there, stored)
+        lacking = tuple(one.name for one in stored if one.name not in pairs) if chosen.grows and there else ()
+        self._check_named(offered, there, pairs)
+        if there and self.fits_table:
+            self._check_columns(there, [one for one in stored if one.name not in lacking], pairs)
+        held, sources = self._held(there, schema, stored, pairs)
+        demands, unread = _demands(there)
+        partition_by = self._table.partition_columns if there else chosen.partition_by
+        spelled_alike = rules.spelled_alike(there or offered, partition_by)
+        choice = self._choice(
+            batch,
+            takes_files=spelled_alike and (not there or self._table.takes_files()),
+            grow=bool(lacking),
+            beyond_us=unread or self._computed_limits(demands),
+        )
+        upsert = chosen.upsert.renamed(pairs)
+        return Plan(
+            batch,
+            epoch,
+            generation,
+            self._kept(there, schema, stored, pairs, lacking),
+            Shape.of(held, sources),
+            demands,
+            upsert,
+            upsert.merge if upsert.key else chosen.merge,
+            bool(lacking),
+            partition_by,
+            choice,
+        )
+
+    def _paired(self, there: Sequence[Column], stored: Sequence[Column]) -> dict[str, str]:
+        """The table's column of each of the batch's. A merge of the user's own names columns as they are spelled."""
+        names = [one.name for one in stored]
+        if self._settings.merge is None or self._settings.upsert.key:
+            return paired(there, names)
+        known = {column.name for column in there}
+        return {name: name for name in names if name in known}
+
+    def _check_columns(self, there: Sequence[Column], stored: Sequence[Column], pairs: Mapping[str, str]) -> None:
+        """Refuse a batch that the table's columns cannot take without losing something.
+
+        Raises:
+            DestinationError: E506, naming them.
+        """
+        if told := differences(there, stored, pairs):
+            raise refuse(
+                "E506",
+                sink=self._table.sink,
+                difference="; ".join(told),
+                next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
+            )
+
+    def _held(
+        self, there: Sequence[Column], schema: Schema, stored: Sequence[Column], pairs: Mapping[str, str]
+    ) -> tuple[pa.Schema, list[str | None]]:
+        """The columns to write, each with its source; nulls that a table forbids are looked for apart."""
+        import pyarrow as pa
+
+        offered = {one.name: one for one in rules.arrow_schema(schema)}
+        if not there or not self.fits_table:
+            names = _in_order(offered, there, stored)
+            return pa.schema([offered[name].with_nullable(True) for name in names]), list(names)
+        table = {one.name: one for one in rules.arrow_schema(self._table.handle.schema())}
+        sources = {target: name for name, target in pairs.items()}
+        # A merge leaves what the batch lacks as it stands; a row that is added has null there.
+        fills = () if self._settings.merge else [one.name for one in there if not one.computed]
+        fields = [(table[name], sources.get(name)) for name in table if name in sources or name in fills]
+        fields += [(offered[name], name) for name in offered if name not in pairs]
+        return pa.schema([field.with_nullable(True) for field, _ in fields]), [source for _, source in fields]
+
+    def _kept(
+        self,
+        there: Sequence[Column],
+        schema: Schema,
+        stored: Sequence[Column],
+        pairs: Mapping[str, str],
+        lacking: Sequence[str],
+    ) -> Schema:
+        """Columns to define a new table with, or to widen one with."""
+        if not there:
+            return rules.select(schema, [one.name for one in stored])
+        table = rules.select(self._table.handle.schema(), frozenset(pairs.values()))
+        return rules.joined(table, rules.select(schema, lacking))
+
+    def _computed_limits(self, demands: Demands) -> str | None:
+        """What only Spark's writer checks: texts that a merge of the user's own makes for a CHAR or VARCHAR column."""
+        merge = self._settings.merge
+        computed = merge.assigned & set(demands.read) if merge else frozenset()
+        return f"merge= computes {', '.join(sorted(computed))}, a CHAR or VARCHAR" if computed else None
+
+    @property
+    def fits_table(self) -> bool:
+        """Whether the batch must have the table's columns: not if a merge says itself what goes where."""
+        return self._settings.merge is None or self._settings.merge.takes_all
+
+    def _stored(self, offered: Sequence[Column]) -> list[Column]:
+        left_out = self._settings.merge.not_stored if self._settings.merge else ()
+        return [column for column in offered if column.name not in left_out]
+
+    def _choice(self, batch: Batch, *, takes_files: bool, grow: bool, beyond_us: str | None) -> Choice:
+        size, limit, committer = size_of(batch.estimate, batch.schema), self._settings.limit, self._settings.committer
+        log_refuses = self._table.needs_spark() or (self._table.cannot_grow() if grow else None) or beyond_us
+        # Asking for the session is a call into the JVM, which a small epoch need not pay for.
+        asks_spark = size is None or size > limit or committer == "spark" or log_refuses is not None
+        return Choice(
+            merge=self._settings.merge is not None,
+            size=size,
+            limit=limit,
+            committer=committer,
+            log_refuses=log_refuses,
+            takes_files=takes_files,
+            spark=asks_spark and self._spark() is not None,
+        )
+
+    def _check_named(self, offered: Sequence[Column], there: Sequence[Column], pairs: Mapping[str, str]) -> None:
+        """Refuse names that the user gave and that are not there."""
+        batch, chosen = {one.name: json.loads(one.type) for one in offered}, self._settings
+        table = frozenset(one.name for one in there) | (frozenset(batch) if chosen.grows else frozenset())
+        told = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
+        if told is not None:
+            raise refuse("E506", sink=self._table.sink, difference=told[0], next=told[1])
+
+
+def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:
+    """Columns of a batch: those that the table has in its order, then those it lacks, then those it never holds."""
+    kept, known = {one.name for one in stored}, [column.name for column in there]
+    names = [name for name in known if name in kept]
+    names += [name for name in offered if name not in known]
+    return names + [name for name in offered if name in known and name not in kept]
+
+
+def _demands(there: Sequence[Column]) -> tuple[Demands, str | None]:
+    """What a table demands of values, and why it cannot be looked at here."""
+    try:
+        return Demands.of(there), None
+    except Unread as unread:
+        return Demands.of([replace(one, metadata={}) for one in there]), f"a column is {unread}"

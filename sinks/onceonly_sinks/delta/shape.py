@@ -1,0 +1,157 @@
+"""How the columns of a batch become those of a table: what may go where, and the cast that carries it out.
+
+As Delta's own sink does it: a name may differ in case where only one fits, a column that may be null may be left out,
+and a type may become a wider one that holds all its values. deltalake itself would write 1.5 into a long as 1, so what
+narrows is refused here, before any writer is chosen.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly_sinks.delta.columns import Column
+
+_INTEGERS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
+"""With the digits that each may have; in ascending order."""
+
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+
+class Unfit(Exception):
+    """A value does not fit into its column.
+
+    Attributes:
+        column: its name.
+        reason: why, without the value.
+    """
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(column, reason)
+        self.column = column
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What rows become. Picklable.
+
+    Attributes:
+        columns: columns to write; serialised Arrow.
+        sources: the batch's column of each; ``None``: nulls.
+    """
+
+    columns: bytes
+    sources: tuple[str | None, ...]
+
+    @classmethod
+    def of(cls, schema: pa.Schema, sources: Sequence[str | None]) -> Shape:
+        """A shape with these columns."""
+        return cls(schema.serialize().to_pybytes(), tuple(sources))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns to write."""
+        import pyarrow as pa
+
+        return pa.ipc.read_schema(pa.py_buffer(self.columns))
+
+    def shaped(self, rows: pa.Table) -> pa.Table:
+        """The rows in these columns.
+
+        Raises:
+            Unfit: a value is beyond its column.
+        """
+        import pyarrow as pa
+
+        schema = self.schema
+        if list(self.sources) == rows.column_names and schema.equals(rows.schema):
+            return rows
+        arrays = [_column(rows, source, field) for field, source in zip(schema, self.sources, strict=True)]
+        return pa.table(arrays, schema=schema)
+
+
+def _column(rows: pa.Table, source: str | None, field: pa.Field[Any]) -> Any:
+    import pyarrow as pa
+
+    if source is None:
+        return pa.nulls(rows.num_rows, field.type)
+    values = rows.column(source)
+    try:
+        return values.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        # The text of such an error quotes the value.
+        raise Unfit(field.name, f"a value of {values.type} is beyond {field.type}") from error
+
+
+def paired(table: Sequence[Column], batch: Sequence[str]) -> dict[str, str]:
+    """The table's column of each column of a batch: the same name, or the only one that differs in case."""
+    there = {column.name for column in table}
+    found = {name: name for name in batch if name in there}
+    for column in table:
+        alike = [name for name in batch if name.lower() == column.name.lower()]
+        if column.name not in found and len(alike) == 1:
+            found[alike[0]] = column.name
+    return found
+
+
+def differences(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str, str]) -> list[str]:
+    """Why a batch does not fit a table, in words; empty where it does."""
+    there, taken = {column.name: column for column in table}, set(pairs.values())
+    told = [f"{one.name} is new" for one in batch if one.name not in pairs]
+    told += [
+        f"{column.name} is missing" for column in table if column.name not in taken and not _may_be_left_out(column)
+    ]
+    for one in batch:
+        column = there.get(pairs.get(one.name, ""))
+        if column is not None and not holds(json.loads(column.type), json.loads(one.type)):
+            told.append(f"{one.name} is {json.loads(column.type)} in the table and {json.loads(one.type)} in the batch")
+    return told
+
+
+def _may_be_left_out(column: Column) -> bool:
+    return column.nullable or column.computed
+
+
+def holds(wide: Any, narrow: Any) -> bool:
+    """Whether a Delta type, as parsed JSON without nullability, holds every value of another one as it is."""
+    if wide == narrow:
+        return True
+    if isinstance(wide, dict) and isinstance(narrow, dict):
+        return _holds_parts(wide, narrow)
+    if not isinstance(wide, str) or not isinstance(narrow, str):
+        return False
+    if decimal := _DECIMAL.fullmatch(wide):
+        return _decimal_holds(int(decimal[1]), int(decimal[2]), narrow)
+    if narrow in _INTEGERS:
+        order = list(_INTEGERS)
+        return (wide in order and order.index(narrow) < order.index(wide)) or (wide == "double" and narrow != "long")
+    return (wide, narrow) == ("double", "float")
+
+
+def _decimal_holds(precision: int, scale: int, narrow: str) -> bool:
+    if narrow in _INTEGERS:
+        return precision - scale >= _INTEGERS[narrow]
+    found = _DECIMAL.fullmatch(narrow)
+    if found is None:
+        return False
+    digits, places = int(found[1]), int(found[2])
+    return scale >= places and precision - scale >= digits - places
+
+
+def _holds_parts(wide: Mapping[str, Any], narrow: Mapping[str, Any]) -> bool:
+    """Nested types may widen in their parts; names and order of a struct's fields stay."""
+    if wide.get("type") != narrow.get("type"):
+        return False
+    if wide.get("type") == "struct":
+        pairs = list(zip(wide["fields"], narrow["fields"], strict=False))
+        same = len(wide["fields"]) == len(narrow["fields"]) == len(pairs)
+        return same and all(w["name"] == n["name"] and holds(w["type"], n["type"]) for w, n in pairs)
+    parts = ("elementType",) if wide.get("type") == "array" else ("keyType", "valueType")
+    return all(holds(wide[part], narrow[part]) for part in parts)

@@ -1,0 +1,153 @@
+"""What a table must not have between a row that is sent and a row that stands: volatile parts, rules, triggers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.postgres.server import TableName, quote
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+# Partitions are listed by inheritance, too, so one walk finds both, at any depth; a row of the catalogue each. Of a
+# trigger's type, 1 is FOR EACH ROW and 2 BEFORE.
+_PARTS = """
+WITH RECURSIVE part (oid) AS (
+    SELECT %(oid)s::oid
+    UNION
+    SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part p ON i.inhparent = p.oid
+)
+SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relispartition,
+       CASE WHEN c.relhasrules THEN (
+           SELECT array_agg(r.rulename::text ORDER BY r.rulename) FROM pg_catalog.pg_rewrite r
+           WHERE r.ev_class = c.oid AND r.ev_enabled <> 'D') END,
+       CASE WHEN c.relhastriggers THEN (
+           SELECT jsonb_agg(jsonb_build_array(t.tgname, t.tgtype) ORDER BY t.tgname) FROM pg_catalog.pg_trigger t
+           WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled IN ('O', 'A') AND t.tgtype & 3 = 3) END
+FROM part JOIN pg_catalog.pg_class c ON c.oid = part.oid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+ORDER BY c.relispartition, c.oid <> %(oid)s::oid, n.nspname, c.relname
+"""
+
+INSERT, DELETE, UPDATE = 4, 8, 16
+"""What a trigger is for, as bits of its type in the catalogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The table itself, one of its partitions, or a table that inherits from it.
+
+    Attributes:
+        schema: its schema.
+        name: its name.
+        kind: ``r`` table, ``p`` partitioned, ``f`` foreign, and so on.
+        persistence: ``p`` logged, ``u`` unlogged, ``t`` temporary.
+        partition: whether rows are routed into it.
+        rules: rewrite rules that are not disabled.
+        triggers: enabled triggers that run before each row, with what they are for.
+    """
+
+    schema: str
+    name: str
+    kind: str
+    persistence: str
+    partition: bool
+    rules: tuple[str, ...] = ()
+    triggers: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def sql(self) -> str:
+        """Quoted for a statement that is shown."""
+        return f"{quote(self.schema)}.{quote(self.name)}".replace("%%", "%")
+
+    def triggers_for(self, events: int) -> list[str]:
+        """Names of the triggers for some of these events."""
+        return [name for name, kind in self.triggers if kind & events]
+
+
+def parts(connection: Connection, oid: int) -> tuple[Part, ...]:
+    """The table and everything below it, itself first."""
+    found = connection.exec_driver_sql(_PARTS, {"oid": oid})
+    return tuple(
+        Part(
+            schema,
+            name,
+            kind,
+            persistence,
+            routed,
+            tuple(rules or ()),
+            tuple((one, does) for one, does in triggers or ()),
+        )
+        for schema, name, kind, persistence, routed, rules, triggers in found
+    )
+
+
+def volatile(sink: str, table: TableName, found: Iterable[Part]) -> OnceOnlyError | None:
+    """Why what stands in such a table may not stand when its marker does: parts that are unlogged or elsewhere."""
+    return next((refused for part in found if (refused := _volatile(sink, table, part))), None)
+
+
+def altering(sink: str, found: Iterable[Part], events: int) -> OnceOnlyError | None:
+    """Why rows may not stand in such a table as they were sent: rules, and triggers before a row for ``events``."""
+    refused = (_ruled(sink, part) or _triggered(sink, part, events) for part in found)
+    return next((one for one in refused if one), None)
+
+
+def triggers_of(found: Iterable[Part], events: int) -> str:
+    """The triggers before each row, each with its table, for a message."""
+    return ", ".join(f"{trigger} on {part.sql}" for part in found for trigger in part.triggers_for(events))
+
+
+def _volatile(sink: str, table: TableName, part: Part) -> OnceOnlyError | None:
+    below = f"{part.sql}, {'a partition of' if part.partition else 'which inherits from'} {table.text},"
+    if part.kind == "f":
+        return refuse(
+            "E508",
+            sink=sink,
+            reason=f"{below} is a foreign table",
+            cause="its rows are committed elsewhere: they and our marker would not be one transaction",
+            next="take it out of the table (ALTER TABLE ... DETACH PARTITION, or NO INHERIT), or name another table",
+        )
+    if part.persistence != "p":
+        return refuse(
+            "E508",
+            sink=sink,
+            reason=f"{below} is unlogged or temporary",
+            cause="a crash of the server empties such a table, while the marker of its epochs stays",
+            next=f"ALTER TABLE {part.sql} SET LOGGED",
+        )
+    return None
+
+
+def _ruled(sink: str, part: Part) -> OnceOnlyError | None:
+    if not part.rules or part.partition:  # rows are routed into a partition: its own rules are not asked
+        return None
+    rules = ", ".join(part.rules)
+    return refuse(
+        "E508",
+        sink=sink,
+        reason=f"{part.sql} has rewrite rules ({rules})",
+        cause="COPY goes past a rule and INSERT obeys it: the same rows would end up differently by the way they came",
+        next=f"DROP RULE {quote(part.rules[0]).replace('%%', '%')} ON {part.sql}, or name the table behind it; "
+        "what is to happen with each row can be done by a trigger AFTER it",
+    )
+
+
+def _triggered(sink: str, part: Part, events: int) -> OnceOnlyError | None:
+    if not (triggers := ", ".join(part.triggers_for(events))):
+        return None
+    return refuse(
+        "E508",
+        sink=sink,
+        reason=f"triggers run before each row of {part.sql} ({triggers}) and may keep it back or change it",
+        cause="a filter, old-style partitioning, or a column that is filled on the way, such as updated_at",
+        next='if they let every row through: PostgresSink(..., triggers="allow"), which refuses an epoch of which they '
+        "keep rows back; otherwise filter in the query, and drop or disable them",
+    )
+
+
+def kept_back(sink: str, found: Iterable[Part], events: int, epoch: int, count: int) -> OnceOnlyError:
+    """The error for rows that a trigger kept out of the table."""
+    return refuse("E528", sink=sink, epoch=epoch, count=count, triggers=triggers_of(found, events))

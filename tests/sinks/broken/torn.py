@@ -1,0 +1,132 @@
+"""Broken sinks that commit rows and marker in two transactions, one right after the other: no sleeps, no luck needed.
+
+Each is a port that somebody would write. They are caught by killing them.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+from tests.sinks.tutorial import SQLiteSink
+
+from onceonly.protocol import Batch
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.postgres import PostgresSink
+
+
+class SQLiteRowsFirst(SQLiteSink):
+    """The rows in one transaction, the marker in a second."""
+
+    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
+        super()._insert(db, table, epoch)
+        db.execute("COMMIT")
+        db.execute("BEGIN IMMEDIATE")
+
+
+class SQLiteMarkerFirst(SQLiteSink):
+    """The marker in one transaction, the rows in a second."""
+
+    def commit(self, prepared: Any, marker: Marker, ledger: object = None) -> Receipt:
+        receipt = super().commit(None, marker)
+        if prepared:
+            with self._transaction() as db:
+                self._insert(db, prepared.table, marker.epoch.number)
+        return receipt
+
+
+class SQLiteImplicitDdl(SQLiteSink):
+    """As on a database where DDL commits: what comes after it is committed statement by statement."""
+
+    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
+        db.execute("COMMIT")
+        super()._insert(db, table, epoch)
+        db.execute("BEGIN IMMEDIATE")
+
+
+class SQLiteDdlInTheFirstEpoch(SQLiteSink):
+    """As above, where the table is made only if it is not there."""
+
+    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
+        fresh = not self._exists(db, self.table)
+        super()._insert(db, table, epoch)
+        if fresh:
+            db.execute("COMMIT")
+            db.execute("BEGIN IMMEDIATE")
+
+
+class _Held:
+    def __init__(self, table: pa.Table) -> None:
+        self.table, self.rows = table, table.num_rows
+
+    def abandon(self) -> None:
+        pass
+
+
+class _PostgresTorn(PostgresSink):
+    """Rows wait in memory; the marker goes the way of the real sink, the rows go another."""
+
+    def __init__(self, dsn: str, table: str, **options: Any) -> None:
+        super().__init__(dsn, table, **options)
+        self._torn_dsn, self._torn_table = dsn, sql.Identifier(table)
+
+    def prepare(self, batch: Batch, epoch: int) -> Any:
+        return _Held(pa.Table.from_batches(list(batch.arrow()), batch.schema))
+
+    def _puts(self, table: pa.Table, *, autocommit: bool = False) -> None:
+        create = sql.SQL("CREATE TABLE IF NOT EXISTS {} (id bigint, step bigint, note text)").format(self._torn_table)
+        insert = sql.SQL("INSERT INTO {} (id, step, note) VALUES (%s, %s, %s)").format(self._torn_table)
+        with closing(psycopg.connect(self._torn_dsn, autocommit=autocommit)) as connection:
+            connection.execute(create)
+            for row in table.to_pylist():
+                connection.execute(insert, [row["id"], row["step"], row["note"]])
+            connection.commit()
+
+
+class PostgresRowsFirst(_PostgresTorn):
+    """The rows in one transaction, the marker in a second."""
+
+    def commit(self, prepared: Any, marker: Marker, ledger: Any = None) -> Receipt:
+        self.position(None)
+        if prepared:
+            self._puts(prepared.table)
+        return super().commit(None, marker)
+
+
+class PostgresMarkerFirst(_PostgresTorn):
+    """The marker in one transaction, the rows in a second."""
+
+    def commit(self, prepared: Any, marker: Marker, ledger: Any = None) -> Receipt:
+        receipt = super().commit(None, marker)
+        if prepared:
+            self._puts(prepared.table)
+        return receipt
+
+
+class PostgresImplicitDdl(_PostgresTorn):
+    """As on a database where DDL commits: what comes after it is committed statement by statement."""
+
+    def commit(self, prepared: Any, marker: Marker, ledger: Any = None) -> Receipt:
+        self.position(None)
+        if prepared:
+            self._puts(prepared.table, autocommit=True)
+        return super().commit(None, marker)
+
+
+ANY_MOMENT = "a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing"
+FIRST_COMMIT = "a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing"
+STATEMENTS = "a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing"
+
+TORN: dict[type[Any], frozenset[str]] = {
+    SQLiteRowsFirst: frozenset({ANY_MOMENT, FIRST_COMMIT}),
+    SQLiteMarkerFirst: frozenset({ANY_MOMENT, FIRST_COMMIT}),
+    SQLiteImplicitDdl: frozenset({ANY_MOMENT, FIRST_COMMIT}),
+    SQLiteDdlInTheFirstEpoch: frozenset({FIRST_COMMIT}),
+    PostgresRowsFirst: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
+    PostgresMarkerFirst: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
+    PostgresImplicitDdl: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
+}
+"""The claims that catch each of them, every time."""

@@ -1,0 +1,162 @@
+"""A table of a Postgres as the suite sees it: read and maintained without the sink."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any, LiteralString
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import dict_row, scalar_row
+
+from onceonly.lab.proxy import Act, PostgresProxy
+from onceonly.lab.proxy.postgres import COMMIT
+from onceonly_sinks.conformance import NotTested, SinkHarness, Wire
+from onceonly_sinks.conformance.typetable import Case, Cell, Kind
+from onceonly_sinks.postgres import PostgresSink
+
+_numbers = itertools.count(1)
+
+
+_DEADLOCK = """
+CREATE OR REPLACE FUNCTION deadlock() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN PERFORM pg_advisory_xact_lock(2); PERFORM pg_advisory_xact_lock(1); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER deadlock AFTER INSERT ON {} DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION deadlock();
+"""
+
+
+class PostgresWire:
+    """A proxy before the server that holds single statements."""
+
+    def __init__(self, proxy: PostgresProxy, connect: Callable[[], PostgresSink]) -> None:
+        self._proxy = proxy
+        self.connect = connect
+
+    def hold(self, number: int, call: Callable[[], object]) -> Callable[[], None]:
+        return self._hold("", number, call)
+
+    def hold_commit(self, call: Callable[[], object]) -> Callable[[], None]:
+        return self._hold(COMMIT, 1, call)
+
+    def _hold(self, statement: str, number: int, call: Callable[[], object]) -> Callable[[], None]:
+        rule = self._proxy.rule(Act.HOLD_REQUEST, statement, times=1, skip=number - 1, call=lambda _: call())
+
+        def lets_go() -> None:
+            self._proxy.remove(rule)
+            rule.release()
+
+        return lets_go
+
+
+class PostgresHarness(SinkHarness):
+    """One table, under a name of its own, in a shared database."""
+
+    # Every variant of the sink is killed; at all moments, one is.
+    moments = 25
+
+    def __init__(self, dsn: str, *, sink: type[PostgresSink] = PostgresSink, **options: Any) -> None:
+        self._dsn = dsn
+        self._sink = sink
+        self._table = f"target_{next(_numbers)}"
+        self._options = options
+
+    def connect(self) -> PostgresSink:
+        return self._sink(self._dsn, self._table, **self._options)
+
+    def another(self) -> SinkHarness:
+        return type(self)(self._dsn, sink=self._sink, **self._options)
+
+    def values(self) -> list[Any]:
+        if set(self._options) - {"via"}:
+            raise NotTested("The table wants other columns than the one of the type table.")
+        with closing(psycopg.connect(self._dsn, row_factory=scalar_row, options="-c timezone=UTC")) as connection:
+            if not self._exists(connection, self._table):
+                return []
+            return connection.execute(sql.SQL("SELECT value FROM {}").format(self._name)).fetchall()
+
+    def cell(self, kind: Kind, case: Case) -> Cell:
+        return kind.cell("postgres", case)
+
+    def forbid(self) -> str:
+        self._runs("ALTER TABLE {} ADD CONSTRAINT allowed CHECK (note <> 'forbidden') NOT VALID")
+        return "forbidden"
+
+    def replace(self) -> bool:
+        try:
+            self._runs("DROP TABLE {}")
+        except psycopg.errors.LockNotAvailable:
+            return False
+        self._runs("CREATE TABLE {} (id bigint PRIMARY KEY, step bigint, note text, _epoch bigint)")
+        return True
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        with closing(psycopg.connect(self._dsn)) as connection:
+            connection.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(self._name))
+            yield
+
+    @contextmanager
+    def deadlocked(self) -> Iterator[None]:
+        """A deferred trigger has the COMMIT wait for one lock while it holds another; a session wants both, too."""
+        self._runs(_DEADLOCK, autocommit=True)
+        with closing(psycopg.connect(self._dsn, autocommit=False)) as other:
+            other.execute("SET deadlock_timeout = '60s'")
+            other.execute("SELECT pg_advisory_xact_lock(1)")
+            with ThreadPoolExecutor(1) as pool:
+                crossing = pool.submit(self._crosses, other)
+                yield
+                crossing.result(30)
+        self._runs("DROP TRIGGER deadlock ON {}")
+
+    def _crosses(self, other: psycopg.Connection[Any]) -> None:
+        """Once somebody waits for the lock that this session has, want the one that somebody has."""
+        with closing(psycopg.connect(self._dsn, autocommit=True)) as watch:
+            for _ in range(2000):
+                waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+                if watch.execute(waits).fetchone() != (0,):
+                    break
+                time.sleep(0.005)
+        other.execute("SELECT pg_advisory_xact_lock(2)")
+        other.rollback()
+
+    @property
+    def _name(self) -> sql.Identifier:
+        return sql.Identifier(self._table)
+
+    def _runs(self, statement: LiteralString, *, autocommit: bool = True) -> None:
+        with closing(psycopg.connect(self._dsn, autocommit=autocommit, options="-c lock_timeout=2s")) as connection:
+            connection.execute(sql.SQL(statement).format(self._name))
+
+    @contextmanager
+    def wire(self) -> Iterator[Wire]:
+        parts = urlsplit(self._dsn)
+        with PostgresProxy((parts.hostname or "", parts.port or 5432)) as proxy:
+            address = urlunsplit(parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}"))
+            yield PostgresWire(proxy, lambda: self._sink(address, self._table, **self._options))
+
+    def rows(self) -> list[dict[str, Any]]:
+        with closing(psycopg.connect(self._dsn, row_factory=dict_row)) as connection:
+            if not self._exists(connection, self._table):
+                return []
+            query = sql.SQL("SELECT id, step, note FROM {}").format(sql.Identifier(self._table))
+            return connection.execute(query).fetchall()
+
+    def maintain(self) -> None:
+        with closing(psycopg.connect(self._dsn, autocommit=True)) as connection:
+            connection.execute("SET lock_timeout = '20s'")
+            for table in (self._table, "onceonly.head", "onceonly.epoch"):
+                if self._exists(connection, table):
+                    name = sql.Identifier(*table.split("."))
+                    connection.execute(sql.SQL("VACUUM (FULL, ANALYZE) {}").format(name))
+            connection.execute("CHECKPOINT")
+
+    @staticmethod
+    def _exists(connection: psycopg.Connection[Any], table: str) -> bool:
+        cursor = psycopg.Cursor(connection, row_factory=scalar_row)
+        return bool(cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone())

@@ -1,0 +1,79 @@
+"""The suite kills: no sink that commits rows and marker in two transactions is certified, in no run.
+
+Two of them are run every time, and twenty times by ``make long``; all of them twenty times by ``make torn``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.sinks.broken.torn import (
+    TORN,
+    PostgresMarkerFirst,
+    SQLiteRowsFirst,
+)
+from tests.sinks.postgres_harness import PostgresHarness
+from tests.sinks.sqlite_harness import WholeSQLiteHarness
+
+from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly_sinks.conformance import Report, SinkHarness, check
+from onceonly_sinks.conformance.killing import CLAIMS
+from onceonly_sinks.postgres import PostgresSink
+
+RUNS = 20
+EVERY_TIME = (SQLiteRowsFirst, PostgresMarkerFirst)
+
+
+def harness_of(torn: type[Any], request: pytest.FixtureRequest) -> SinkHarness:
+    if issubclass(torn, PostgresSink):
+        return PostgresHarness(request.getfixturevalue("postgres").database("torn"), sink=torn)
+    return WholeSQLiteHarness(torn)
+
+
+def kills(torn: type[Any], request: pytest.FixtureRequest) -> Report:
+    return Report(tuple(result for report in one_by_one(torn, request) for result in report.results))
+
+
+def one_by_one(torn: type[Any], request: pytest.FixtureRequest) -> Iterator[Report]:
+    def harness() -> SinkHarness:
+        made = harness_of(torn, request)
+        made.moments = 200
+        return made
+
+    yield from (check(harness, [claim]) for claim in CLAIMS if claim.name in TORN[torn])
+
+
+def each(every_time: Any = ()) -> list[Any]:
+    """The torn sinks; those that are not run every time are slow."""
+    marks = {torn: every_time if torn in EVERY_TIME else pytest.mark.slow for torn in TORN}
+    return [pytest.param(torn, id=torn.__name__, marks=mark) for torn, mark in marks.items()]
+
+
+@pytest.mark.parametrize("torn", each())
+def test_a_torn_sink_is_caught_by_each_claim_that_kills(torn: type[Any], request: pytest.FixtureRequest) -> None:
+    report = kills(torn, request)
+    assert {result.claim.name for result in report.failures} == TORN[torn], report
+
+
+@pytest.mark.parametrize("torn", each(pytest.mark.long))
+def test_a_torn_sink_is_certified_in_no_run(torn: type[Any], request: pytest.FixtureRequest) -> None:
+    """Certified is what passes every claim, so a run ends with the first that does not hold."""
+    certified = sum(all(report.conforms for report in one_by_one(torn, request)) for _ in range(RUNS))
+    assert certified == 0, f"{torn.__name__} was certified in {certified} of {RUNS} runs"
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+def test_postgres_is_killed_at_two_hundred_moments(postgres: EmbeddedPostgres) -> None:
+    dsn = postgres.database("killed")
+
+    def harness() -> PostgresHarness:
+        made = PostgresHarness(dsn)
+        made.moments = 200
+        return made
+
+    report = check(harness, CLAIMS, seconds=240)
+    assert report.conforms, report
+    assert not report.untested, report

@@ -1,0 +1,189 @@
+"""Columns of a batch are taken as Delta's own sink takes them, on every path; what would lose something is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import ArrayType, PrimitiveType, StructType
+from tests.sinks.delta_harness import DeltaHarness
+
+from onceonly.batch import ArrowBatch
+from onceonly.errors import DestinationError
+from onceonly_sinks.conformance.story import Story
+from onceonly_sinks.delta.columns import Column
+from onceonly_sinks.delta.shape import holds, paired
+
+DRIVER, EXECUTORS = 1 << 30, 0
+WAYS: dict[str, dict[str, Any]] = {
+    "driver": {"driver_limit": DRIVER},
+    "executors": {"driver_limit": EXECUTORS},
+    "partitioned": {"driver_limit": EXECUTORS, "partition_by": "id"},
+    "merge": {"driver_limit": DRIVER, "key": "id"},
+    "merge, capital key": {"driver_limit": DRIVER, "key": "ID"},
+    "adding columns": {"driver_limit": DRIVER, "schema": "add_columns"},
+}
+
+WIDE = Schema(
+    [
+        Field("id", PrimitiveType("long")),
+        Field("small", PrimitiveType("integer")),
+        Field("real", PrimitiveType("double")),
+        Field("exact", PrimitiveType("decimal(20,2)")),
+        Field("deep", StructType([Field("x", ArrayType(PrimitiveType("long"), contains_null=True))])),
+        Field("later", PrimitiveType("string")),
+    ]
+)
+
+TOLERATED = {
+    "names by case": (
+        {"Id": pa.array([1, 2], pa.int64()), "SMALL": pa.array([3, None], pa.int32())},
+        [{"id": 1, "small": 3}, {"id": 2, "small": None}],
+    ),
+    "a missing column": ({"id": pa.array([1, 2], pa.int64())}, [{"id": 1, "later": None}, {"id": 2, "small": None}]),
+    "narrower numbers": (
+        {
+            "id": pa.array([1, 2], pa.int16()),
+            "small": pa.array([-128, 127], pa.int8()),
+            "real": pa.array([0.5, None], pa.float32()),
+        },
+        [{"id": 1, "small": -128, "real": 0.5}, {"id": 2, "small": 127, "real": None}],
+    ),
+    "numbers to a decimal, and in depth": (
+        {
+            "id": pa.array([1, 2], pa.int32()),
+            "real": pa.array([-(2**31), 2**31 - 1], pa.int32()),
+            "exact": pa.array([2**31 - 1, -1], pa.int32()),
+            "deep": pa.array([{"x": [1, None]}, None], pa.struct([("x", pa.list_(pa.int8()))])),
+        },
+        [
+            {"id": 1, "real": -(2.0**31), "exact": 2**31 - 1, "deep": {"x": [1, None]}},
+            {"id": 2, "real": 2.0**31 - 1, "exact": -1, "deep": None},
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tolerance", TOLERATED)
+def test_what_loses_nothing_is_taken_on_every_path(tmp_path: Path, way: str, tolerance: str) -> None:
+    columns, expected = TOLERATED[tolerance]
+    options = WAYS[way]
+    if way == "merge, capital key":
+        columns = {"ID" if name.lower() == "id" else name: values for name, values in columns.items()}
+    elif "key" in options and "Id" in columns:
+        options = options | {"key": "Id"}
+    harness = DeltaHarness(tmp_path, **options)
+    DeltaTable.create(harness.path, WIDE, partition_by=["id"] if "partition_by" in options else None)
+    before = DeltaTable(harness.path).schema().to_json()
+    with Story(harness) as story:
+        driver = story.driver()
+        for times in (1, 2):
+            planned = driver.plan(rows=2)
+            driver.commits(planned, driver.sink.prepare(ArrowBatch(pa.table(columns)), planned.epoch.number))
+            found = sorted(harness.rows(), key=lambda row: row["id"])
+            copies = 1 if "key" in options else times
+            wanted = [row for row in expected for _ in range(copies)]
+            assert [{name: row[name] for name in one} for row, one in zip(found, wanted, strict=True)] == wanted
+    assert DeltaTable(harness.path).schema().to_json() == before
+
+
+def test_a_merge_leaves_what_the_batch_lacks_as_it_stands(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, key="id")
+    with Story(harness) as story:
+        driver = story.driver()
+        for rows in ({"id": [1], "note": ["kept"], "n": [1]}, {"id": [1, 2], "n": [2, 2]}):
+            planned = driver.plan(rows=len(rows["id"]))
+            driver.commits(planned, driver.sink.prepare(ArrowBatch(pa.table(rows)), planned.epoch.number))
+    found = sorted((row["id"], row["note"], row["n"]) for row in harness.rows())
+    assert found == [(1, "kept", 2), (2, None, 2)]
+
+
+NARROWING = [
+    ("byte", pa.array([1], pa.int16())),
+    ("short", pa.array([1], pa.int32())),
+    ("integer", pa.array([1], pa.int64())),
+    ("long", pa.array([1.5], pa.float64())),
+    ("long", pa.array([1], pa.float32())),
+    ("float", pa.array([1.5], pa.float64())),
+    ("double", pa.array([1], pa.int64())),
+    ("decimal(18,0)", pa.array([1], pa.int64())),
+    ("decimal(10,1)", pa.array([1], pa.decimal128(10, 2))),
+    ("decimal(12,2)", pa.array([1], pa.decimal128(12, 1))),
+    ("long", pa.array([1], pa.decimal128(5, 0))),
+    ("long", pa.array(["1"])),
+    ("timestamp", pa.array([1], pa.int32()).cast(pa.date32())),
+    ("date", pa.array([1], pa.timestamp("us", "UTC"))),
+    ("string", pa.array([1], pa.int64())),
+]
+
+
+@pytest.mark.parametrize("way", ["driver", "executors", "merge"])
+@pytest.mark.parametrize(("kind", "values"), NARROWING, ids=str)
+def test_what_may_lose_something_is_refused_on_every_path(
+    tmp_path: Path, way: str, kind: str, values: pa.Array[Any]
+) -> None:
+    harness = DeltaHarness(tmp_path, **WAYS[way])
+    DeltaTable.create(harness.path, Schema([Field("id", PrimitiveType("long")), Field("x", PrimitiveType(kind))]))
+    with Story(harness) as story:
+        driver = story.driver()
+        with pytest.raises(DestinationError) as refused:
+            driver.sink.prepare(ArrowBatch(pa.table({"id": [1], "x": values})), 1)
+        assert refused.value.code == "E506"
+        assert "x is " in str(refused.value)
+    assert harness.rows() == []
+
+
+def test_a_column_that_may_not_be_null_is_missed(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    columns = [Field("id", PrimitiveType("long")), Field("x", PrimitiveType("long"), nullable=False)]
+    DeltaTable.create(harness.path, Schema(columns))
+    with Story(harness) as story, pytest.raises(DestinationError, match="x is missing"):
+        story.driver().sink.prepare(ArrowBatch(pa.table({"id": [1]})), 1)
+
+
+def test_a_column_that_others_add_stops_nothing(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        DeltaTable(harness.path).alter.add_columns([Field("later", PrimitiveType("string"))])
+        driver.writes()
+        story.driver().writes()
+    assert {row["later"] for row in harness.rows()} == {None}
+
+
+MAP = {"type": "map"}
+
+
+def column(name: str) -> Column:
+    return Column(name, '"long"', nullable=True, metadata={})
+
+
+def test_a_name_that_fits_exactly_goes_before_one_that_differs_in_case() -> None:
+    assert paired([column("id")], ["ID", "id"]) == {"id": "id"}
+    assert paired([column("id")], ["ID", "iD"]) == {}
+    assert paired([column("id"), column("n")], ["N", "ID"]) == {"N": "n", "ID": "id"}
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "does"),
+    [
+        ("decimal(19,0)", "long", True),
+        ("decimal(20,2)", "long", False),
+        ("decimal(3,0)", "byte", True),
+        ("decimal(38,18)", "decimal(20,2)", True),
+        ("double", "integer", True),
+        ("float", "short", False),
+        ("timestamp", "timestamp_ntz", False),
+        (MAP | {"keyType": "long", "valueType": "double"}, MAP | {"keyType": "byte", "valueType": "float"}, True),
+        ({"type": "array", "elementType": "integer"}, {"type": "array", "elementType": "long"}, False),
+        ({"type": "array", "elementType": "integer"}, "integer", False),
+    ],
+    ids=str,
+)
+def test_a_type_holds_another_if_it_holds_all_its_values(wide: Any, narrow: Any, does: bool) -> None:
+    assert holds(wide, narrow) is does

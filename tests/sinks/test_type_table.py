@@ -1,0 +1,75 @@
+"""The type table is true: each sink makes of every value what the table says, and the page shows this table."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.sinks.delta_harness import DeltaHarness
+from tests.sinks.memory_harness import MemoryHarness
+from tests.sinks.postgres_harness import PostgresHarness
+
+from onceonly.errors import DestinationError
+from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly_sinks.conformance.mishaps import every_type_comes_back_or_is_refused
+from onceonly_sinks.conformance.typetable import KINDS, SINKS, Answer, Kind, arrow_type, markdown
+from onceonly_sinks.kafka.columns import Columns
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "types.md"
+BEGIN, END = "<!-- the table -->\n", "<!-- its end -->"
+
+
+def test_the_page_shows_the_table() -> None:
+    """ONCEONLY_NEW_MESSAGES=1 writes it down as it is now."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    now = f"{before}{BEGIN}{markdown()}{END}{after}"
+    if os.environ.get("ONCEONLY_NEW_MESSAGES"):
+        PAGE.write_text(now)
+    assert now == PAGE.read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.spark)
+def test_a_kind_has_a_cell_for_every_sink_and_values_of_its_type(kind: Kind) -> None:
+    assert set(kind.cells) == set(SINKS)
+    for case in kind.all_cases:
+        assert pa.array([case.value], arrow_type(kind)).type == arrow_type(kind)
+        assert all(case.but[sink].code.startswith("E5") for sink in case.but if case.but[sink].answer is Answer.REFUSED)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.spark)
+def test_kafka_takes_text_and_bytes_as_value(kind: Kind) -> None:
+    cell = kind.cells["kafka"]
+    schema = pa.schema([("value", arrow_type(kind))])
+    if cell.answer is Answer.SAME:
+        Columns.check("kafka:rows", schema, "rows")
+        return
+    with pytest.raises(DestinationError) as caught:
+        Columns.check("kafka:rows", schema, "rows")
+    assert caught.value.code == cell.code
+
+
+def test_memory_makes_of_every_value_what_the_table_says() -> None:
+    every_type_comes_back_or_is_refused(MemoryHarness())
+
+
+@pytest.mark.parametrize("way", [{}, {"driver_limit": 0}], ids=["driver", "executors"])
+def test_delta_makes_of_every_value_what_the_table_says(tmp_path: Path, way: dict[str, int]) -> None:
+    every_type_comes_back_or_is_refused(DeltaHarness(tmp_path, **way))
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("via", ["driver", "executors"])
+def test_postgres_makes_of_every_value_what_the_table_says(postgres: EmbeddedPostgres, via: str) -> None:
+    every_type_comes_back_or_is_refused(PostgresHarness(postgres.database("types"), via=via))
+
+
+def test_a_table_that_is_wrong_is_noticed() -> None:
+    class Wrong(MemoryHarness):
+        def cell(self, kind: Kind, case: object) -> object:
+            return KINDS[0].cells["kafka"]
+
+    with pytest.raises(AssertionError, match="BOOLEAN, false was not refused"):
+        every_type_comes_back_or_is_refused(Wrong())
