@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
@@ -36,23 +37,36 @@ def epoch_after(
     lineage: Lineage | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
-    before = previous.chain if previous else chain.GENESIS
     begin = previous.slice.end if previous else at(0)
     covered = slice or Slice(begin, at(100 * number))
     digest = Digest(rows, rows * 31, rows * 17)
     lineage = None if adoption else lineage or Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
-    return Epoch(
+    kind, _, reason = (adoption or "").partition(": ")
+    decided = Adoption(kind, sinks=tuple(sinks), reason=reason) if adoption else None
+    before = previous.standing if previous else Standing()
+    epoch = Epoch(
         number=number,
         slice=covered,
-        chain=chain.link(before, covered, digest, "schema", adoption),
-        previous_chain=before,
+        chain="",
+        previous_chain=previous.chain if previous else chain.GENESIS,
         digest=digest,
         schema="schema",
         sinks=tuple((sink, 1) for sink in sinks),
         lineage=lineage,
         sources=(SourceIdentity("0", "kafka:cluster/events"),),
-        adoption=adoption,
+        adoption=decided,
+        carried=Standing(before.lineage, (*before.accepted, decided)) if decided else None,
     )
+    return chain.linked(epoch)
+
+
+def relinked(line: Sequence[Epoch]) -> list[Epoch]:
+    """The same epochs with chains that fit what they say now."""
+    made: list[Epoch] = []
+    for epoch in line:
+        before = made[-1].chain if made else epoch.previous_chain
+        made.append(chain.linked(replace(epoch, previous_chain=before)))
+    return made
 
 
 def epochs(rows: Sequence[int] = ROWS, sinks: Sequence[str] = (SINK,)) -> tuple[Epoch, ...]:

@@ -33,9 +33,9 @@ def line_of(count: int, *, sinks: Sequence[str] = SINKS, partitions: int = 3, to
         ahead = [position + chance.randint(200, 900) for position in positions]
         slice_ = Slice(offsets(positions, topic), offsets(ahead, topic))
         rows = sum(ahead) - sum(positions)
-        epoch = epoch_after(line[-1] if line else None, rows, slice=slice_, sinks=sinks)
         at += chance.randint(1_800, 4_200) + (9_000 if number % 17 == 0 else 0)
-        line.append(replace(epoch, lineage=Lineage("q-1", f"r-{number // 17}", "file:/ck", number - 1, at, 0)))
+        batch = Lineage("q-1", f"r-{number // 17}", "file:/ck", number - 1, at, 0)
+        line.append(epoch_after(line[-1] if line else None, rows, slice=slice_, sinks=sinks, lineage=batch))
         positions = ahead
     return line
 
@@ -89,8 +89,8 @@ def damaged(count: int = 48) -> Facts:
     line = line_of(count)
     torn = line[:30]
     for epoch in line[31:]:
-        again = epoch_after(torn[-1], epoch.digest.rows, slice=epoch.slice, sinks=SINKS)
-        torn.append(replace(again, lineage=epoch.lineage))
+        rows, batch = epoch.digest.rows, epoch.lineage
+        torn.append(epoch_after(torn[-1], rows, slice=epoch.slice, sinks=SINKS, lineage=batch))
     held = [sink_facts(torn, sink) for sink in SINKS]
     short = {**(held[2].rows or {}), 12: 40, 13: 0}
     double = {**(held[0].rows or {}), 21: 2 * torn[20].digest.rows}

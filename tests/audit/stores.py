@@ -23,12 +23,12 @@ def table(number: int, rows: int) -> pa.Table:
 
 
 class Stored:
-    """One pipeline in a store that outlives the sink object, with a SQLite ledger."""
+    """One pipeline in a store that outlives the sink object, with a SQLite ledger unless another one is given."""
 
-    def __init__(self, sink: Sink, folder: Path) -> None:
+    def __init__(self, sink: Sink, folder: Path, ledger: SqlLedger | None = None) -> None:
         self.sink = sink
         self.path = folder / "ledger.db"
-        self.ledger = SqlLedger(str(self.path))
+        self.ledger = ledger or SqlLedger(str(self.path))
         self.ledger.open()
         self.line: list[Epoch] = []
         self.open(1)

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 from tests.audit.histories import slice_
 from tests.audit.world import World, table
+from tests.checkpoints.samples import commit_text, offsets_text
 
 from onceonly.audit import Verdict, audit
-from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.epoch import Fence, Lineage
+from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
@@ -108,9 +111,27 @@ def test_a_driver_that_died_before_recording_leaves_no_fault(world: World) -> No
 
 
 def test_a_driver_that_died_before_the_commit_leaves_an_open_epoch(world: World) -> None:
-    world.intend(5, slice_(400, 500))
+    world.intend(5, slice_(400, 500), ago_s=61)
     assert codes(world) == ["A150"]
     assert verdict(world) == Verdict.IN_DOUBT
+
+
+def test_an_epoch_that_is_being_written_is_no_doubt(world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    assert codes(world) == ["A143"]
+    assert verdict(world) == Verdict.EXACTLY_ONCE
+
+
+def test_an_epoch_of_a_driver_that_said_that_it_ended_is_no_doubt(world: World) -> None:
+    world.intend(5, slice_(400, 500), ago_s=61)
+    world.ledger.note(Event("orders", EventKind.FAILED, "E506: column", 5, world.fence.generation))
+    assert codes(world) == ["A151"]
+
+
+def test_an_epoch_without_an_answer_is_doubt_at_once(world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    world.ledger.note(Event("orders", EventKind.FAILED, "E301: no answer", 5, world.fence.generation))
+    assert codes(world) == ["A150"]
 
 
 def test_the_next_opening_settles_the_open_epoch(world: World) -> None:
@@ -119,17 +140,44 @@ def test_the_next_opening_settles_the_open_epoch(world: World) -> None:
     assert codes(world) == ["A151"]
 
 
+def spark_has_finished(root: Path, batch: int, end: int) -> None:
+    """A checkpoint as Spark leaves it after a batch."""
+    storage = LocalStorage(root)
+    if not storage.exists("metadata"):
+        storage.create("metadata", b'{"id":"q-1"}')
+    storage.create(f"offsets/{batch}", offsets_text(f'{{"events":{{"0":{end}}}}}').encode())
+    storage.create(f"commits/{batch}", commit_text().encode())
+
+
+def test_a_database_that_was_restored_with_its_ledger_is_told_by_the_checkpoint(world: World, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "ck"
+    world.write(5, lineage=Lineage("q-1", "r-1", checkpoint.as_uri(), 4, 5000, 0))
+    spark_has_finished(checkpoint, 4, 500)
+    assert codes(world) == []
+    spark_has_finished(checkpoint, 6, 700)
+    assert codes(world) == ["A180"]
+    assert verdict(world) == Verdict.GAPS
+
+
+def test_a_checkpoint_that_cannot_be_read_says_nothing(world: World, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "ck"
+    world.write(5, lineage=Lineage("q-1", "r-1", checkpoint.as_uri(), 4, 5000, 0))
+    spark_has_finished(checkpoint, 6, 700)
+    (checkpoint / "offsets" / "6").write_bytes(b"torn")
+    assert codes(world) == []
+
+
 def test_an_epoch_begun_after_one_that_was_not_recorded_is_seen(world: World) -> None:
     unrecorded = world.next_epoch(3)
     world.commit(unrecorded)
-    world.intend(6, slice_(500, 600))
+    world.intend(6, slice_(500, 600), ago_s=61)
     assert codes(world) == ["A150", "A130"]
 
 
-def test_an_upsert_cannot_tell_rows(tmp_path: Path) -> None:
+def test_an_upsert_is_judged_by_its_chain(tmp_path: Path) -> None:
     world = World(tmp_path, key=("id",)).write_all()
-    assert codes(world) == ["A120"]
-    assert verdict(world) == Verdict.CANNOT_TELL
+    assert codes(world) == ["A119"]
+    assert verdict(world) == Verdict.EXACTLY_ONCE
 
 
 def test_a_ledger_that_was_deleted_is_named_and_the_sink_judged(world: World) -> None:

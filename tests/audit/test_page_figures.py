@@ -11,7 +11,7 @@ from tests.audit.world import World
 
 from onceonly.audit import gather, judge
 from onceonly.audit.page.figures import TOTAL, attempts_of, journey_of, phases_of, quantile
-from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger import Event, EventKind
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0, 1), (0.5, 50), (0.95, 95), (0.99, 99), (1, 100)])
@@ -60,3 +60,12 @@ def test_events_are_gathered_with_the_rest(tmp_path: Path) -> None:
     facts = gather(world.ledger, world.name, [world.sink])
     assert facts.ledger is not None
     assert [event.kind for event in facts.ledger.events] == [EventKind.OPENED]
+
+
+def test_a_failure_is_counted_and_told_with_its_code(tmp_path: Path) -> None:
+    world = World(tmp_path).write_all()
+    world.ledger.note(Event(world.name, EventKind.FAILED, "E506: no column", 0, 1))
+    facts = gather(world.ledger, world.name, [world.sink])
+    assert journey_of(facts, judge(facts)).refused == 1
+    (attempt,) = attempts_of(facts)
+    assert (attempt.what, attempt.detail) == ("refused, or stopped by an error", "E506: no column")

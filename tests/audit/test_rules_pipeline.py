@@ -8,6 +8,7 @@ import pytest
 from tests.audit.histories import (
     PIPELINE,
     SINK,
+    at,
     entry,
     epochs,
     intent,
@@ -23,7 +24,7 @@ from tests.audit.histories import (
 
 from onceonly.audit import Verdict, judge
 from onceonly.audit.catalogue import RULES, Severity
-from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
+from onceonly.audit.facts import EngineFacts, Facts, LedgerFacts, SinkFacts
 from onceonly.audit.finding import found
 from onceonly_checkpoints.epoch import Digest, Fence
 
@@ -203,6 +204,28 @@ def test_an_intent_for_the_first_epoch_is_in_doubt_too() -> None:
     ledger = replace(ledger_of(()), records=(), intent=intent(1))
     facts = Facts(PIPELINE, (SinkFacts(SINK, "memory:x", True, Fence(1, "a" * 32)),), ledger)
     assert "A150" in codes(facts)
+
+
+def progress(batch: int, end: int, query: str = "q-1") -> EngineFacts:
+    return EngineFacts("file:/ck", query, batch, at(end))
+
+
+def test_batches_that_spark_finished_and_no_epoch_knows_are_a_gap() -> None:
+    facts = replace(true_facts(), engine=progress(5, 600))
+    result = judge(facts)
+    assert [finding.code for finding in result.findings] == ["A180"]
+    assert (result.verdict, result.exit_code) == (Verdict.GAPS, 1)
+    assert "checkpoint rebuild file:/ck --query orders" in result.findings[0].remedy
+    assert result.findings[0].remedy.endswith("--at 4")
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [progress(3, 400), progress(2, 300), progress(5, 400), progress(5, 600, "q-2"), None],
+    ids=["level", "the crash window", "the same offsets", "another query", "unreadable"],
+)
+def test_a_checkpoint_that_is_not_ahead_is_no_finding(engine: EngineFacts | None) -> None:
+    assert codes(replace(true_facts(), engine=engine)) == []
 
 
 @pytest.mark.parametrize("code", sorted(RULES))

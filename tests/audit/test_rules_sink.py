@@ -13,6 +13,7 @@ from tests.audit.histories import (
     epoch_after,
     epochs,
     ledger_of,
+    relinked,
     sink_of,
     slice_,
     true_facts,
@@ -23,8 +24,9 @@ from tests.audit.histories import (
     without_ledger,
 )
 
-from onceonly.audit import Verdict, judge
+from onceonly.audit import Severity, Verdict, judge
 from onceonly.audit.facts import Facts
+from onceonly.audit.verdict import exit_code_of
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.slices import SourceOffsets
@@ -83,15 +85,30 @@ def test_rows_committed_while_counting_are_not_compared() -> None:
     assert codes(facts) == []
 
 
-def test_an_upsert_cannot_tell_rows_and_the_rest_stays_clean() -> None:
+def test_an_upsert_is_judged_by_its_chain_and_the_scope_says_so() -> None:
     facts = with_sink(true_facts(), rows=None, append_only=False)
     result = judge(facts)
-    assert "CANNOT TELL for rows" in only(facts, "A120").evidence
-    assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 0)
+    assert only(facts, "A119").evidence.startswith("rows are replaced")
+    assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
+    assert "by its chain; rows are not counted" in result.scope
 
 
-def test_a_table_without_an_epoch_column_says_why_it_cannot_tell() -> None:
-    assert "does not tell epochs apart" in only(with_sink(true_facts(), rows=None), "A120").evidence
+def test_a_table_without_an_epoch_column_says_why_its_rows_are_not_counted() -> None:
+    assert "does not tell epochs apart" in only(with_sink(true_facts(), rows=None), "A119").evidence
+
+
+def test_what_others_did_to_rows_that_were_countable_cannot_be_told_and_is_no_clean_answer() -> None:
+    shared = with_sink(true_facts(), rows=None, others=("second",))
+    assert 'pipeline "second"' in next(one for one in judge(shared).findings if one.code == "A120").evidence
+    assert (judge(shared).verdict, judge(shared).exit_code) == (Verdict.CANNOT_TELL, 2)
+    deleted = with_sink(true_facts(), rows=None, disturbances=(Disturbance("deleted", "DELETE", fatal=True),))
+    assert "several epochs" in only(deleted, "A120").evidence
+
+
+def test_fail_on_info_counts_what_is_only_told() -> None:
+    findings = judge(with_sink(true_facts(), rows=None, append_only=False)).findings
+    codes_of = {severity: exit_code_of(findings, severity) for severity in Severity}
+    assert codes_of == {Severity.ERROR: 0, Severity.WARN: 0, Severity.INFO: 1}
 
 
 def test_rows_that_no_epoch_brought_are_told_and_not_judged() -> None:
@@ -139,7 +156,7 @@ def test_an_epoch_of_another_history_breaks_the_chain() -> None:
 
 def test_a_first_epoch_that_names_a_predecessor_is_reported() -> None:
     third = epochs()[2]
-    facts = without_ledger(of_line((replace(third, number=1),)))
+    facts = without_ledger(of_line(relinked([replace(third, number=1)])))
     assert only(facts, "A112").epoch == 1
 
 
@@ -171,7 +188,7 @@ def test_an_adoption_is_an_event_and_not_a_gap() -> None:
     facts = of_line((*one, moved, epoch_after(moved, 4, slice=slice_(900, 950))))
     result = judge(facts)
     assert [finding.code for finding in result.findings] == ["A116"]
-    assert "accept-loss: files deleted" in result.findings[0].evidence
+    assert "files deleted" in result.findings[0].evidence
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
 
 
@@ -238,7 +255,7 @@ def test_rows_of_an_aged_epoch_are_compared_where_they_are_counted() -> None:
 
 def test_a_sink_that_joined_later_starts_where_it_joined() -> None:
     line = epochs()
-    joined = tuple(replace(epoch, sinks=(("other", 1), ("memory:orders", 3))) for epoch in line[2:])
+    joined = relinked([replace(epoch, sinks=(("other", 1), ("memory:orders", 3))) for epoch in line[2:]])
     found = codes(without_ledger(of_line(joined)))
     assert "A104" not in found
     assert "A112" not in found
@@ -325,3 +342,13 @@ def test_sinks_that_hold_the_same_share_a_sentence() -> None:
     said = judge(Facts(PIPELINE, (*alike[:2], short))).scope
     assert "postgres:orders and kafka:orders hold epochs 1 to 4; 29 rows counted in each, 29 committed." in said
     assert "delta:orders holds epochs 1 to 4; 28 rows counted there, 29 committed." in said
+
+
+def test_a_loss_that_was_accepted_for_another_sink_excuses_nothing_here() -> None:
+    one = epochs()[:2]
+    for sink, code in (("memory:orders", "A125"), ("memory:other", "A121")):
+        moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-loss: restored", sinks=(sink,))
+        moved = replace(moved, sinks=one[1].sinks)
+        [relisted] = relinked([moved])
+        facts = without_ledger(with_rows(of_line((*one, relisted)), e1=3))
+        assert code in codes(facts), sink

@@ -69,8 +69,8 @@ def test_nothing_from_it_on_is_no_clean_answer() -> None:
 
 def with_content(**digests: Digest) -> Facts:
     line = epochs()
-    found = {epoch.number: (epoch.digest,) for epoch in line if epoch.digest.rows}
-    found |= {int(name[1:]): (digest,) for name, digest in digests.items()}
+    found = {epoch.number: epoch.digest for epoch in line if epoch.digest.rows}
+    found |= {int(name[1:]): digest for name, digest in digests.items()}
     return with_sink(true_facts(), content=Content(found, "other types"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +47,10 @@ class World:
         previous = self.line[-1] if self.line else None
         return epoch_after(previous, rows, sinks=(self.sink.id,), **changed)  # type: ignore[arg-type]
 
-    def intend(self, number: int, slice: Slice) -> None:
-        self.ledger.intend(Intent(self.name, number, self.fence, slice))
+    def intend(self, number: int, slice: Slice, *, ago_s: float = 0) -> None:
+        self.ledger.intend(
+            Intent(self.name, number, self.fence, slice, time.time_ns() // 1_000_000 - int(ago_s * 1000))
+        )
 
     def commit(self, epoch: Epoch) -> Receipt:
         """Write into the sink alone, as a driver that dies before it records."""

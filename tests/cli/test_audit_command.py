@@ -80,7 +80,7 @@ def test_a_damaged_ledger_is_a_finding_beside_the_sinks(run: Run, world: World) 
 
 
 def test_an_open_epoch_is_a_warning_that_can_be_let_pass(on: Run, world: World) -> None:
-    world.intend(5, slice_(400, 500))
+    world.intend(5, slice_(400, 500), ago_s=61)
     assert on("audit").exit_code == 1
     assert on("audit", "--fail-on", "error").exit_code == 0
 
@@ -142,3 +142,14 @@ def test_epochs_before_the_first_that_is_asked_for_are_left_out(run: Run, world:
     result = run("audit", *place, "--since", "2", "-o", "json")
     assert result.exit_code == 0
     assert [one["epoch"] for one in document(result)["epochs"]] == [2, 3, 4]
+
+
+def test_a_limit_holds_in_json_too_and_without_one_a_program_gets_all(on: Run) -> None:
+    assert [epoch["epoch"] for epoch in document(on("audit", "-n", "2", "-o", "json"))["epochs"]] == [3, 4]
+    assert len(document(on("audit", "-o", "json"))["epochs"]) == 4
+
+
+def test_fail_on_info_is_heard(run: Run, world: World) -> None:
+    world.delete_ledger()
+    words = ("audit", "-q", "orders", "--sink", world.sink.address)
+    assert [run(*words, "--fail-on", level).exit_code for level in ("warn", "info")] == [0, 1]

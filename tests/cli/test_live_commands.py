@@ -64,20 +64,20 @@ def test_diff_of_an_unknown_epoch_is_answered_in_words(on: Run) -> None:
 
 
 def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -> None:
-    world.intend(5, slice_(400, 500))
+    world.intend(5, slice_(400, 500), ago_s=61)
     result = on("watch", "--count", "1")
     assert result.exit_code == 0, result.stderr
     assert "orders  generation 1" in result.stdout
-    assert "epoch 5 IN DOUBT for 0 s" in result.stdout
+    assert "epoch 5 IN DOUBT for 61 s" in result.stdout
     assert "prepare 200  commit 10" in result.stdout
 
 
 def test_watch_stops_speaking_of_doubt_once_the_epoch_stands(world: World) -> None:
     world.intend(5, slice_(400, 500))
     (entry,) = world.ledger.pipelines()
-    assert glance(world.ledger, entry, 3, 10).intent is not None
+    assert glance(world.ledger, entry, 3, 10).begun is not None
     world.write(9)
-    assert glance(world.ledger, entry, 3, 10).intent is None
+    assert glance(world.ledger, entry, 3, 10).begun is None
     assert [row[0] for row in glance(world.ledger, entry, 3, 10).rows] == ["3", "4", "5"]
 
 
@@ -124,6 +124,23 @@ def test_the_plan_names_epochs_that_nothing_else_proves(on: Run, world: World) -
     assert "nothing will prove epochs 1 to 2" in result.stdout
 
 
+def test_forget_prints_its_plan_and_waits_for_a_yes(on: Run, world: World) -> None:
+    result = on("queries", "forget", "orders")
+    assert result.exit_code == 2
+    assert "4 epochs and 1 events" in result.stdout
+    assert [entry.name for entry in world.ledger.pipelines()] == ["orders"]
+
+
+def test_a_forgotten_pipeline_leaves_the_ledger_and_not_its_sinks(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    assert on("queries", "forget", "orders", "--yes").exit_code == 0
+    ledger = world.ledger
+    assert (list(ledger.pipelines()), list(ledger.epochs("orders")), list(ledger.events("orders"))) == ([], [], [])
+    assert ledger.intent("orders", 5) is None
+    assert len(world.sink.rows()) > 0
+    assert_answerless(on("queries", "forget", "orders", "--yes"), "does not know a pipeline")
+
+
 def test_an_export_holds_every_epoch_and_event_a_line_each(on: Run, world: World) -> None:
     result = on("ledger", "export")
     lines = [json.loads(line) for line in result.stdout.splitlines()]
@@ -150,3 +167,9 @@ def test_the_audit_page_is_written_beside_the_answer(on: Run, world: World, tmp_
 
 def test_a_page_that_cannot_be_written_is_no_answer(on: Run, tmp_path: Path) -> None:
     assert_answerless(on("audit", "--html", str(tmp_path / "no" / "report.html")), "Cannot answer")
+
+
+def test_watching_a_pipeline_that_nobody_knows_is_no_answer(on: Run) -> None:
+    result = on("watch", "-q", "nosuch", "--count", "1")
+    assert result.exit_code == 2
+    assert 'does not know a pipeline "nosuch"' in result.stderr

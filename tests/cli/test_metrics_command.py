@@ -17,6 +17,7 @@ from tests.cli.conftest import Run, assert_answerless
 
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
+from onceonly.promise import late
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
@@ -61,7 +62,9 @@ def test_an_open_epoch_has_an_age_until_it_is_recorded(world: World) -> None:
     intent = world.ledger.intent("orders", 5)
     assert intent is not None
     exporter.look(intent.at_ms + 2_500)
-    assert value(exporter, "onceonly_in_doubt_seconds") == 2.5
+    assert value(exporter, "onceonly_in_doubt_seconds") == 0  # its driver is at work
+    exporter.look(intent.at_ms + 62_500)
+    assert value(exporter, "onceonly_in_doubt_seconds") == 62.5
     world.write(9)
     exporter.look(intent.at_ms + 5_000)
     assert value(exporter, "onceonly_in_doubt_seconds") == 0
@@ -90,6 +93,16 @@ def test_pipelines_that_are_not_wanted_have_no_metrics(world: World) -> None:
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_rows_total") == 5
+
+
+def test_rows_that_came_too_late_are_counted(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    for epoch, rows in ((1, 4), (2, 3)):
+        told = late(rows, 1_700_000_000_000, epoch)
+        world.ledger.note(Event("orders", told.kind, told.reason, told.epoch))
+    exporter.look(0)
+    assert value(exporter, "onceonly_late_rows_total") == 7
 
 
 def test_a_ledger_that_is_gone_is_a_metric(world: World) -> None:

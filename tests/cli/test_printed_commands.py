@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 TREE: Any = typer.main.get_command(app)
 NOUNS = "|".join(sorted(TREE.commands))
 COMMAND = re.compile(rf"\bonceonly ((?:{NOUNS})\b(?!:)[^\n;`]*)")
+OPTIONAL = r"(?<!--ledger )\{ledger\}|\{(?:where|trim|again|onward|alone|each|back|named|copy|ways|change)\}"
 DETAIL = re.compile(r"\{[^{}]*\}")
 SOURCES = sorted(
     page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name != "catalogue.py"
@@ -31,9 +32,10 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 def commands(text: str) -> list[list[str]]:
     """The printed commands of a text, each split as a shell would; a detail that only an occurrence knows is a 1.
 
-    Details that stand for whole options (``{where}``, ``{ledger}`` without its name, ``{trim}``) are left out.
+    Details that stand for whole options (``{where}``, ``{ledger}`` without its name, ``{named}``) are left out.
     """
-    filled = re.sub(r"(?<!--ledger )\{ledger\}|\{where\}|\{trim\}", "", text)
+    optional = r"(?<!--ledger )\{ledger\}|\{(?:where|trim|again|onward|back|each|alone|named|copy|ways|change|rewind)\}"
+    filled = re.sub(optional, "", text)
     found = [line.split(" (")[0].rstrip(" .,:)'\"") for line in COMMAND.findall(DETAIL.sub("1", filled))]
     return [shlex.split(line if line.count("'") % 2 == 0 else f"{line}'") for line in found]
 
@@ -92,7 +94,7 @@ def test_the_commands_of_every_kind_of_text_are_looked_at() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    ["queries forget orders", "queries adopt orders --accept", "checkpoint rebuild --entry x", "audit --quietly"],
+    ["queries rename orders", "queries adopt orders --accept", "checkpoint rebuild --entry x", "audit --quietly"],
 )
 def test_a_command_that_does_not_exist_is_noticed(line: str) -> None:
     assert problem(line.split())

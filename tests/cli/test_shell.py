@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -31,6 +32,7 @@ COMMANDS = [
     ["epochs", "show"],
     ["epochs", "tail"],
     ["epochs", "diff"],
+    ["queries", "forget"],
     ["queries", "list"],
     ["queries", "show"],
     ["queries", "adopt"],
@@ -51,6 +53,7 @@ COMMANDS = [
     ["metrics"],
     ["session", "prepare"],
     ["lab", "recheck"],
+    ["lab", "rules-off"],
     ["lab", "run"],
     ["lab", "replay"],
     ["lab", "shrink"],
@@ -220,7 +223,8 @@ def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) ->
     texts = [entry.remedy for entry in CATALOGUE.values()]
     texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
     texts += [page.remedy for page in (*PAGES.values(), *ILLS.values())]
-    commands = commands_in(texts)
+    optional = re.compile(r"\{(?:named|again|onward|alone|each|back|trim|copy|ways|change|rewind)\}")
+    commands = commands_in([optional.sub("", text) for text in texts])
     assert ["checkpoint", "show", "PATH"] in commands
     assert ["txn", "resolve", "--query", "x"] in commands
     for words in commands:
@@ -290,3 +294,22 @@ def test_the_command_line_runs_with_its_own_packages_alone_and_names_the_extra_o
     )
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     assert words in done.stdout + done.stderr
+
+
+def test_the_command_line_is_there_as_a_module() -> None:
+    said = subprocess.run([sys.executable, "-m", "onceonly", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("onceonly ")
+
+
+def test_a_shell_can_complete_the_commands(run: Run) -> None:
+    assert "--install-completion" in run("--help").stdout
+    asked = {"_ONCEONLY_COMPLETE": "complete_bash", "COMP_WORDS": "onceonly ep", "COMP_CWORD": "1"}
+    command = [Path(sys.executable).with_name("onceonly")]
+    completed = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **asked}, check=False)
+    assert completed.stdout.split() == ["epochs"]
+
+
+def test_a_word_lists_the_codes_that_speak_of_it(run: Run) -> None:
+    found = run("explain", "postgres").stdout.splitlines()
+    assert 1 < len(found) < len(run("explain").stdout.splitlines())
+    assert_answerless(run("explain", "nosuchword"), "There is no code")

@@ -141,11 +141,19 @@ def test_a_stateful_query_goes_on_with_its_state(run: Run, job: OldJob) -> None:
     [
         (offer(cut(30, 40), 3, query="q2"), "E211"),
         (replace(offer(cut(30, 40), 3, query="q2"), stateful=True), "E206"),
-        (offer(cut(40, 50), 4), "E204"),
+        (offer(cut(40, 50), 3), "E204"),
+        (offer(cut(40, 50), 4), "E229"),
         (offer(cut(20, 30), 2), "E203"),
         (offer(cut(None, 30), 0), "E203"),
     ],
-    ids=["another checkpoint", "lost state", "a hole", "the last batch again", "from the beginning"],
+    ids=[
+        "another checkpoint",
+        "lost state",
+        "a hole",
+        "batches that are no epochs",
+        "the last batch again",
+        "from the beginning",
+    ],
 )
 def test_only_that_checkpoint_goes_on_and_only_from_there(run: Run, job: OldJob, what: Offer, code: str) -> None:
     takes_over(run, job)

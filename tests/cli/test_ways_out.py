@@ -6,6 +6,7 @@ import gc
 import re
 import secrets
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,14 +25,16 @@ from onceonly.errors import IdentityError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.protocol import Sink
+from onceonly.resolve import adopt
 from onceonly.runner import Runner
 from onceonly.sources import kafka_identity
 from onceonly.staging import Staging
 from onceonly.state import State
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.manifest import NAME
-from onceonly_checkpoints.slices import SourceIdentity
+from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemoryStore
 
@@ -69,7 +72,7 @@ def write(sinks: Sequence[Sink], ledger: Ledger, root: Path, what: Offer, table:
     """Start a query whose first batch is ``what``."""
     ids = tuple(sink.id for sink in sinks)
     state = coordinator.start("orders", ids, secrets.token_hex(4), what, **options)  # type: ignore[arg-type]
-    return Runner(sinks, ledger, staging=Staging(str(root / "staging"), "orders")).run(state, Executable(table))
+    return Runner(sinks, ledger, staging=Staging(str(root / "staging"), "orders", sinks)).run(state, Executable(table))
 
 
 def starts(pipeline: Pipeline, what: Offer, table: pa.Table | None = None, **options: object) -> State:
@@ -90,11 +93,11 @@ def printed(said: str, words: str) -> list[str]:
 
 
 def obeys(run: Run, said: str, words: str) -> str:
-    """Run a printed command; without ``--yes`` it must change nothing and say so."""
+    """Run a printed command; it must change nothing, and print the one that does."""
     planned = run(*printed(said, words))
     assert planned.exit_code == 2, planned.output
     assert "Nothing was changed" in planned.stderr
-    done = run(*printed(said, words), "--yes")
+    done = run(*printed(planned.stderr, "--yes"))
     assert done.exit_code == 0, done.output
     return str(planned.stdout)
 
@@ -126,7 +129,8 @@ def test_a_sink_is_taken_out_by_name_and_the_others_go_on(run: Run, three: Pipel
     head = three.ledger.head("orders")
     assert head is not None
     assert head.epoch.sinks == (("memory:a", 1), ("memory:c", 1))
-    assert three.events(EventKind.ADOPTED) == ["drop-sink memory:b"]
+    (adopted,) = three.events(EventKind.ADOPTED)
+    assert adopted.startswith("drop-sink memory:b (by ")
     assert audited(run, three) == {"A116"}
 
 
@@ -283,6 +287,146 @@ def test_other_sources_go_on_when_that_is_said(run: Run, one: Pipeline) -> None:
     assert ids(one, "a") == list(range(40))
 
 
+# ---- a new checkpoint over a source that says where it begins, and whose offset log does not
+
+
+def begins(start: int, end: int, batch: int = 0, **options: object) -> Offer:
+    """Batch 0 of a Kafka source: no start in the offset log, one in the source's own note."""
+    planned = offer(cut(None, end), batch, "q2", begins=at(start))
+    return replace(planned, **options)  # type: ignore[arg-type]
+
+
+def ways(said: str) -> list[list[str]]:
+    """Every printed command of ``queries adopt``, as a shell would split it."""
+    return [words for line in re.findall(r"onceonly ([^\n]*)", said) if (words := shlex.split(line))[:2] == ADOPT]
+
+
+ADOPT = ["queries", "adopt"]
+
+WALKS = {
+    "earliest": (begins(0, 30), "E203", range(20)),
+    "in the middle": (begins(10, 30), "E203", range(10, 20)),
+    "latest": (begins(25, 30), "E204", ()),
+    "earliest, with state": (begins(0, 30, stateful=True), "E206", range(20)),
+    "latest, with state": (begins(25, 30, stateful=True), "E206", ()),
+    "where it ended, with state": (begins(20, 30, stateful=True), "E206", ()),
+}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_new_checkpoint_over_kafka_goes_on_by_obeying_what_is_printed(run: Run, one: Pipeline, name: str) -> None:
+    what, code, doubled = WALKS[name]
+    assert what.slice.start.unset
+    assert what.start == what.begins
+    written = pa.table({"id": range(int(_at(what)), 30), "text": [""] * (30 - int(_at(what)))})
+    said, asked = refused(one, code, what, written), 0
+    while said:
+        asked += 1
+        assert asked <= 1 + what.stateful, said  # lost state is one question, the position another
+        (command,) = ways(said)
+        planned = run(*command)
+        assert planned.exit_code == 2, planned.output
+        done = run(*printed(planned.stderr, "--yes"))
+        assert done.exit_code == 0, done.output
+        said = refusal(one, what, written)
+    assert ids(one, "a") == sorted([*range(20), *range(int(_at(what)), 30)])
+    assert Counter(ids(one, "a")) - Counter(range(30)) == Counter(doubled)
+    starts(one, offer(cut(30, 40), 1, "q2", stateful=what.stateful), rows(4))
+    assert ids(one, "a")[-10:] == list(range(30, 40))
+
+
+def refusal(pipeline: Pipeline, what: Offer, table: pa.Table) -> str:
+    """What the query says when it is restarted; empty if it goes on."""
+    try:
+        starts(pipeline, what, table)
+    except IdentityError as error:
+        return str(error)
+    return ""
+
+
+def _at(what: Offer) -> int:
+    return int(re.findall(r":(\d+)", what.start.text.replace("\\", ""))[-1])
+
+
+def test_the_old_checkpoint_put_back_goes_on_although_lost_state_was_accepted(run: Run, one: Pipeline) -> None:
+    obeys(run, refused(one, "E206", begins(0, 30, stateful=True)), "--accept-state-loss")
+    starts(one, stateful(3), rows(3))
+    assert ids(one, "a") == list(range(30))
+
+
+def test_a_batch_that_repeats_rows_and_skips_others_is_not_taken_as_duplicates(run: Run, one: Pipeline) -> None:
+    two = SourceOffsets.of({"0": '{"events":{"0":10,"1":5}}'})
+    torn = replace(begins(0, 30), begins=two)
+    said = refused(one, "E203", torn)
+    assert "accept-duplicates" not in said
+    place = ("--ledger", str(one.root / "ledger.db"), "--yes")
+    assert_answerless(run("queries", "adopt", "orders", "--accept-duplicates", "1..2", *place), "Nothing that")
+
+
+def test_a_sink_that_was_moved_with_its_rows_is_taken_after_a_check(run: Run, one: Pipeline) -> None:
+    one.stores["a"].identity = "another server"
+    obeys(run, refused(one, "E208", offered(3)), "--same-data")
+    one.driver().writes(3)
+    assert ids(one, "a") == list(range(30))
+
+
+def test_a_copy_that_lacks_rows_is_not_taken_for_the_same_data(run: Run, one: Pipeline) -> None:
+    one.stores["a"].identity = "another server"
+    said = refused(one, "E208", offered(3))
+    log = one.stores["a"]._log
+    place = next(at for at, entry in enumerate(log) if entry.epoch == 2)
+    log[place] = replace(log[place], rows=rows(2).slice(5))
+    result = run(*printed(said, "--same-data"), "--yes")
+    assert result.exit_code == 2
+    assert "ONCE-E228" in result.stderr
+    assert "5 of the 10 rows of epoch 2" in result.stderr
+
+
+def test_same_data_is_not_offered_for_a_sink_that_was_made_anew(one: Pipeline) -> None:
+    one.stores["a"].recreate()
+    assert "--same-data" not in refused(one, "E208", offered(3))
+
+
+def test_a_sink_that_was_set_back_is_told_first_what_loses_nothing(run: Run, one: Pipeline) -> None:
+    one.driver().writes(3, 4)
+    one.stores["a"].restore(2)
+    one.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
+    said = refused(one, "E207", offered(5))
+    found = [line for line in said.splitlines() if "onceonly" in line]
+    assert ["ledger rebuild" in found[0], "checkpoint rebuild" in found[1], "--accept-loss 3..4" in found[2]] == [
+        True
+    ] * 3
+    assert "file:/ckpt" in found[1]
+    assert "--at 2" in found[1]
+    assert "2 epochs, 20 rows" in found[2]
+    obeys(run, said, "ledger rebuild")
+    assert ONE_EPOCH_AHEAD in refused(one, "E229", offered(5))
+    starts(one, offered(3), rows(3))  # as Spark offers it once its checkpoint was set back
+    assert ids(one, "a") == list(range(30))
+
+
+ONE_EPOCH_AHEAD = "batch 3 is done by its word"
+
+
+def test_one_of_several_that_was_set_back_is_not_promised_a_lossless_way(three: Pipeline) -> None:
+    three.driver().writes(3, 4)
+    three.stores["b"].restore(2)
+    said = refused(three, "E207", offered(5))
+    assert "checkpoint rebuild" not in said
+    assert "cannot be brought to this one" in said
+
+
+def test_two_of_several_that_were_set_back_are_answered_at_once(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3, 4)
+    three.stores["b"].restore(1)
+    three.stores["c"].restore(2)
+    obeys(run, refused(three, "E207", offered(5)), "--accept-loss 2..4 --sink memory:b --sink memory:c")
+    three.driver().writes(5)
+    assert ids(three, "a") == list(range(50))
+    assert ids(three, "b") == [*range(10), *range(40, 50)]
+    assert ids(three, "c") == [*range(20), *range(40, 50)]
+
+
 # ---- sinks that lost something
 
 
@@ -305,16 +449,21 @@ def test_sinks_that_cannot_be_brought_to_the_others_go_on_without_that_epoch(run
 def test_a_hole_is_given_up_only_as_a_loss(run: Run, tmp_path: Path) -> None:
     pipeline = bereft(left_behind(tmp_path))
     ledger = str(pipeline.root / "ledger.db")
-    result = run("queries", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes")
-    assert result.exit_code == 2
-    assert "ONCE-E219" in result.stderr
+    refused(pipeline, "E219", offered(2))
+    assert_answerless(run("queries", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes"), "stops")
+    with pytest.raises(IdentityError, match="ONCE-E219"):
+        adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption("accept-loss", ("memory:b",), 2, 2))
 
 
-def test_bytes_that_are_still_there_are_written_before_a_loss_is_taken(run: Run, tmp_path: Path) -> None:
+def test_bytes_that_are_still_there_are_written_and_nothing_is_accepted(run: Run, tmp_path: Path) -> None:
     pipeline = left_behind(tmp_path)
     ledger = str(pipeline.root / "ledger.db")
-    assert run("queries", "adopt", "orders", "--accept-loss", "--ledger", ledger, "--yes").exit_code == 0
+    lost = ("--accept-loss", "2..2", "--sink", "memory:b", "--sink", "memory:c")
+    done = run("queries", "adopt", "orders", *lost, "--ledger", ledger, "--yes")
+    assert done.exit_code == 0, done.output
+    assert "nothing had to be accepted" in done.stdout
     assert all(ids(pipeline, name) == list(range(20)) for name in pipeline.stores)
+    assert pipeline.events(EventKind.ADOPTED) == []
 
 
 def test_one_of_several_sinks_that_was_set_back_goes_on_with_its_loss(run: Run, three: Pipeline) -> None:
@@ -427,7 +576,7 @@ def test_a_forgotten_position_can_be_stated(run: Run, forgotten: Forgotten) -> N
 
 def test_a_forgotten_position_is_not_guessed_from_another_acceptance(run: Run, forgotten: Forgotten) -> None:
     command = printed(forgotten.refuses(3), "--continue")
-    result = run(*["--accept-loss" if part == "--continue" else part for part in command], "--yes")
+    result = run(*["--accept-state-loss" if part == "--continue" else part for part in command], "--yes")
     assert result.exit_code == 2
-    assert "ONCE-E216" in result.stderr
+    assert "Nothing that --accept-state-loss accepts" in result.stderr
     assert forgotten.ids == list(range(20))

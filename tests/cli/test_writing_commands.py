@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import left_behind
 
+from onceonly.acceptance import Stop
+from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence
-from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger import EventKind, Intent
+from onceonly_checkpoints.slices import SourceIdentity
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory_store import Entry
 
 
 def head(world: World):
@@ -25,9 +30,11 @@ def head(world: World):
 
 
 def test_an_adoption_is_only_planned_without_yes(on: Run, world: World) -> None:
-    result = on("queries", "adopt", "orders", "--accept-loss", "--reason", "files are gone")
+    remembered(world, "E204", first=5, last=5, offered=slice_(500, 600))
+    result = on("queries", "adopt", "orders", "--accept-loss", "5..5", "--reason", "files are gone")
     assert result.exit_code == 2
-    assert "accept-loss: files are gone" in result.stdout
+    assert "accept-loss of epoch 5: files are gone" in result.stdout
+    assert result.stderr.splitlines()[-1].endswith("adopt orders --accept-loss 5..5 --reason 'files are gone' --yes")
     assert "epoch 4" in result.stdout
     assert "Nothing was changed" in result.stderr
     assert head(world).number == 4
@@ -40,7 +47,10 @@ def test_an_adoption_moves_the_position_by_an_epoch_of_its_own(on: Run, world: W
     adopted = head(world)
     assert (adopted.number, adopted.digest.rows, adopted.lineage) == (5, 0, None)
     assert adopted.slice == slice_(400, 900)
-    assert adopted.adoption == "start: skip"
+    assert adopted.adoption is not None
+    assert (adopted.adoption.kind, adopted.adoption.reason) == ("start", "skip")
+    assert adopted.adoption.who
+    assert adopted.adoption.at_ms
     recorded = world.ledger.head("orders")
     assert recorded is not None
     assert recorded.epoch == adopted
@@ -53,20 +63,69 @@ def test_an_adopted_pipeline_audits_clean_and_tells_the_adoption(on: Run) -> Non
     assert "A116" in result.stdout
 
 
-@pytest.mark.parametrize(
-    ("option", "kind"),
-    [
-        (["--accept-loss"], "accept-loss"),
-        (["--overlap", "accept-duplicates"], "accept-duplicates"),
-        (["--accept-state-loss"], "accept-state-loss"),
-        (["--continue"], "continue"),
-        (["--accept-change"], "accept-change"),
-    ],
-)
-def test_every_kind_of_adoption_reaches_the_marker(on: Run, world: World, option: list[str], kind: str) -> None:
+def remembered(world: World, code: str, **named: object) -> None:
+    """What a query leaves behind that was refused."""
+    stop = replace(Stop(code, head=4, offered=slice_(400, 500)), **named)  # type: ignore[arg-type]
+    assert stop.offered is not None
+    world.ledger.intend(Intent("orders", 0, world.fence, stop.offered, refused=stop.text))
+
+
+ANSWERS = [
+    ("E204", {"first": 5, "last": 5, "offered": slice_(500, 600)}, ["--accept-loss", "5..5"]),
+    ("E214", {"first": 5, "last": 5}, ["--accept-loss", "5..5"]),
+    ("E203", {"first": 3, "last": 4, "offered": slice_(250, 500)}, ["--accept-duplicates", "3..4"]),
+    ("E206", {}, ["--accept-state-loss"]),
+    ("E211", {"first": 1, "last": 4}, ["--continue"]),
+    ("E215", {"first": 4, "last": 4}, ["--keep-recomputed-state", "4"]),
+]
+
+
+@pytest.mark.parametrize(("code", "named", "option"), ANSWERS, ids=lambda value: value if type(value) is str else "")
+def test_every_kind_of_adoption_reaches_the_marker(
+    on: Run, world: World, code: str, named: dict[str, object], option: list[str]
+) -> None:
+    remembered(world, code, **named)
     result = on("queries", "adopt", "orders", *option, "--yes")
     assert result.exit_code == 0, result.output
-    assert (head(world).adoption or "").startswith(kind)
+    adopted = head(world).adoption
+    assert adopted is not None
+    assert f"--{adopted.kind}" == option[0]
+    assert on("queries", "show", "orders").stdout.count(adopted.words) == 1
+
+
+@pytest.mark.parametrize(("code", "named", "option"), ANSWERS, ids=lambda value: value if type(value) is str else "")
+def test_without_its_range_or_with_another_one_the_full_command_is_printed(
+    on: Run, run: Run, world: World, code: str, named: dict[str, object], option: list[str]
+) -> None:
+    remembered(world, code, **named)
+    for wrong in ([], ["1..9"], ["4..4"]) if len(option) > 1 and option[1] != "4" else ():
+        result = on("queries", "adopt", "orders", option[0], *wrong, "--yes")
+        assert result.exit_code == 2
+        assert head(world).number == 4
+        assert "Next: onceonly queries adopt orders --ledger" in result.stderr
+        assert result.stderr.rstrip().endswith(" ".join(option))
+        assert run(*printed(result.stderr, option[0])).exit_code == 2  # the plan; with --yes it is carried out
+
+
+def test_nothing_is_accepted_that_did_not_stop_the_pipeline(on: Run, world: World) -> None:
+    for option in (
+        ["--accept-loss", "3..4"],
+        ["--accept-state-loss"],
+        ["--accept-change", "--sink", "memory:orders@9"],
+    ):
+        result = on("queries", "adopt", "orders", *option, "--yes")
+        assert result.exit_code == 2
+        assert "Nothing that" in result.stderr
+    remembered(world, "E206", head=3)
+    assert on("queries", "adopt", "orders", "--accept-state-loss", "--yes").exit_code == 2  # it has gone on since
+    assert head(world).number == 4
+
+
+def test_a_source_that_begins_with_rows_of_epochs_is_not_taken_for_one_that_goes_on(on: Run, world: World) -> None:
+    remembered(world, "E211", first=1, last=4, repeats=True)
+    result = on("queries", "adopt", "orders", "--continue", "--yes")
+    assert result.exit_code == 2
+    assert "Nothing that --continue accepts" in result.stderr
 
 
 def test_offsets_as_printed_can_be_given_back(on: Run, world: World) -> None:
@@ -129,6 +188,17 @@ def test_a_deleted_ledger_is_rebuilt_from_markers(run: Run, world: World) -> Non
     assert fresh.pipelines()[0].sinks == ((world.sink.id, world.sink.address),)
     assert run("audit", "--ledger", str(world.path)).exit_code == 0
     fresh.close()
+
+
+def test_a_marker_of_another_pipeline_is_no_record(run: Run, world: World) -> None:
+    world.delete_ledger()
+    newest, _ = list(world.sink.history())[-1]
+    foreign, writer = replace(newest, pipeline="flights"), ("orders", world.sink.id)
+    world.sink.store.add(Entry(writer, newest.fence, foreign.text, newest.epoch.number))
+    result = rebuild(run, world, "--yes")
+    assert result.exit_code == 2
+    assert "[ONCE-E508]" in result.stderr
+    assert 'pipeline "flights"' in result.stderr
 
 
 def test_without_yes_no_record_is_touched(run: Run, world: World) -> None:
@@ -206,34 +276,64 @@ def test_a_clean_pipeline_has_nothing_in_doubt(on: Run) -> None:
 
 
 def test_an_epoch_that_was_begun_is_listed_until_it_is_settled(on: Run, world: World) -> None:
-    world.intend(5, slice_(400, 500))
-    [doubt] = document(on("txn", "list", "-o", "json"))["doubts"]
-    assert (doubt["pipeline"], doubt["epoch"], doubt["state"]) == ("orders", 5, "begun")
+    world.intend(5, slice_(400, 500), ago_s=61)
+    listed = on("txn", "list", "-o", "json")
+    [doubt] = document(listed)["doubts"]
+    assert (doubt["pipeline"], doubt["epoch"], doubt["state"]) == ("orders", 5, "outcome unknown")
+    assert listed.exit_code == 1
     assert "onceonly txn resolve --query orders" in on("txn", "list").stdout
+
+
+def test_an_epoch_that_is_being_written_asks_for_nothing(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500))
+    listed = on("txn", "list")
+    assert listed.exit_code == 0
+    assert "being written" in listed.stdout
+    assert "next:" not in listed.stdout + listed.stderr
+    assert on("audit").exit_code == 0
 
 
 def test_an_epoch_in_some_sinks_only_is_listed_and_brought_to_the_others(run: Run, tmp_path: Path) -> None:
     left = left_behind(tmp_path)
     env = {"ONCEONLY_LEDGER": str(left.root / "ledger.db")}
     [doubt] = document(run("txn", "list", "-o", "json", **env))["doubts"]
-    assert (doubt["epoch"], doubt["state"], doubt["behind"]) == (2, "partial", ["memory:b", "memory:c"])
-    assert run("txn", "resolve", **env).exit_code == 0
+    assert (doubt["epoch"], doubt["state"], doubt["behind"]) == (2, "being written", ["memory:b", "memory:c"])
+    assert run("txn", "resolve", "--yes", **env).exit_code == 0
     assert document(run("txn", "list", "-o", "json", **env))["doubts"] == []
     left.holds(2)
 
 
 def test_resolve_fences_out_older_drivers_and_says_where_it_stands(on: Run, world: World) -> None:
-    found = document(on("txn", "resolve", "--query", "orders", "-o", "json"))
+    found = document(on("txn", "resolve", "--query", "orders", "-o", "json", "--yes"))
     assert (found["epoch"], found["generation"]) == (4, 2)
     fence = world.sink.fence()
     assert fence is not None
     assert fence.generation == 2
 
 
-def test_resolve_settles_an_open_epoch(on: Run, world: World) -> None:
-    world.intend(5, slice_(400, 500))
-    assert on("audit").exit_code == 1
+def test_resolve_prints_whom_it_fences_out_and_waits_for_a_yes(on: Run, world: World) -> None:
+    world.take_over(Fence(2, "f00d ann@host:4711 app-1"))
     result = on("txn", "resolve")
+    assert result.exit_code == 2
+    assert "generation 2 (ann@host:4711 app-1)" in result.stdout
+    assert world.sink.fence() == Fence(2, "f00d ann@host:4711 app-1")
+
+
+def test_once_an_open_epoch_is_settled_everybody_says_so(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500), ago_s=61)
+    assert "IN DOUBT" in on("watch", "--count", "1").stdout
+    assert on("txn", "resolve", "--yes").exit_code == 0
+    assert "IN DOUBT" not in on("watch", "--count", "1").stdout
+    listed = on("txn", "list")
+    assert listed.exit_code == 0
+    assert "begun and dead" in listed.stdout
+    assert "next:" not in listed.stdout + listed.stderr
+
+
+def test_resolve_settles_an_open_epoch(on: Run, world: World) -> None:
+    world.intend(5, slice_(400, 500), ago_s=61)
+    assert on("audit").exit_code == 1
+    result = on("txn", "resolve", "--yes")
     assert result.exit_code == 0
     assert "epoch 5 was begun" in result.stdout
     assert on("audit").exit_code == 0
@@ -241,35 +341,37 @@ def test_resolve_settles_an_open_epoch(on: Run, world: World) -> None:
 
 def test_resolve_records_what_a_dead_driver_did_not(on: Run, world: World) -> None:
     world.commit(world.next_epoch(3))
-    assert on("txn", "resolve").exit_code == 0
+    assert on("txn", "resolve", "--yes").exit_code == 0
     assert len(world.ledger.epochs("orders")) == 5
 
 
 def test_resolve_refuses_a_sink_that_was_set_back(on: Run, world: World) -> None:
     world.store.restore(2)
-    result = on("txn", "resolve")
+    result = on("txn", "resolve", "--yes")
     assert result.exit_code == 2
     assert "ONCE-E20" in result.stderr
 
 
 def test_what_is_printed_for_a_sink_that_was_set_back_opens_it_again(on: Run, world: World) -> None:
     world.store.restore(2)
-    refused = on("txn", "resolve")
+    refused = on("txn", "resolve", "--yes")
     assert "ONCE-E207" in refused.stderr
     assert on(*printed(refused.stderr, "--accept-loss"), "--yes").exit_code == 0
-    assert on("txn", "resolve").exit_code == 0
+    assert on("txn", "resolve", "--yes").exit_code == 0
     assert (head(world).number, head(world).digest.rows) == (3, 0)
-    assert (head(world).adoption or "").startswith("accept-loss")
+    adopted = head(world).adoption
+    assert adopted is not None
+    assert adopted.kind == "accept-loss"
 
 
 def test_what_is_printed_for_a_ledger_of_another_history_opens_it_again(on: Run, world: World) -> None:
     world.ledger.discard("orders", 4)
     stranger = epoch_after(world.line[2], 99, sinks=(world.sink.id,))
     world.ledger.record(EpochRecord("orders", world.fence, stranger, ()))
-    refused = on("txn", "resolve")
+    refused = on("txn", "resolve", "--yes")
     assert "ONCE-E210" in refused.stderr
     assert on(*printed(refused.stderr, "ledger rebuild"), "--yes").exit_code == 0
-    assert on("txn", "resolve").exit_code == 0
+    assert on("txn", "resolve", "--yes").exit_code == 0
     assert [record.epoch for record in world.ledger.epochs("orders")] == world.line
 
 
@@ -278,7 +380,7 @@ def printed(said: str, words: str) -> list[str]:
     flat = " ".join(said.split())
     [found] = [one for one in flat.split("onceonly ")[1:] if words in one]
     parts = shlex.split(found)
-    options = {"--query", "--ledger"}
+    options = {"--query", "--ledger", "--sink", "--accept-loss", "--accept-duplicates"}
     return [part for at, part in enumerate(parts) if part.startswith("--") or at < 3 or parts[at - 1] in options]
 
 
@@ -291,4 +393,14 @@ def printed(said: str, words: str) -> list[str]:
     ],
 )
 def test_bad_input_to_resolve_is_answered_in_words(on: Run, arguments: list[str], words: list[str]) -> None:
-    assert_answerless(on("txn", "resolve", *arguments), *words)
+    assert_answerless(on("txn", "resolve", "--yes", *arguments), *words)
+
+
+def test_file_lists_that_a_trimmed_query_still_needs_are_not_pruned(on: Run, world: World) -> None:
+    files = (SourceIdentity("0", "files:/in"),)
+    trimmed = chain.linked(replace(world.next_epoch(3), offered=slice_(0, 500), sources=files))
+    world.ledger.record(EpochRecord("orders", world.fence, trimmed, (world.commit(trimmed),)))
+    result = on("ledger", "prune", "--query", "orders", "--keep-epochs", "1", "--yes")
+    assert result.exit_code == 2
+    assert "still compares its batches" in result.stderr
+    assert len(world.ledger.epochs("orders")) == 5

@@ -30,7 +30,7 @@ class Rule:
 
     Attributes:
         title: what was found, without details.
-        severity: ``info`` findings never change the exit code.
+        severity: ``info`` findings change the exit code only with ``--fail-on info``.
         verdict: what the finding makes of the verdict; ``None`` leaves it alone.
         meaning: what it means for the rows.
         remedy: the next step; details stand in braces, see ``Finding.advised``.
@@ -49,7 +49,8 @@ _READING = {
         Severity.ERROR,
         Verdict.CANNOT_TELL,
         "Nothing can be said about its rows.",
-        "bring it back, check it with: onceonly doctor --sink {address}; then audit again",
+        "bring it back, check it with: onceonly doctor --sink {address}; then audit again (an address holds no "
+        "password: it comes from PGPASSWORD, ~/.pgpass or the file of PGSERVICEFILE)",
     ),
     "A102": Rule(
         "No sink holds a marker of this pipeline.",
@@ -181,12 +182,21 @@ _HISTORY = {
 }
 
 _ROWS = {
-    "A120": Rule(
-        "Rows cannot be recounted in the sink: CANNOT TELL for rows.",
+    "A119": Rule(
+        "Rows are not counted in this sink: the verdict rests on its chain.",
         Severity.INFO,
+        None,
+        "Markers, chain and slices prove that each epoch was committed once and none is missing; whether its rows "
+        "still stand is not looked at.",
+        "nothing to do; a sink that only adds rows is counted where a bigint column _epoch (epoch_column=) is in it",
+    ),
+    "A120": Rule(
+        "Rows cannot be told apart by epoch after what others did: CANNOT TELL for rows.",
+        Severity.WARN,
         Verdict.CANNOT_TELL,
-        "Markers, chain and slices are checked; whether the rows of each epoch still stand is not.",
-        "nothing to do, unless another finding names a change of the target",
+        "Markers, chain and slices are checked; whether the rows of each epoch still stand cannot be counted.",
+        "look at what others did to {sink}; with Spark, the rows can be hashed instead: onceonly audit --deep "
+        "--query {pipeline}{where}",
     ),
     "A121": Rule(
         "Rows of an epoch are missing.",
@@ -233,7 +243,7 @@ _ROWS = {
         "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "
         "its next start.",
         "check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: onceonly "
-        "queries adopt {pipeline} --accept-change{where}",
+        "queries adopt {pipeline} --accept-change{change}{where}",
     ),
     "A127": Rule(
         "Something happened to the target that leaves its epochs alone.",
@@ -247,7 +257,7 @@ _ROWS = {
         Severity.INFO,
         None,
         "They were there before, or somebody else writes there too; the verdict does not cover them.",
-        "nothing to do, if others are meant to write there",
+        "nothing to do, if others are meant to write there; two pipelines that read the same stream double its rows",
     ),
     "A129": Rule(
         "Rows of an epoch are not those that were committed.",
@@ -279,8 +289,7 @@ _LEDGER = {
         Severity.ERROR,
         Verdict.GAPS,
         "The sink was set back (restored, re-created, failed over): committed rows are gone.",
-        "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
-        "adopt {pipeline} --accept-loss{where}",
+        "stop every driver; {ways}",
     ),
     "A133": Rule(
         "The ledger and the sink disagree about what an epoch was.",
@@ -295,7 +304,8 @@ _LEDGER = {
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "It was dropped and created again, or another one lies behind the same name.",
-        "put the old table back, or accept the loss by name: onceonly queries adopt {pipeline} --accept-loss{where}",
+        "put the old table back, or, if the rows were moved with it: onceonly queries adopt {pipeline} "
+        "--same-data{named}{where}",
     ),
     "A135": Rule(
         "An epoch lies at another place in the sink than its receipt says.",
@@ -333,20 +343,25 @@ _PIPELINE = {
         Severity.ERROR,
         Verdict.GAPS,
         "It was set back, or was left out for a while.",
-        "stop every driver; restore a newer backup of {sink}, or accept the loss by name: onceonly queries "
-        "adopt {pipeline} --accept-loss{where}",
+        "stop every driver; {ways}",
+    ),
+    "A143": Rule(
+        "An epoch is being written.",
+        Severity.INFO,
+        None,
+        "Its driver is at work. In each sink the epoch is there completely or not at all.",
+        "nothing to do",
     ),
     "A150": Rule(
-        "An epoch was begun and has no marker yet.",
+        "An epoch was begun, and nobody knows what became of it.",
         Severity.WARN,
         Verdict.IN_DOUBT,
-        "A driver is writing it now, or died while it did. It is there completely or not at all; without a "
-        "fence it may still land.",
-        "if the query runs: audit again; else restart it, or settle it without Spark: onceonly txn resolve "
-        "--query {pipeline}",
+        "Its driver was killed, stands still, or stopped without an answer. The epoch is there completely or not at "
+        "all; without a fence it may still land.",
+        "restart the query, or settle it without Spark: onceonly txn resolve --query {pipeline}{where}",
     ),
     "A151": Rule(
-        "An epoch was begun by a driver that has been fenced since.",
+        "An epoch was begun by a driver that has ended, or was fenced out since.",
         Severity.INFO,
         None,
         "It can no longer land; the next batch takes its number.",
@@ -354,5 +369,53 @@ _PIPELINE = {
     ),
 }
 
-RULES: dict[str, Rule] = {**_READING, **_HISTORY, **_ROWS, **_LEDGER, **_PIPELINE}
+_PRUNED = {
+    "A166": Rule(
+        "Markers of old epochs were let go.",
+        Severity.INFO,
+        None,
+        "The sink keeps the newest ones (markers=) and a milestone: the chain goes on from it, rows below it are "
+        "compared in sum.",
+        "nothing to do; to keep all from now on: PostgresSink(..., markers=None)",
+    ),
+}
+
+_ALLOWED = {
+    "A154": Rule(
+        "Rows are missing in sum.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "Others were allowed to remove rows, and rows of several epochs lay in one file: only the sum can be compared, "
+        "and it is too small.",
+        "see what was done to {sink}; restore it from a backup, or write the missing range again with a one-off job",
+    ),
+    "A155": Rule(
+        "There are too many rows in sum.",
+        Severity.ERROR,
+        Verdict.DUPLICATES,
+        "Others were allowed to remove rows, and rows of several epochs lay in one file: only the sum can be compared, "
+        "and it is too large.",
+        "see what was done to {sink}; delete the rows that were not written by this pipeline",
+    ),
+    "A164": Rule(
+        "Somebody else changed the target, which they may.",
+        Severity.INFO,
+        None,
+        "The sink was given leave for it by foreign=. Rows that were removed so are counted as removed.",
+        "nothing to do, if that was meant; else give the sink a lower foreign=",
+    ),
+}
+
+_ENGINE = {
+    "A180": Rule(
+        "Spark finished batches that are no epochs.",
+        Severity.ERROR,
+        Verdict.GAPS,
+        "A callback returned before it called exactly_once(), or the sink was restored together with its ledger: what "
+        "these batches read is in no epoch.",
+        "stop every driver; then, the source still holding the rows, nothing is lost by: {rewind}",
+    ),
+}
+
+RULES: dict[str, Rule] = {**_READING, **_HISTORY, **_ROWS, **_LEDGER, **_PIPELINE, **_ALLOWED, **_PRUNED, **_ENGINE}
 """Every audit code, in the order in which the rules look."""

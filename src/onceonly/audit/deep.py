@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from onceonly import digest
 from onceonly.audit.facts import Content, reason_of
@@ -15,7 +15,6 @@ from onceonly_checkpoints.epoch import Digest, Epoch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +46,24 @@ def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Co
 def _content(rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     from pyspark.errors import PySparkException
 
-    found: dict[int, tuple[Digest, ...]] = {}
+    found: dict[int, Digest] = {}
     try:
-        for schema, numbers in _by_schema(epochs).items():
+        for (schema, left_out), numbers in _alike(epochs).items():
             columns = written_columns(rows.dtypes[:-1], schema)
             if columns:
-                found.update(_hashed(rows, columns, numbers))
+                found.update(_hashed(rows, columns, frozenset(left_out), numbers))
     except PySparkException as error:
         log.info("rows cannot be read back: %s", error)
         return Content(found, f"Spark could not read them ({error.getCondition() or type(error).__name__})")
     return Content(found, _OTHER_TYPES)
 
 
-def _by_schema(epochs: Sequence[Epoch]) -> Mapping[str, list[int]]:
-    found: dict[str, list[int]] = {}
+def _alike(epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
+    """Epochs by what is hashed of their rows: the columns' fingerprint, and those that the digest left out."""
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for epoch in epochs:
         if epoch.digest.rows:
-            found.setdefault(epoch.schema, []).append(epoch.number)
+            found.setdefault((epoch.schema, epoch.digest.left_out), []).append(epoch.number)
     return found
 
 
@@ -72,39 +72,20 @@ def written_columns(columns: Sequence[tuple[str, str]], schema: str) -> int:
     return next((count for count in range(len(columns), 0, -1) if chain.fingerprint(columns[:count]) == schema), 0)
 
 
-def _hashed(rows: DataFrame, columns: int, numbers: Sequence[int]) -> Iterator[tuple[int, tuple[Digest, ...]]]:
+def _hashed(
+    rows: DataFrame, columns: int, leave_out: frozenset[str], numbers: Sequence[int]
+) -> Iterator[tuple[int, Digest]]:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StructType
 
-    written = StructType(rows.schema.fields[:columns])
-    variants = _variants(written)
-    sums = [
-        column.alias(f"{name}{index}")
-        for index, leave_out in enumerate(variants)
-        for name, column in zip(_METRICS, digest.metrics(written, leave_out), strict=True)
-    ]
+    sums = digest.metrics(StructType(rows.schema.fields[:columns]), leave_out)
     epoch = f.col(digest.quote(EPOCH))
     asked = rows.where(epoch.between(min(numbers), max(numbers))).groupBy(epoch.alias("epoch")).agg(*sums)
     absent = set(numbers)
     for row in asked.collect():
         if row["epoch"] in absent:
             absent.remove(row["epoch"])
-            yield row["epoch"], tuple(_digest(row, index) for index in range(len(variants)))
+            yield row["epoch"], digest.from_metrics(row.asDict(), leave_out)
     # Only where every row has an owner is an epoch that owns none without rows.
     if absent and rows.where(epoch.isNull()).isEmpty():
-        yield from ((number, (Digest(0),)) for number in absent)
-
-
-_METRICS = ("rows", "high", "low")
-
-
-def _digest(row: Any, index: int) -> Digest:
-    return digest.from_metrics({name: row[f"{name}{index}"] for name in _METRICS})
-
-
-def _variants(written: StructType) -> list[frozenset[str]]:
-    """Columns that a digest may have left out: none, or all floats, where they come out of an aggregation."""
-    from pyspark.sql import types as t
-
-    floats = frozenset(field.name for field in written.fields if isinstance(field.dataType, t.FloatType | t.DoubleType))
-    return [frozenset(), floats] if floats else [frozenset()]
+        yield from ((number, Digest(0, left_out=tuple(sorted(leave_out)))) for number in absent)

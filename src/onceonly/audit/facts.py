@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from onceonly.doubt import GRACE_S
 from onceonly.errors import OnceOnlyError, mask
-from onceonly.protocol import Disturbance, OutcomeUnknown, Sink, Witness
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt, UnreadableMarker
+from onceonly.protocol import (
+    Allowed,
+    Disturbance,
+    Forgets,
+    Milestone,
+    OutcomeUnknown,
+    Permissive,
+    Shared,
+    Sink,
+    Witness,
+)
+from onceonly_checkpoints import sparklog
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.slices import SourceOffsets
+from onceonly_checkpoints.storage import LocalStorage, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,12 +39,12 @@ class Content:
     """What the rows that stand in a sink hash to.
 
     Attributes:
-        digests: per epoch, what the digest can be: with all columns, and without those that are floats, which a
-            stateful query leaves out. An epoch whose rows or types cannot be told is not in it.
+        digests: per epoch, of the columns that its own digest saw. An epoch whose rows or types cannot be told is not
+            in it.
         why: why others are not in it; empty where none is missing.
     """
 
-    digests: Mapping[int, tuple[Digest, ...]]
+    digests: Mapping[int, Digest]
     why: str = ""
 
 
@@ -47,6 +63,9 @@ class SinkFacts:
         disturbances: what others did to the target since the newest epoch, where the sink can say.
         unreadable: why it could not be read; ``None`` if it was.
         content: what its rows hash to; ``None`` where nobody asked.
+        milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
+        allowed: what others did to the target and was let pass.
+        others: other pipelines that write to its target.
     """
 
     id: str
@@ -59,6 +78,9 @@ class SinkFacts:
     disturbances: tuple[Disturbance, ...] = ()
     unreadable: str | None = None
     content: Content | None = None
+    milestone: Milestone | None = None
+    allowed: Allowed = field(default_factory=Allowed)
+    others: tuple[str, ...] = ()
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
@@ -93,6 +115,23 @@ class LedgerFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the recorded checkpoint says of Spark's progress.
+
+    Attributes:
+        checkpoint: its root.
+        query_id: of its query.
+        batch: the newest batch that Spark took for done; -1 for none.
+        end: where that batch ended; ``None`` where its entry is gone.
+    """
+
+    checkpoint: str
+    query_id: str
+    batch: int
+    end: SourceOffsets | None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything that is judged.
 
@@ -101,18 +140,30 @@ class Facts:
         sinks: one entry per audited sink.
         ledger: ``None`` where no ledger was given or found.
         since: epochs before this one are not judged.
+        now_ms: when this was read, milliseconds since 1970; by default long after everything.
+        grace_s: seconds for which an epoch may be under way, whatever epochs before it took.
+        engine: the checkpoint that the newest record names; ``None`` where it cannot be read.
     """
 
     pipeline: str
     sinks: tuple[SinkFacts, ...]
     ledger: LedgerFacts | None = None
     since: int = 1
+    now_ms: int = 1 << 62
+    grace_s: float = GRACE_S
+    engine: EngineFacts | None = None
 
 
 def gather(
-    ledger: Ledger | None, pipeline: str, sinks: Sequence[Sink], *, since: int = 1, spark: SparkSession | None = None
+    ledger: Ledger | None,
+    pipeline: str,
+    sinks: Sequence[Sink],
+    *,
+    since: int = 1,
+    spark: SparkSession | None = None,
+    grace_s: float = GRACE_S,
 ) -> Facts:
-    """Read the ledger first, then the sinks: a running driver cannot make the ledger look ahead.
+    """Read the ledger first, then the checkpoint, then the sinks: a running driver can make neither look ahead.
 
     Args:
         ledger: an opened ledger, or ``None``.
@@ -120,12 +171,32 @@ def gather(
         sinks: the pipeline's sinks; opened here for reading, closed by the caller.
         since: number of the first epoch to judge.
         spark: a session, to have the rows themselves read and hashed again.
+        grace_s: seconds for which an epoch may be under way.
     """
     recorded = None if ledger is None else _read_ledger(ledger, pipeline)
-    told = tuple(read_sink(sink, pipeline) for sink in sinks)
+    engine = read_engine(recorded.records[-1].epoch.standing.lineage) if recorded and recorded.records else None
+    told = _levelled(tuple(read_sink(sink, pipeline) for sink in sinks), sinks)
+    now_ms = time.time_ns() // 1_000_000
     if spark is not None:
         told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
-    return Facts(pipeline, told, recorded, since)
+    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine)
+
+
+def _levelled(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
+    """Sinks that were read before others are asked once more, as far as those stood: a driver may be running."""
+    newest = max((facts.head.number for facts in told if facts.head), default=0)
+    return tuple(_up_to(newest, facts, sink) for facts, sink in zip(told, sinks, strict=True))
+
+
+def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
+    stands = facts.head.number if facts.head else 0
+    if facts.unreadable is not None or stands >= newest:
+        return facts
+    try:
+        later = tuple(pair for pair in sink.history(stands) if pair[0].epoch.number <= newest)
+    except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
+        return replace(facts, unreadable=reason_of(error))
+    return replace(facts, history=facts.history + later)
 
 
 def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
@@ -134,6 +205,22 @@ def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int)
     if facts.unreadable is not None:
         return facts
     return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
+
+
+def read_engine(lineage: Lineage | None) -> EngineFacts | None:
+    """Read how far Spark has come in a checkpoint on a disk of this machine; ``None`` where that cannot be told."""
+    if lineage is None or not is_local(lineage.checkpoint):
+        return None
+    try:
+        storage = LocalStorage(lineage.checkpoint)
+        done = sparklog.commit_ids(storage)
+        batch = done[-1] if done else -1
+        known = batch in sparklog.offset_ids(storage)
+        end = sparklog.offset_entry(storage, batch).offsets if known else None
+        return EngineFacts(lineage.checkpoint, sparklog.query_id(storage), batch, end)
+    except (sparklog.UnreadableCheckpoint, OSError) as error:
+        log.info("checkpoint %s cannot be read: %s", lineage.checkpoint, type(error).__name__)
+        return None
 
 
 def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
@@ -147,12 +234,18 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         rows = sink.recount()
         # What a running driver committed while rows were counted has its marker here; it is not compared.
         history = before + tuple(sink.history(counted))
+        # Read last: markers that went meanwhile are left out, as if they had gone before.
+        milestone = sink.milestone() if isinstance(sink, Forgets) else None
+        history = tuple(pair for pair in history if milestone is None or pair[0].epoch.number > milestone.epoch)
         newest = history[-1][1] if history else None
         disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
+        allowed = sink.allowed() if newest and isinstance(sink, Permissive) else Allowed()
+        others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
     except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
-    return SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
+    told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
+    return replace(told, milestone=milestone, allowed=allowed, others=others)
 
 
 def reason_of(error: Exception) -> str:

@@ -6,8 +6,11 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
+from onceonly import acceptance
 from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
+from onceonly.remedies import Where, rewind, set_back, tally
+from onceonly_checkpoints.adoption import Adoption
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,39 @@ class Finding:
         address = next((sink.address for sink in facts.sinks if sink.id == self.sink), "KIND:TARGET")
         known = facts.ledger is not None and facts.ledger.unreadable is None
         ledger = f" --ledger {shlex.quote(facts.ledger.address)}" if facts.ledger and known else ""
+        where = ledger or f" --sink {shlex.quote(address)}"
+        engine = Where(self.pipeline, where, facts.engine.checkpoint if facts.engine else "")
         remedy = RULES[self.code].remedy.format(
             pipeline=shlex.quote(self.pipeline),
             sink=self.sink or "the sink",
             address=shlex.quote(address),
             epoch="N" if self.epoch is None else self.epoch,
             ledger=ledger or " --ledger URL_OR_PATH",
-            where=ledger or f" --sink {shlex.quote(address)}",
+            where=where,
+            named=acceptance.named([self.sink] if self.sink else ()),
+            change=self._change(facts),
+            ways=self._ways(facts, where),
+            rewind=rewind(engine, self.epoch or 1),
         )
         return replace(self, remedy=remedy)
+
+    def _change(self, facts: Facts) -> str:
+        """The sink with the newest version that others have made of it."""
+        events = [event for sink in facts.sinks if sink.id == self.sink for event in sink.disturbances if event.fatal]
+        return acceptance.named([self.sink] if self.sink else (), max((event.at or 0 for event in events), default=0))
+
+    def _ways(self, facts: Facts, where: str) -> str:
+        """What can be done for a sink that was set back, in the words of the message that stops the query."""
+        if self.code not in {"A132", "A142"} or self.epoch is None or self.sink is None:
+            return ""
+        records = facts.ledger.records if facts.ledger else ()
+        lineage = records[-1].epoch.standing.lineage if records else None
+        last = self.last or self.epoch
+        lost = Adoption("accept-loss", (self.sink,), self.epoch, last)
+        others = [sink.head.number for sink in facts.sinks if sink.id != self.sink and sink.head]
+        place = Where(self.pipeline, where, lineage.checkpoint if lineage else "")
+        behind, told = max(others, default=0) >= self.epoch, tally(records, self.epoch, last)
+        return set_back(place, lost, behind_others=behind, told=told)
 
     @property
     def severity(self) -> Severity:

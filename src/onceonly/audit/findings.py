@@ -12,6 +12,7 @@ from onceonly.audit.rules_ledger import compare, ledger_there, records_sound
 from onceonly.audit.rules_pipeline import (
     anything_since,
     anything_written,
+    batches_without_epochs,
     begun,
     sinks_agree,
     sinks_complete,
@@ -30,6 +31,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     sinks_agree,
     sinks_level,
     begun,
+    batches_without_epochs,
 )
 
 _SEVERITIES = tuple(Severity)

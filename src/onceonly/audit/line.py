@@ -19,7 +19,7 @@ class Line:
 
     Attributes:
         sink: the sink's own words.
-        first: the epoch at which the sink joined the pipeline, or from which on it is judged.
+        first: the epoch at which the sink joined the pipeline, from which it is judged, or from which it keeps markers.
         held: epochs with a marker in the sink, each number once, oldest first.
         proven: epochs without a marker whose record in the ledger hashes into the next epoch of the line.
     """
@@ -42,9 +42,10 @@ class Line:
 
     @property
     def accepted(self) -> int:
-        """The newest epoch in which an operator took the sink's content as it was; 0 for none."""
-        taken = (epoch.number for epoch in self.epochs if (epoch.adoption or "").startswith(_ACCEPTING))
-        return max(taken, default=0)
+        """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
+        taken = ((one.number, one.adoption) for one in self.epochs if one.adoption)
+        named = (number for number, said in taken if said.kind in _ACCEPTING and self.sink.id in said.sinks)
+        return max(named, default=0)
 
     @property
     def oldest(self) -> int:
@@ -61,7 +62,8 @@ def line_of(sink: SinkFacts, ledger: LedgerFacts | None, since: int = 1) -> Line
     """Lay out the line of one sink."""
     held = {epoch.number: epoch for epoch in reversed(sink.epochs)}
     newest = held[max(held)] if held else None
-    first = max(since, dict(newest.sinks).get(sink.id, 1) if newest else 1)
+    joined = dict(newest.sinks).get(sink.id, 1) if newest else 1
+    first = max(since, joined, sink.milestone.epoch + 1 if sink.milestone else 1)
     records = {record.epoch.number: record for record in ledger.records} if ledger else {}
     return Line(sink, first, tuple(held[number] for number in sorted(held)), _proven(held, first, records))
 

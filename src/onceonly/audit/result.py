@@ -11,7 +11,7 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding
 from onceonly.audit.findings import examine, lines_of
 from onceonly.audit.line import Line
-from onceonly.audit.verdict import exit_code_of, first_disagreement, scope_of, verdict_of, worst
+from onceonly.audit.verdict import exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
 SCHEMA_VERSION = 1
@@ -66,7 +66,7 @@ class EpochLine:
             "chain": self.epoch.chain,
             "query_id": lineage.query_id if lineage else None,
             "batch_id": lineage.batch_id if lineage else None,
-            "adoption": self.epoch.adoption,
+            "adoption": self.epoch.adoption and self.epoch.adoption.to_json(),
             "sinks": {cell.sink: cell.to_json() for cell in self.cells},
             "findings": list(self.codes),
         }
@@ -85,6 +85,7 @@ class AuditResult:
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: the most urgent first, see ``onceonly.audit.findings.urgency``.
         since: epochs before this one were not judged.
+        remark: what others were allowed to do to the rows; empty for nothing.
     """
 
     pipeline: str
@@ -95,6 +96,12 @@ class AuditResult:
     epochs: tuple[EpochLine, ...]
     findings: tuple[Finding, ...]
     since: int = 1
+    remark: str = ""
+
+    @property
+    def spoken(self) -> str:
+        """The verdict as it is said: ``EXACTLY ONCE (89 rows deleted by others, allowed)``."""
+        return f"{self.verdict} ({self.remark})" if self.remark else str(self.verdict)
 
     @property
     def exit_code(self) -> int:
@@ -104,7 +111,7 @@ class AuditResult:
     @property
     def text(self) -> str:
         """A few lines of plain text: verdict, scope, findings."""
-        lines = [f"{self.verdict}  {self.pipeline}", self.scope]
+        lines = [f"{self.spoken}  {self.pipeline}", self.scope]
         for finding in self.findings:
             lines += [
                 f"[{finding.severity}] {finding.code} {finding.title} {finding.evidence}",
@@ -122,6 +129,7 @@ class AuditResult:
         return {
             "pipeline": self.pipeline,
             "verdict": str(self.verdict),
+            "remark": self.remark,
             "scope": self.scope,
             "sinks": dict(self.sinks),
             "ledger": self.ledger,
@@ -145,16 +153,22 @@ def judge(facts: Facts) -> AuditResult:
         epochs=_epoch_lines(facts, lines, findings),
         findings=findings,
         since=facts.since,
+        remark=remark_of(lines),
     )
 
 
-def to_json(results: Sequence[AuditResult]) -> dict[str, Any]:
-    """One document over several pipelines; the worst verdict stands at the top."""
+def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:
+    """One document over several pipelines; the worst verdict stands at the top.
+
+    Args:
+        results: one for each pipeline.
+        newest: at most so many epochs of each, the newest; 0: all.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "verdict": str(worst(result.verdict for result in results)),
         "pipelines": [result.summary() for result in results],
-        "epochs": [line.to_json() for result in results for line in result.epochs],
+        "epochs": [line.to_json() for result in results for line in result.epochs[-newest:]],
         "findings": [finding.to_json() for result in results for finding in result.findings],
     }
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from onceonly import doubt
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.line import Line
+from onceonly.doubt import Moment, State
 from onceonly.sources import describe
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.ledger import Intent
 
 
 def sinks_readable(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
@@ -54,6 +55,22 @@ def sinks_complete(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
             )
 
 
+def batches_without_epochs(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A180: Spark took batches for done that neither a sink nor the ledger knows."""
+    heads = [line.held[-1] for line in lines if line.held]
+    heads += [record.epoch for record in facts.ledger.records[-1:]] if facts.ledger else []
+    newest = max(heads, key=lambda epoch: epoch.number, default=None)
+    engine, lineage = facts.engine, newest.standing.lineage if newest else None
+    if newest is None or engine is None or lineage is None or engine.query_id != lineage.query_id:
+        return
+    if engine.batch > lineage.batch_id and engine.end is not None and engine.end != newest.reached:
+        evidence = (
+            f"the checkpoint has finished batch {engine.batch}, up to {describe(engine.end)}; epoch {newest.number} "
+            f"came from batch {lineage.batch_id} and ends at {describe(newest.reached)}"
+        )
+        yield found("A180", facts.pipeline, None, newest.number, evidence)
+
+
 def sinks_agree(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
     """A140: the first epoch at which two sinks hold different chains."""
     seen: dict[int, tuple[str, Epoch]] = {}
@@ -74,28 +91,50 @@ def sinks_level(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
         stands = max(line.newest, (first or 1) - 1)
         if newest is None or first is None or stands >= newest.number:
             continue
-        code = "A141" if stands == newest.number - 1 else "A142"
+        code = "A142" if stands < newest.number - 1 else "A143" if _under_way(facts, lines, newest.number) else "A141"
         evidence = f"{line.sink.id} stands at epoch {stands}, the newest is {newest.number}"
         yield found(code, facts.pipeline, line.sink, stands + 1, evidence, last=newest.number)
 
 
 def begun(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
-    """A150, A151: an intent beyond every marker."""
+    """A143, A150, A151: an intent beyond every marker."""
     intent = facts.ledger.intent if facts.ledger else None
     newest = _newest(lines)
     if intent is None or (newest is not None and intent.epoch <= newest.number):
         return
     if facts.ledger and any(record.epoch.number >= intent.epoch for record in facts.ledger.records):
         return
-    code = "A151" if _fenced(intent, lines) else "A150"
+    begun = doubt.begun(_moment(facts, lines, intent.epoch - 1))
+    assert begun is not None
     range_ = f"{describe(intent.slice.start)} to {describe(intent.slice.end)}"
-    evidence = f"generation {intent.fence.generation} began epoch {intent.epoch}: {range_}"
-    yield found(code, facts.pipeline, None, intent.epoch, evidence)
+    evidence = f"{intent.fence.text} began epoch {intent.epoch}: {range_}; {begun.why}"
+    yield found(_BEGUN[begun.state], facts.pipeline, None, intent.epoch, evidence)
 
 
-def _fenced(intent: Intent, lines: tuple[Line, ...]) -> bool:
-    fences = [line.sink.fence for line in lines]
-    return bool(fences) and all(fence is not None and fence.generation > intent.fence.generation for fence in fences)
+_BEGUN = {State.WRITING: "A143", State.DEAD: "A151", State.UNKNOWN: "A150"}
+
+
+def _under_way(facts: Facts, lines: tuple[Line, ...], newest: int) -> bool:
+    stands = {line.sink.id: line.newest for line in lines}
+    begun = doubt.begun(_moment(facts, lines, newest, stands))
+    return begun is not None and begun.state is State.WRITING
+
+
+def _moment(facts: Facts, lines: tuple[Line, ...], newest: int, stands: Mapping[str, int] | None = None) -> Moment:
+    ledger = facts.ledger
+    assert ledger is not None or stands is not None
+    fences = [line.sink.fence.generation if line.sink.fence else 0 for line in lines]
+    entered = ledger.pipeline.generation if ledger and ledger.pipeline else 0
+    return Moment(
+        generation=max(entered, min(fences, default=0)),
+        newest=newest,
+        intents=(ledger.intent if ledger else None,),
+        events=ledger.events if ledger else (),
+        records=ledger.records[-doubt.RECENT :] if ledger else (),
+        now_ms=facts.now_ms,
+        stands=stands or {},
+        grace_s=facts.grace_s,
+    )
 
 
 def _newest(lines: tuple[Line, ...]) -> Epoch | None:

@@ -11,9 +11,6 @@ from onceonly.sources import Order, describe, order
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 
-_UNCOUNTED = "they are replaced by key, the target does not tell epochs apart, or others changed rows of several epochs"
-"""Why a sink may not know; it does not say which."""
-
 SinkRule = Callable[[str, Line], Iterator[Finding]]
 
 
@@ -45,6 +42,25 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
             f"{oldest}; epochs {ranges(known)} are proven by the ledger, rows of {counted} of them are still counted",
             last=known[-1],
         )
+
+
+def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum."""
+    gone = line.sink.milestone
+    if gone is None:
+        return
+    following = next((epoch for epoch in line.held if epoch.number == gone.epoch + 1), None)
+    if following is not None and following.previous_chain != gone.chain:
+        names = f"epoch {following.number} follows chain {following.previous_chain[:12]}"
+        evidence = f"{names}, but the milestone of epoch {gone.epoch} has {gone.chain[:12]}"
+        yield found("A112", pipeline, line.sink, following.number, evidence)
+    upto = f"epochs up to {gone.epoch} brought {gone.rows} rows"
+    if line.sink.rows is None:
+        yield found("A166", pipeline, line.sink, gone.epoch, upto)
+        return
+    counted = sum(count for number, count in line.sink.rows.items() if 0 < number <= gone.epoch)
+    code = "A166" if counted == gone.rows or gone.accepted else "A121" if counted < gone.rows else "A122"
+    yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
 def marker_missing(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -129,7 +145,7 @@ def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
     for epoch in line.epochs:
         if epoch.adoption is not None:
             moved = f"from {describe(epoch.slice.start)} to {describe(epoch.slice.end)}"
-            yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption}: {moved}")
+            yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
 
 
 def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -145,9 +161,18 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A120: the sink cannot tell rows per epoch."""
-    if line.held and line.sink.rows is None:
-        yield found("A120", pipeline, line.sink, None, f"{line.sink.id}: CANNOT TELL for rows, {_UNCOUNTED}")
+    """A119, A120: the sink does not tell rows per epoch, by its nature or by what others did."""
+    if not line.held or line.sink.rows is not None or line.sink.allowed.sums is not None:
+        return
+    if not line.sink.append_only:
+        yield found("A119", pipeline, line.sink, None, "rows are replaced, so none belongs to one epoch for good")
+    elif line.sink.others:
+        names = ", ".join(f'"{name}"' for name in line.sink.others)
+        yield found("A120", pipeline, line.sink, None, f"pipeline {names} writes epochs to this very target, too")
+    elif line.sink.disturbances or line.sink.allowed.changes:
+        yield found("A120", pipeline, line.sink, None, "others changed rows of several epochs")
+    else:
+        yield found("A119", pipeline, line.sink, None, "the target does not tell epochs apart")
 
 
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -161,20 +186,47 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
         if aged or epoch.number > line.sink.counted:
             continue
         counted, wanted = rows.get(epoch.number, 0), epoch.digest.rows
-        if counted != wanted:
-            way = f"{wanted - counted} missing" if counted < wanted else f"{counted - wanted} too many"
-            code = "A121" if counted < wanted else "A122"
-            evidence = f"{wanted} rows were committed, {counted} are there: {way}"
+        removed = line.sink.allowed.removed.get(epoch.number, 0)
+        if counted + removed != wanted:
+            short = wanted - counted - removed
+            code, way = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
+            there = f"{counted} are there{f' and {removed} were removed by others, allowed' if removed else ''}"
+            evidence = f"{wanted} rows were committed, {there}: {way}"
             accepted = epoch.number < line.accepted
             yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
+
+
+def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A154, A155: the rows of the whole target, where others removed some and it does not tell whose they were."""
+    sums = line.sink.allowed.sums
+    if sums is None or line.sink.rows is not None:
+        return
+    committed = sum(epoch.digest.rows for epoch in line.epochs)
+    short = committed + sums.added - sums.removed - sums.standing
+    if short:
+        evidence = (
+            f"{committed} rows were committed and {sums.added} added by others, {sums.removed} removed by others, "
+            f"{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
+        )
+        yield found("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
+
+
+def changed_by_others(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A164, A109: what others did to the target and was let pass."""
+    changes = line.sink.allowed.changes
+    for event in changes:
+        yield found("A164", pipeline, line.sink, None, event.detail)
+    if any(event.kind == "overwritten" for event in changes):
+        yield found("A109", pipeline, line.sink, None, "others changed rows, which they may: see A164")
 
 
 def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
     """A123: rows of epochs that neither a marker nor a proven record names."""
     named = {epoch.number for epoch in line.epochs}
     forgotten = range(line.first, line.oldest)
+    pruned = line.sink.milestone.epoch if line.sink.milestone else 0
     for number, count in sorted((line.sink.rows or {}).items()):
-        if count and number and number not in named and number not in forgotten:
+        if count and number > pruned and number not in named and number not in forgotten:
             yield found(
                 "A123",
                 pipeline,
@@ -185,9 +237,12 @@ def rows_unnamed(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def rows_of_others(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A128: rows that the sink counts and no epoch brought."""
-    if others := (line.sink.rows or {}).get(0):
-        yield found("A128", pipeline, line.sink, None, f"{others} rows beside those of the epochs")
+    """A128: rows that the sink counts and no epoch brought, or another pipeline's."""
+    count = (line.sink.rows or {}).get(0)
+    said = [f"{count} rows beside those of the epochs"] if count else []
+    said += [f'pipeline "{name}" writes to this very target' for name in line.sink.others]
+    if said:
+        yield found("A128", pipeline, line.sink, None, "; ".join(said))
 
 
 def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -207,7 +262,7 @@ def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
 def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
     """A109, A129: what the rows of each epoch hash to, against the digest that was committed."""
     content = line.sink.content
-    if content is None:
+    if content is None or any(event.kind == "overwritten" for event in line.sink.allowed.changes):
         return
     known = (one for one in line.held if max(line.accepted + 1, line.first) <= one.number <= line.sink.counted)
     judged = [epoch for epoch in known if epoch.digest.rows]
@@ -216,9 +271,9 @@ def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
         yield found("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
     for epoch in judged:
-        given = content.digests.get(epoch.number, (epoch.digest,))
-        if epoch.digest not in given and not _miscounted(line, epoch):
-            evidence = f"committed {epoch.digest.text}, the rows that stand give {given[0].text} (rows, and their hash)"
+        given = content.digests.get(epoch.number, epoch.digest)
+        if epoch.digest != given and not _miscounted(line, epoch):
+            evidence = f"committed {epoch.digest.text}, the rows that stand give {given.text} (rows, and their hash)"
             yield found("A129", pipeline, line.sink, epoch.number, evidence)
 
 
@@ -241,6 +296,8 @@ def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:
 def target_disturbed(pipeline: str, line: Line) -> Iterator[Finding]:
     """A126, A127: what others did to the target since the newest epoch."""
     for event in line.sink.disturbances:
+        if event.allowed:
+            continue  # A164 tells it
         evidence = f"{event.kind} since epoch {line.newest}: {event.detail}"
         yield found("A126" if event.fatal else "A127", pipeline, line.sink, None, evidence)
 
@@ -253,6 +310,7 @@ def _neighbours(line: Line) -> Iterator[tuple[Epoch, Epoch]]:
 
 SINK_RULES: tuple[SinkRule, ...] = (
     history_starts_late,
+    markers_pruned,
     marker_missing,
     marker_twice,
     marker_unsound,
@@ -262,11 +320,13 @@ SINK_RULES: tuple[SinkRule, ...] = (
     fences_ascend,
     rows_uncounted,
     rows_match,
+    rows_in_sum,
     rows_unnamed,
     rows_of_others,
     receipts_match_digests,
     content_matches,
     identity_changed,
     target_disturbed,
+    changed_by_others,
 )
 """Every rule over one sink."""

@@ -32,8 +32,8 @@ def exit_code_of(findings: Iterable[Finding], fail_on: Severity = Severity.WARN)
         findings: what was found.
         fail_on: findings below this severity do not count.
     """
-    counting = (Severity.ERROR,) if fail_on is Severity.ERROR else (Severity.ERROR, Severity.WARN)
-    serious = [finding for finding in findings if finding.severity in counting]
+    worst_first = tuple(Severity)
+    serious = [one for one in findings if worst_first.index(one.severity) <= worst_first.index(fail_on)]
     if not serious:
         return CLEAN
     return UNANSWERED if all(finding.verdict is Verdict.CANNOT_TELL for finding in serious) else FINDINGS
@@ -66,6 +66,7 @@ class _Held:
     counted: int | None
     committed: int
     limit: str
+    removed: int = 0
 
     def sentence(self, sinks: Sequence[str]) -> str:
         """The sentence about all sinks of which this is true."""
@@ -75,17 +76,43 @@ class _Held:
         if not self.epochs:
             return f"{holds} no epoch{self.limit}."
         if self.counted is None:
-            return f"{holds} epochs {self.epochs}; rows: CANNOT TELL."
+            return f"{holds} epochs {self.epochs} by {'their' if many else 'its'} chain; rows are not counted."
         there = "in each" if many else "there"
-        return f"{holds} epochs {self.epochs}; {self.counted} rows counted {there}, {self.committed} committed."
+        removed = f", {_removed(self.removed)}" if self.removed else ""
+        rows = f"{self.counted} rows counted {there}, {self.committed} committed{removed}"
+        return f"{holds} epochs {self.epochs}; {rows}."
 
 
 def _held(line: Line, since: int) -> _Held:
     epochs = [epoch for epoch in line.epochs if epoch.number >= since]
-    rows = line.sink.rows
     return _Held(
         epochs=ranges(tuple(epoch.number for epoch in epochs)),
-        counted=None if rows is None else sum(rows[number] for number in rows if number and number >= since),
+        counted=_counted(line, since),
         committed=sum(epoch.digest.rows for epoch in epochs),
         limit=f" from {since} on" if line.held and not epochs else "",
+        removed=sum(count for number, count in line.sink.allowed.removed.items() if number >= since),
     )
+
+
+def _counted(line: Line, since: int) -> int | None:
+    rows, sums = line.sink.rows, line.sink.allowed.sums
+    if rows is None:
+        return sums.standing - sums.added if sums and since <= 1 else None
+    return sum(rows[number] for number in rows if number and number >= since)
+
+
+def remark_of(lines: Sequence[Line]) -> str:
+    """What stands behind the verdict in brackets: what others were allowed to do; empty for nothing."""
+    removed = sum(_removed_from(line) for line in lines)
+    changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
+    told = [_removed(removed)] if removed else []
+    return "; ".join([*told, "rows changed by others, allowed"] if changed else told)
+
+
+def _removed_from(line: Line) -> int:
+    allowed = line.sink.allowed
+    return allowed.sums.removed if allowed.sums else sum(allowed.removed.values())
+
+
+def _removed(rows: int) -> str:
+    return f"{rows} {'row' if rows == 1 else 'rows'} deleted by others, allowed"

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+from onceonly import acceptance, stops
+from onceonly.acceptance import KINDS, Stop
 from onceonly.cli import records
+from onceonly.cli.decision import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
-from onceonly.errors import refuse
-from onceonly.resolve import adopt, nothing_to_adopt, refused_start, target
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import Sink
+from onceonly.remedies import Where
+from onceonly.resolve import adopt, not_applicable, nothing_to_adopt, target
 from onceonly.sources import describe
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.slices import SourceOffsets
-
-
-class Overlap(StrEnum):
-    """What can be done about an overlap."""
-
-    ACCEPT_DUPLICATES = "accept-duplicates"
-
 
 _AFTER = {
     "keep-recomputed-state": "rows of committed epochs stay as they were written. Spark's windows and seen keys come "
@@ -30,74 +29,148 @@ _AFTER = {
 }
 """What is true afterwards, where the name of the option does not say it all."""
 
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """An adoption before it happens.
 
     Attributes:
-        kind: what the operator accepts.
-        start: where the next batch starts; ``None``: where the batch started that was refused last.
-        reason: for the record.
+        accepted: what the operator accepts.
+        start: where the next batch starts; ``None``: as what is accepted says it.
         pairs: the plan in words.
     """
 
-    kind: str
+    accepted: Adoption
     start: SourceOffsets | None
-    reason: str
     pairs: tuple[tuple[str, object], ...]
 
 
-def only_kind(chosen: Mapping[str, bool]) -> str:
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """What was typed.
+
+    Attributes:
+        kind: the one thing that is accepted.
+        value: what stands behind its option; empty for none.
+        named: values of ``--sink``: ids, with ``@VERSION`` where a version is meant.
+        reason: for the record.
+    """
+
+    kind: str
+    value: str
+    named: tuple[str, ...]
+    reason: str
+
+
+def only_kind(chosen: Sequence[str]) -> str:
     """The one thing that is accepted.
 
     Raises:
         ConfigurationError: E110, none or several were given.
     """
-    kinds = [kind for kind, given in chosen.items() if given]
-    if len(kinds) == 1:
-        return kinds[0]
+    if len(chosen) == 1:
+        return chosen[0]
     raise refuse(
         "E110",
         problem="queries adopt takes exactly one thing to accept"
-        + (f", not {len(kinds)}: {', '.join(kinds)}." if kinds else "."),
+        + (f", not {len(chosen)}: {', '.join(chosen)}." if chosen else "."),
         cause="each adoption is one decision, by name",
-        next="give one of --accept-loss, --overlap accept-duplicates, --accept-state-loss, --continue, "
-        "--accept-change, --keep-recomputed-state, --start OFFSETS, --from-checkpoint PATH",
+        next="give one of --accept-loss A..B, --accept-duplicates A..B, --accept-state-loss, --continue, "
+        "--accept-change --sink ID@VERSION, --same-data --sink ID, --keep-recomputed-state N, --start OFFSETS, "
+        "--from-checkpoint PATH",
     )
 
 
-def plan(place: Place, kind: str, start: str | None, reason: str) -> Plan:
+def plan(place: Place, typed: Typed) -> Plan:
     """Say what an adoption would do.
 
     Raises:
-        OnceOnlyError: E110, no epoch to start from, or ``start`` is not offsets.
+        OnceOnlyError: E110, it does not name exactly what stops the pipeline, or that is not known.
     """
-    ledger, refused = place.certain_ledger, refused_start(place.certain_ledger, place.pipeline)
+    ledger = place.certain_ledger
+    stop = stops.last(ledger, place.pipeline)
     known = records.newest(place, 1)
     last = known[-1].epoch if known else None
-    if last is None and refused is None:
+    if last is None and (stop is None or stop.start is None):
         raise nothing_to_adopt(place.pipeline)
-    sources = last.slice.end.sources if last else refused.sources if refused else ()
-    said = None if start is None else parse_start(start, sources)
+    stop = stop or _seen(place, typed.kind)
+    stands = last.slice.end if last else None
+    sources = last.slice.end.sources if last else stop.start.sources if stop and stop.start else ()
+    start = parse_start(typed.value, sources) if typed.kind == "start" else None
+    accepted = decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
+    moves = start or target(accepted, last, stop)
     pairs = (
         ("pipeline", place.pipeline),
-        ("accepts", f"{kind}: {reason}" if reason else kind),
+        ("accepts", f"{accepted.words}; {KINDS[typed.kind].words}"),
         ("sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in place.sinks)),
         ("ledger", ledger.address),
         ("stands", f"epoch {last.number}, at {describe(last.slice.end)}" if last else "where no marker says any more"),
-        ("moves to", describe(said) if said else _by_itself(kind, last, refused)),
+        ("moves to", _spelled(moves, stands, said=start is not None)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
-        ("after", _AFTER.get(kind)),
+        ("after", _AFTER.get(typed.kind)),
     )
-    return Plan(kind, said, reason, pairs)
+    return Plan(accepted, start, pairs)
 
 
-def _by_itself(kind: str, last: Epoch | None, refused: SourceOffsets | None) -> str:
-    moved = target(kind, last, refused)
-    if moved is None or (last is not None and moved == last.slice.end):
-        return f"{describe(moved) if moved else 'nowhere'} (it stays there)"
-    return f"{describe(moved)} (the batch starts there that was refused last)"
+def _spelled(moves: SourceOffsets | None, stands: SourceOffsets | None, *, said: bool) -> str:
+    if moves is None or moves == stands:
+        return f"{describe(moves) if moves else 'nowhere'} (it stays there)"
+    return describe(moves) if said else f"{describe(moves)} (the batch starts there that was refused last)"
+
+
+def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | None) -> Adoption:
+    """What was typed, if it names exactly what stops the pipeline."""
+    wanted = acceptance.applicable(typed.kind, stop, end)
+    if wanted is None:
+        raise not_applicable(place.pipeline, typed.kind)
+    given = _given(typed)
+    if len(place.sinks) == 1 and not given.sinks and wanted.version is None:
+        given = replace(given, sinks=wanted.sinks)
+    if not acceptance.same(given, wanted):
+        raise _incomplete(place, typed, wanted)
+    return acceptance.complete(given, wanted)
+
+
+def _given(typed: Typed) -> Adoption:
+    ids = [name.rpartition("@") for name in typed.named] if KINDS[typed.kind].version else []
+    versions = [int(version) for _, mark, version in ids if mark and version.isdigit()]
+    sinks = tuple(name if mark else version for name, mark, version in ids) or typed.named
+    range_ = _RANGE.fullmatch(typed.value)
+    one = typed.value if typed.value.isdigit() else "0"
+    first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
+    version = versions[0] if versions else None
+    return decided(typed.kind, typed.reason, sinks=sinks, first=first, last=last, version=version)
+
+
+def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
+    where = Where(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address.replace(':***@', '@'))}")
+    what = "is to name what it accepts" if not typed.value and not typed.named else "names something else"
+    return refuse(
+        "E110",
+        problem=f"--{typed.kind} {what}: {wanted.words} stops the pipeline.",
+        cause="an acceptance covers what it names, and nothing else",
+        next=where.adopt(wanted),
+    )
+
+
+def _seen(place: Place, kind: str) -> Stop | None:
+    """Where nothing was refused since the last epoch: a sink that was further, by the others or the ledger."""
+    if "E207" not in KINDS[kind].covers:
+        return None
+    head = place.certain_ledger.head(place.pipeline)
+    held = {sink.id: _held(sink, place.pipeline) for sink in place.sinks}
+    newest = max([*held.values(), head.epoch.number if head else 0])
+    behind = {sink: number for sink, number in held.items() if number < newest}
+    if not behind:
+        return None
+    return Stop("E207", tuple(behind), min(behind.values()) + 1, newest, head=head.epoch.number if head else 0)
+
+
+def _held(sink: Sink, pipeline: str) -> int:
+    sink.open(pipeline)
+    return max((marker.epoch.number for marker, _ in sink.history()), default=0)
 
 
 def parse_start(text: str, sources: tuple[str, ...]) -> SourceOffsets:
@@ -136,6 +209,9 @@ def carry_out(place: Place, plan: Plan) -> None:
     Raises:
         OnceOnlyError: what opening the pipeline raises.
     """
-    epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.kind, start=plan.start, reason=plan.reason)
-    say(f"epoch {epoch.number} adopted: {describe(epoch.slice.start)} to {describe(epoch.slice.end)}")
+    epoch = adopt(place.sinks, place.certain_ledger, place.pipeline, plan.accepted, start=plan.start)
+    if epoch is None:
+        say("nothing had to be accepted: every sink holds what it should")
+    else:
+        say(f"epoch {epoch.number} adopted: {describe(epoch.slice.start)} to {describe(epoch.slice.end)}")
     talk("Now restart the query.")

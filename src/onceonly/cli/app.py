@@ -29,7 +29,6 @@ from onceonly.cli.output import say
 app = typer.Typer(
     cls=CalmGroup,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     help="Exactly-once sinks for PySpark Structured Streaming: proof, history and repair.",

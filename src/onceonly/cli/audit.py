@@ -14,10 +14,11 @@ from onceonly.audit.result import to_json
 from onceonly.audit.tables import epoch_table
 from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
 from onceonly.cli.calm import give_up
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.places import open_ledger, place
 from onceonly.cli.spark import spark_session
+from onceonly.doubt import GRACE_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +33,14 @@ _SEVERITIES = {Severity.ERROR: "red", Severity.WARN: "yellow", Severity.INFO: "c
 _SHOWN = 30
 """About so many findings of a pipeline are printed, the first of every kind among them."""
 
-FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on: warn or error.")]
+_EPOCHS = 10
+"""Epochs in a table; a program gets all, unless it says how many."""
+
+LimitOption = Annotated[
+    int | None,
+    typer.Option("--limit", "-n", min=1, help="Show this many of the newest epochs. Default: 10, in JSON all."),
+]
+FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on.")]
 HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Also write the audit page: one file that needs no network."),
@@ -47,17 +55,24 @@ DeepOption = Annotated[
 ]
 
 
+GraceOption = Annotated[
+    float,
+    typer.Option("--grace", min=0, metavar="SECONDS", help="For so long an epoch counts as being written."),
+]
+
+
 def command(
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
-    limit: LimitOption = 10,
+    limit: LimitOption = None,
     fail_on: FailOnOption = Severity.WARN,
     html: HtmlOption = None,
     since: SinceOption = 1,
     deep: DeepOption = False,
+    grace: GraceOption = GRACE_S,
 ) -> None:
     """Recount the sinks, check chain, slices, receipts.
 
@@ -66,15 +81,15 @@ def command(
     """
     names = [query] if query or sink else _all(ledger)
     with spark_session(deep) as spark:
-        audits = [_one(ledger, name, sink, since, spark) for name in names]
+        audits = [_one(ledger, name, sink, since=since, spark=spark, grace=grace) for name in names]
     results = [result for _, result in audits]
     if html is not None:
         _write_page(html, audits)
     if output is Output.JSON:
-        emit_json(to_json(results))
+        emit_json(to_json(results, limit or 0))
     else:
         for result in results:
-            _show(result, limit)
+            _show(result, limit or _EPOCHS)
     raise typer.Exit(_exit_code(results, fail_on))
 
 
@@ -89,10 +104,16 @@ def _all(ledger: str | None) -> Sequence[str | None]:
 
 
 def _one(
-    ledger: str | None, query: str | None, sinks: Sequence[str] | None, since: int, spark: SparkSession | None
+    ledger: str | None,
+    query: str | None,
+    sinks: Sequence[str] | None,
+    *,
+    since: int,
+    spark: SparkSession | None,
+    grace: float,
 ) -> tuple[Facts, AuditResult]:
     with place(ledger, query, sinks) as here:
-        facts = gather(here.ledger, here.pipeline, here.sinks, since=since, spark=spark)
+        facts = gather(here.ledger, here.pipeline, here.sinks, since=since, spark=spark, grace_s=grace)
     return facts, judge(facts)
 
 
@@ -114,7 +135,7 @@ def _exit_code(results: Sequence[AuditResult], fail_on: Severity) -> int:
 
 
 def _show(result: AuditResult, limit: int) -> None:
-    say(f"{result.verdict}  {result.pipeline}", style=_STYLES.get(result.verdict, "bold red"))
+    say(f"{result.spoken}  {result.pipeline}", style=_STYLES.get(result.verdict, "bold red"))
     say(result.scope)
     shown = foremost(result.findings, _SHOWN)
     for finding in shown:

@@ -9,10 +9,11 @@ import typer
 from typer.core import TyperGroup
 
 from onceonly.audit.verdict import UNANSWERED
+from onceonly.cli.confirm import TYPED
 from onceonly.cli.output import talk
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import OutcomeUnknown, Superseded
-from onceonly_checkpoints.epoch import UnreadableMarker
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_checkpoints.sparklog import UnreadableCheckpoint
 from onceonly_checkpoints.storage import UnreachableStorage
@@ -23,6 +24,11 @@ DEBUG = "ONCEONLY_DEBUG"
 
 class CalmGroup(TyperGroup):
     """The root of the command tree."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep what was typed, for a plan to print it again."""
+        TYPED.set(tuple(args))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and put its errors into words."""

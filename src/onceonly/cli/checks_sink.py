@@ -16,19 +16,22 @@ NOBODY = "onceonly-doctor"
 """A name that no pipeline has: opening creates nothing, so nothing remembers it."""
 
 
-def destination(address: str, pipeline: str = NOBODY, observed: Observed = UNOBSERVED) -> Iterator[Check]:
+def destination(
+    address: str, pipeline: str = NOBODY, observed: Observed = UNOBSERVED, ledger: str | None = None
+) -> Iterator[Check]:
     """Everything about one address; a plain Postgres DSN is checked as a server.
 
     Args:
         address: of a sink, or a DSN.
         pipeline: the pipeline that writes there.
         observed: what its past epochs took.
+        ledger: where the ledger lies; a sink in its database logs in as it does.
     """
     if address.startswith(("postgres://", "postgresql://")):
         yield from server(mask(address), address, observed)
         return
     try:
-        sink = sink_from_address(address)
+        sink = sink_from_address(address, ledger)
     except (OnceOnlyError, OSError) as error:
         yield _silent(address, error)
         return
@@ -59,7 +62,7 @@ def _silent(address: str, error: Exception) -> Check:
 
 def _sink(sink: Sink, pipeline: str, observed: Observed) -> Iterator[Check]:
     sink.open(pipeline)
-    yield Check(sink.address, State.OK, f"answers; {sink.capabilities.committer}")
+    yield Check(sink.address, State.OK, f"answers; an epoch is committed by: {sink.capabilities.committer}")
     if sink.ledger_url:
         yield from server(sink.address, sink.ledger_url, observed)
     if isinstance(sink, Examinable):

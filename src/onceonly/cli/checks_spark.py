@@ -88,7 +88,12 @@ def delta_jar() -> Check:
     try:
         spark, delta = version("pyspark"), version("delta-spark")
     except PackageNotFoundError as missing:
-        return Check("delta jar", State.HINT, f"{missing.name} is not installed", "pip install 'onceonly[delta]'")
+        return Check(
+            "delta jar",
+            State.HINT,
+            f"{missing.name} is not installed",
+            "pip install 'onceonly[delta-spark]'; only MERGE by Spark needs it",
+        )
     jar = f"delta-spark_{'.'.join(spark.split('.')[:2])}_2.13-{delta}.jar"
     found = next((path for folder in _jar_folders() for path in folder.glob(f"**/*{jar}")), None)
     if found is not None:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from contextvars import ContextVar
 
 import typer
 
 from onceonly.audit.verdict import UNANSWERED
 from onceonly.cli.output import talk
+from onceonly.errors import mask
+
+TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
+"""The arguments of the command line that is running."""
+
+
+def again() -> str:
+    """The command that is running, with ``--yes``, as it can be pasted; secrets stay where they come from."""
+    return mask(shlex.join(["onceonly", *TYPED.get(), "--yes"]))
 
 
 def confirmed(yes: bool) -> bool:
@@ -18,5 +29,5 @@ def confirmed(yes: bool) -> bool:
     """
     if yes or (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
         return True
-    talk("Nothing was changed. Add --yes to do it.")
+    talk(f"Nothing was changed. To do it:\n{again()}")
     raise typer.Exit(UNANSWERED)

@@ -77,10 +77,10 @@ def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Ite
         with closing(open_ledger(location)) as opened:
             known = [entry.name for entry in opened.pipelines() if query in (None, entry.name)]
             yield Check("ledger", State.OK, f"{opened.address}: {plural(len(known), 'pipeline')}")
-            yield from checks_pipeline.all_checks(opened, query, sinks)
+            yield from checks_pipeline.all_checks(opened, query, sinks, location)
     except (OnceOnlyError, LedgerUnavailable) as error:
         code = error.code if isinstance(error, OnceOnlyError) else ""
         yield Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER, code)
         known = []
     for address in () if known else sinks:
-        yield from checks_sink.destination(address, query or checks_sink.NOBODY)
+        yield from checks_sink.destination(address, query or checks_sink.NOBODY, ledger=location)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.cli import records
+from onceonly.cli.decision import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.resolve import drop_sink, nothing_to_adopt
 from onceonly.sources import describe
+from onceonly_checkpoints.adoption import Adoption
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +19,11 @@ class Plan:
     """The dropping of a sink before it happens.
 
     Attributes:
-        sink: id of the sink that goes.
-        reason: for the record.
+        accepted: the decision.
         pairs: the plan in words.
     """
 
-    sink: str
-    reason: str
+    accepted: Adoption
     pairs: tuple[tuple[str, object], ...]
 
 
@@ -57,7 +57,7 @@ def plan(place: Place, sink: str, reason: str, *, accept_loss: bool) -> Plan:
         ("does", "writes an epoch without rows into these sinks; every running driver of the pipeline is fenced out"),
         ("after", f"{sink} keeps the rows it holds and gets no more; given back later, it joins as a new sink would"),
     )
-    return Plan(sink, reason, pairs)
+    return Plan(decided("drop-sink", reason, sinks=(sink,)), pairs)
 
 
 def _refusal(
@@ -94,6 +94,6 @@ def carry_out(place: Place, plan: Plan) -> None:
     Raises:
         OnceOnlyError: what opening the pipeline raises.
     """
-    epoch = drop_sink(place.sinks, place.certain_ledger, place.pipeline, plan.sink, reason=plan.reason)
-    say(f"epoch {epoch.number} adopted: {plan.sink} is not a sink of {place.pipeline} any more")
+    epoch = drop_sink(place.sinks, place.certain_ledger, place.pipeline, plan.accepted)
+    say(f"epoch {epoch.number} adopted: {plan.accepted.sinks[0]} is not a sink of {place.pipeline} any more")
     talk("Now restart the query without it.")

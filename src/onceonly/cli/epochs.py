@@ -146,7 +146,7 @@ def _row(record: EpochRecord) -> tuple[object, ...]:
 def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     epoch, lineage = record.epoch, record.epoch.lineage
     yield "epoch", f"{epoch.number} of {record.pipeline}"
-    yield "adoption", epoch.adoption
+    yield "adoption", epoch.adoption and epoch.adoption.words
     yield "from", describe(epoch.slice.start)
     yield "up to", describe(epoch.slice.end)
     if epoch.offered is not None:
@@ -156,7 +156,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"
     yield "schema", epoch.schema or None
-    yield "generation", f"{record.fence.generation} (owner {record.fence.owner})"
+    yield "generation", record.fence.text.removeprefix("generation ")
     if lineage is not None:
         yield "batch", f"{lineage.batch_id} of query {lineage.query_id}, run {lineage.run_id}"
         yield "planned", clock(lineage.batch_timestamp_ms)
@@ -174,7 +174,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
 
 def _receipt(receipt: Receipt) -> str:
     position = ", ".join(f"{name} {value}" for name, value in receipt.position)
-    return f"{receipt.rows} rows at {position or 'no position'} of {receipt.identity or 'no identity'}"
+    return f"{receipt.rows} rows; position: {position or 'none'}; identity of the target: {receipt.identity or 'none'}"
 
 
 def clock(milliseconds: int) -> str:

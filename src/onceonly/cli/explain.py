@@ -18,7 +18,10 @@ from onceonly.lab.checker import MUST_HOLD, Anomaly
 
 CodeArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[CODE]", help="E203, ONCE-E203, A121, X-LOSS ...; without it all codes are listed."),
+    typer.Argument(
+        metavar="[CODE]",
+        help="E203, A121, X-LOSS ..., or a word: then the codes that speak of it; without it all codes.",
+    ),
 ]
 
 _DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
@@ -27,7 +30,10 @@ _DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
 def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> None:
     """Explain a code, or list them all."""
     if code is None:
-        _list(output)
+        _emit(list(map(page_of, all_codes())), output)
+        return
+    if _texts(_name(code)) is None and (spoken := _speaking_of(code)):
+        _emit(spoken, output)
         return
     page = page_of(code)
     if output is Output.JSON:
@@ -42,7 +48,7 @@ def page_of(code: str) -> dict[str, str]:
     Raises:
         ConfigurationError: E110, no such code.
     """
-    name = code.strip().upper().removeprefix("ONCE-")
+    name = _name(code)
     texts = _texts(name)
     if texts is None:
         raise refuse(
@@ -53,6 +59,17 @@ def page_of(code: str) -> dict[str, str]:
             next="see all of them: onceonly explain",
         )
     return {"code": name, **{title: _DETAIL.sub(r"<\1>", text) for title, text in texts.items()}}
+
+
+def _name(code: str) -> str:
+    return code.strip().upper().removeprefix("ONCE-")
+
+
+def _speaking_of(word: str) -> list[dict[str, str]]:
+    """The pages in which a word stands."""
+    wanted = re.compile(rf"\b{re.escape(word.strip())}", re.IGNORECASE)
+    pages = map(page_of, all_codes()) if re.fullmatch(r"[^\W\d]{3,}", word.strip()) else ()
+    return [page for page in pages if wanted.search("\n".join(page.values()))]
 
 
 def _texts(name: str) -> dict[str, str] | None:
@@ -97,8 +114,7 @@ def all_codes() -> tuple[str, ...]:
     return (*CATALOGUE, *RULES, *ILLS, *Anomaly)
 
 
-def _list(output: Output) -> None:
-    pages = [page_of(code) for code in all_codes()]
+def _emit(pages: list[dict[str, str]], output: Output) -> None:
     if output is Output.JSON:
         emit_json({"codes": pages})
         return

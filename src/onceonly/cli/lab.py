@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_run, lab_schedules
+from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_rules, lab_run, lab_schedules
 from onceonly.cli.calm import DEBUG, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
@@ -58,6 +58,7 @@ app.command("replay")(lab_schedules.replay)
 app.command("shrink")(lab_schedules.shrink)
 app.command("points")(lab_points.command)
 app.command("necessity")(lab_necessity.command)
+app.command("rules-off")(lab_rules.command)
 app.command("mutants")(lab_mutants.command)
 app.command("report")(lab_report.command)
 

@@ -12,7 +12,7 @@ from onceonly.errors import refuse
 from onceonly.lab.checker import Verdict, judge
 from onceonly.lab.history import History
 from onceonly.lab.level import Level
-from onceonly.lab.schedule import Schedule
+from onceonly.lab.schedule import Schedule, demand_alone
 from onceonly.lab.stores.ground import temporary_ground
 from onceonly.lab.stores.play import play
 
@@ -46,6 +46,7 @@ def level_among(level: Level | None, *fit: Level) -> Level:
 
 def on_stores(schedule: Schedule, output: Output, keep: Callable[[History], None]) -> int:
     """Play a schedule on real stores, keep its history and judge it; the exit code."""
+    demand_alone(schedule)
     with temporary_ground(frozenset(schedule.sinks)) as ground:
         played = play(schedule, ground)
     keep(played.history)

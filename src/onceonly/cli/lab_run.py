@@ -18,7 +18,7 @@ from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.errors import refuse
 from onceonly.lab.checker import Verdict
 from onceonly.lab.explorer import report as explored
-from onceonly.lab.explorer.bounds import BOUNDS
+from onceonly.lab.explorer.bounds import BOUNDS, GROUPS
 from onceonly.lab.fuzzer import report as played
 from onceonly.lab.fuzzer.fuzz import fuzz
 from onceonly.lab.level import Level
@@ -34,9 +34,13 @@ SCHEDULES = {Level.SIMULATED: 5000, Level.STORES: 300}
 
 _TOLD_EVERY = 20
 
+_BOUNDS = ", ".join((*BOUNDS, *GROUPS))
+
 BoundOption = Annotated[
     list[str] | None,
-    typer.Option("--bound", metavar="NAME", help=f"Visit every world within it: {', '.join(BOUNDS)}. May repeat."),
+    typer.Option(
+        "--bound", metavar="NAME", help=f"Visit every world within it: {', '.join((*BOUNDS, *GROUPS))}. May repeat."
+    ),
 ]
 LimitOption = Annotated[
     float | None,
@@ -123,7 +127,9 @@ def _fuzz(count: int, seed: int, keep: Path | None, output: Output) -> int:
     else:
         for line in played.lines(seed, fuzzed):
             say(line)
-    return 1 if fuzzed.failed else 0
+    if fuzzed.failed:
+        return 1
+    return 2 if fuzzed.idle and count >= SCHEDULES[Level.SIMULATED] else 0
 
 
 def _real(count: int, seed: int, keep: Path | None, output: Output) -> int:
@@ -150,10 +156,11 @@ def _progress(ran: stores.Ran, count: int) -> None:
         talk(f"{ran.schedules} of {count} schedules, {ran.rate:.0f} a minute")
 
 
-def _search(names: list[str], limit: float | None, output: Output) -> int:
+def _search(asked: list[str], limit: float | None, output: Output) -> int:
+    names = [name for one in asked for name in (GROUPS.get(one) or (one,))]
     for name in names:
         if name not in BOUNDS:
-            raise _refused(f"There is no bound {name!r}.", f"bounds are {', '.join(BOUNDS)}", "--bound sinks")
+            raise _refused(f"There is no bound {name!r}.", f"bounds are {_BOUNDS}", "--bound sinks")
     searched: dict[str, Found] = {}
     for name, found in _found(names, limit):
         searched[name] = found

@@ -13,7 +13,6 @@ from onceonly.cli.lab_levels import LevelOption, level_among, on_stores
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, say, talk
 from onceonly.errors import refuse
-from onceonly.lab.checker import Anomaly
 from onceonly.lab.fuzzer.fuzz import broken
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.report import of_one, told, unstruck
@@ -21,6 +20,7 @@ from onceonly.lab.fuzzer.shrink import MOST_REPLAYS, Shrunk
 from onceonly.lab.fuzzer.shrink import shrink as smallest
 from onceonly.lab.history import History
 from onceonly.lab.level import Level
+from onceonly.lab.model.invariants import Name
 from onceonly.lab.schedule import Schedule, demand_simulated, load_schedule
 
 ScheduleArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A schedule: one JSON document.")]
@@ -99,7 +99,7 @@ def shrink(file: ScheduleArgument, to: SmallerOption = None, output: OutputOptio
     raise typer.Exit(1 if smaller else 0)
 
 
-def _broken(schedule: Schedule) -> Anomaly | None:
+def _broken(schedule: Schedule) -> Name | None:
     return broken(play(schedule))
 
 

@@ -51,7 +51,7 @@ def prune(
     query: QueryOption = None,
     ledger: LedgerOption = None,
     keep_epochs: Annotated[
-        int, typer.Option("--keep-epochs", metavar="N", min=1, help="Keep the newest so many epochs.")
+        int, typer.Option("--keep-epochs", metavar="N", min=1, help="Keep this many of the newest epochs.")
     ],
     yes: YesOption = False,
 ) -> None:

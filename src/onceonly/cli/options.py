@@ -40,5 +40,5 @@ OutputOption = Annotated[
     Output, typer.Option("--output", "-o", envvar="ONCEONLY_OUTPUT", help="A table for people, JSON for programs.")
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this only the plan is printed.")]
-LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show the newest so many.")]
-EveryOption = Annotated[float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Look so often.")]
+LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show this many of the newest.")]
+EveryOption = Annotated[float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Seconds between two looks.")]

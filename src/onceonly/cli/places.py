@@ -118,7 +118,7 @@ def place(
         LedgerUnavailable: the ledger cannot be read.
     """
     with ExitStack() as stack:
-        found = [sink_from_address(address) for address in sinks or ()]
+        found = [sink_from_address(address, ledger) for address in sinks or ()]
         for sink in found:
             stack.callback(sink.close)
         opened = _ledger_for(ledger, found, create=create)
@@ -126,7 +126,7 @@ def place(
             stack.callback(opened.close)
         entry = choose(opened, query, named=bool(found))
         if not found and entry is not None:
-            found = list(_sinks_of(entry, forgiving=forgiving, without=without))
+            found = list(_sinks_of(entry, ledger, forgiving=forgiving, without=without))
             for sink in found:
                 stack.callback(sink.close)
         name = query or (entry.name if entry else "")
@@ -201,20 +201,20 @@ def _known(ledger: Ledger | None, *, forgiving: bool) -> Sequence[Pipeline]:
         return ()
 
 
-def _sinks_of(entry: Pipeline, *, forgiving: bool, without: str) -> Iterator[Sink]:
+def _sinks_of(entry: Pipeline, ledger: str | None, *, forgiving: bool, without: str) -> Iterator[Sink]:
     for sink, address in entry.sinks:
         if sink == without:
             continue
         try:
-            yield _sink_of(entry, sink, address)
+            yield _sink_of(entry, sink, address, ledger)
         except OnceOnlyError as error:
             if not forgiving:
                 raise
             talk(f"{sink} cannot be found ({error.what}); going on with what the ledger knows")
 
 
-def _sink_of(entry: Pipeline, sink: str, address: str) -> Sink:
-    found = sink_from_address(address)
+def _sink_of(entry: Pipeline, sink: str, address: str, ledger: str | None) -> Sink:
+    found = sink_from_address(address, ledger)
     if found.id != sink:
         found.close()
         raise refuse(

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from onceonly.audit.line import ranges
 from onceonly.cli.output import plural
 from onceonly.cli.places import Place
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.overlap import reads_files
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -25,11 +27,18 @@ class Plan:
 
 
 def plan(place: Place, keep: int) -> Plan:
-    """Read ledger and sinks. Writes nothing."""
+    """Read ledger and sinks. Writes nothing.
+
+    Raises:
+        ConfigurationError: E110, the file lists of all epochs are still needed.
+    """
     numbers = tuple(record.epoch.number for record in place.certain_ledger.epochs(place.pipeline))
     going = numbers[:-keep]
     if not going:
         return Plan(0, (("ledger", place.certain_ledger.address), ("holds", plural(len(numbers), "epoch")), _NOTHING))
+    newest = place.certain_ledger.head(place.pipeline)
+    if newest and newest.epoch.standing.offered and reads_files(newest.epoch.sources):
+        raise _still_compared(place.pipeline, newest.epoch.number)
     before = going[-1] + 1
     pairs: list[tuple[str, object]] = [
         ("ledger", place.certain_ledger.address),
@@ -46,6 +55,15 @@ def plan(place: Place, keep: int) -> Plan:
     if any(record.files for record in place.certain_ledger.epochs(place.pipeline, going[0], going[0])):
         pairs.append(("file source", 'a batch that overlaps can no longer be trimmed (overlap="trim"), but is refused'))
     return Plan(before, tuple(pairs))
+
+
+def _still_compared(pipeline: str, newest: int) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f'The query of "{pipeline}" still compares its batches with the files of all epochs.',
+        cause=f"epoch {newest} is of a checkpoint that began with files which epochs before it hold",
+        next='restart the query with overlap="trim" once its checkpoint has handed out all of them, then prune',
+    )
 
 
 _NOTHING = ("forgets", "nothing")

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from onceonly.cli import adoption, dropping, takingover
 from onceonly.cli.confirm import confirmed
 from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, SinkOption, YesOption
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, YesOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
-from onceonly.cli.places import no_ledger, open_ledger, place
+from onceonly.cli.places import choose, no_ledger, open_ledger, place
+from onceonly.comparison import FROM_CHECKPOINT
 from onceonly.errors import mask
-from onceonly_checkpoints.ledger import Event, Pipeline
+from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
 
 app = typer.Typer(no_args_is_help=True, help="The pipelines.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
 AcceptLossOption = Annotated[
-    bool, typer.Option("--accept-loss", help="What lies between, or what the sink has lost, is given up.")
+    str | None,
+    typer.Option("--accept-loss", metavar="A..B", help="The rows of these epochs are given up, in --sink ID."),
 ]
-OverlapOption = Annotated[
-    adoption.Overlap | None,
-    typer.Option("--overlap", help="What was written already is written again, on purpose."),
+AcceptDuplicatesOption = Annotated[
+    str | None,
+    typer.Option("--accept-duplicates", metavar="A..B", help="The rows of these epochs are written again."),
 ]
 AcceptStateLossOption = Annotated[
     bool, typer.Option("--accept-state-loss", help="The query's windows and seen keys start empty.")
@@ -33,11 +36,26 @@ ContinueOption = Annotated[
     bool, typer.Option("--continue", help="The new source starts exactly where the last epoch ended.")
 ]
 AcceptChangeOption = Annotated[
-    bool, typer.Option("--accept-change", help="What somebody else did to the sink is as wanted.")
+    bool, typer.Option("--accept-change", help="What others did to --sink ID@VERSION is as wanted.")
+]
+SameDataOption = Annotated[
+    bool, typer.Option("--same-data", help="--sink ID was moved and holds what it held; that is checked.")
 ]
 KeepStateOption = Annotated[
-    bool,
-    typer.Option("--keep-recomputed-state", help="A batch that was run again gave other rows; its state is kept."),
+    str | None,
+    typer.Option(
+        "--keep-recomputed-state", metavar="N", help="Epoch N's batch, run again, gave other rows; its state is kept."
+    ),
+]
+NamedSinkOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sink",
+        envvar="ONCEONLY_SINK",
+        metavar="ID",
+        help="Id of the sink that is meant, as queries show prints it; or the address (KIND:TARGET) of a sink that the "
+        "ledger does not know. May repeat.",
+    ),
 ]
 StartOption = Annotated[
     str | None,
@@ -105,48 +123,79 @@ def show(
     emit_table(("time", "event", "epoch", "generation", "reason"), rows)
 
 
-@app.command()
+class _Adopt(TyperCommand):
+    """An option whose range is left out is told which range applies, instead of only that one is missing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Give options without a value an empty one."""
+        filled: list[str] = []
+        for at, word in enumerate(args):
+            filled.append(word)
+            following = args[at + 1] if at + 1 < len(args) else "--"
+            if word in {"--accept-loss", "--accept-duplicates", "--keep-recomputed-state"} and following[:1] == "-":
+                filled.append("")
+        return super().parse_args(ctx, filled)
+
+
+@app.command(cls=_Adopt)
 def adopt(
     name: NameArgument,
     *,
-    accept_loss: AcceptLossOption = False,
-    overlap: OverlapOption = None,
+    accept_loss: AcceptLossOption = None,
+    accept_duplicates: AcceptDuplicatesOption = None,
     accept_state_loss: AcceptStateLossOption = False,
     go_on: ContinueOption = False,
     accept_change: AcceptChangeOption = False,
-    keep_recomputed_state: KeepStateOption = False,
+    same_data: SameDataOption = False,
+    keep_recomputed_state: KeepStateOption = None,
     start: StartOption = None,
     from_checkpoint: FromCheckpointOption = None,
     from_delta_txn: FromDeltaTxnOption = None,
     reason: ReasonOption = "",
-    sink: SinkOption = None,
+    sink: NamedSinkOption = None,
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Move a pipeline's position by name, or begin it where an older job stands: an epoch without rows in every sink.
+    """Accept by name what stops a pipeline, or begin it where an older job stands: an epoch without rows in every sink.
 
-    Stops every driver that is running. Take exactly one of the options that say what is accepted.
+    Stops every driver that is running. Take exactly one of the options that say what is accepted. What it names, it
+    covers, and nothing else; without its range the command says which one applies.
     """
-    chosen = {
+    chosen: dict[str, str | None] = {
         "accept-loss": accept_loss,
-        "accept-duplicates": overlap is not None,
-        "accept-state-loss": accept_state_loss,
-        "continue": go_on,
-        "accept-change": accept_change,
+        "accept-duplicates": accept_duplicates,
+        "accept-state-loss": "" if accept_state_loss else None,
+        "continue": "" if go_on else None,
+        "accept-change": "" if accept_change else None,
+        "same-data": "" if same_data else None,
         "keep-recomputed-state": keep_recomputed_state,
-        "start": start is not None,
-        "from-checkpoint": from_checkpoint is not None or from_delta_txn is not None,
+        "start": start,
+        FROM_CHECKPOINT: from_delta_txn if from_checkpoint is None else from_checkpoint,
     }
-    kind = adoption.only_kind(chosen)
-    if kind == "from-checkpoint":
+    kind = adoption.only_kind([kind for kind, value in chosen.items() if value is not None])
+    if kind == FROM_CHECKPOINT:
         old = takingover.Given(from_checkpoint, from_delta_txn, reason)
         _take_over(name, old, sink, ledger, yes=yes)
         return
-    with place(ledger, name, sink) as here:
-        plan = adoption.plan(here, kind, start, reason)
+    named, addresses = _ids(name, sink or (), ledger)
+    with place(ledger, name, addresses) as here:
+        plan = adoption.plan(here, adoption.Typed(kind, chosen[kind] or "", named, reason))
         emit_pairs(plan.pairs)
         if confirmed(yes):
             adoption.carry_out(here, plan)
+
+
+def _ids(name: str, given: Sequence[str], ledger: str | None) -> tuple[tuple[str, ...], list[str] | None]:
+    """Which values of ``--sink`` are ids of the pipeline's sinks, and which are addresses."""
+    if ledger is None or not given:
+        return (), list(given) or None
+    opened = open_ledger(ledger)
+    try:
+        known = {id_ for entry in opened.pipelines() if entry.name == name for id_, _ in entry.sinks}
+    finally:
+        opened.close()
+    named = tuple(value for value in given if value in known or value.rpartition("@")[0] in known)
+    return named, [value for value in given if value not in named] or None
 
 
 def _take_over(name: str, old: takingover.Given, sink: list[str] | None, ledger: str | None, *, yes: bool) -> None:
@@ -181,6 +230,37 @@ def drop_sink(
         emit_pairs(plan.pairs)
         if confirmed(yes):
             dropping.carry_out(here, plan)
+
+
+@app.command()
+def forget(name: NameArgument, *, ledger: LedgerOption = None, yes: YesOption = False) -> None:
+    """Take a pipeline out of the ledger: its row, epochs, intents and events. No sink is touched, and none is asked.
+
+    For a pipeline that is over, or was begun by mistake. One that goes on is entered again by its next start, which
+    reads back what its sinks remember; input files and phase times are lost.
+    """
+    if ledger is None:
+        raise no_ledger()
+    opened = open_ledger(ledger)
+    try:
+        entry = choose(opened, name, named=False)
+        assert entry is not None
+        emit_pairs(_forgotten(opened, entry))
+        if confirmed(yes):
+            opened.forget(name)
+            say(f"{name} is forgotten")
+    finally:
+        opened.close()
+
+
+def _forgotten(ledger: Ledger, entry: Pipeline) -> Iterator[tuple[str, object]]:
+    records = ledger.epochs(entry.name)
+    yield "pipeline", entry.name
+    yield "ledger", ledger.address
+    yield "forgets", f"{len(records)} epochs and {len(ledger.events(entry.name))} events"
+    yield "opened", clock(entry.opened_ms)
+    yield "sinks", ", ".join(address for _, address in entry.sinks) or "none"
+    yield "keeps", "every row and marker in the sinks; a driver that runs goes on and enters the pipeline again"
 
 
 def to_json(pipeline: Pipeline) -> dict[str, Any]:

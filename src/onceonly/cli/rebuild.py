@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from onceonly.audit.line import ranges
 from onceonly.cli.places import Place
-from onceonly.cli.records import merged
+from onceonly.cli.records import history, merged
 from onceonly.errors import refuse
-from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
@@ -49,7 +48,7 @@ def plan(place: Place) -> Plan:
             cause=f'the ledger does not know pipeline "{place.pipeline}"',
             next="name them: --sink KIND:TARGET",
         )
-    held = [pair for sink in place.sinks for pair in _history(place, sink)]
+    held = [pair for sink in place.sinks for pair in history(sink, place.pipeline)]
     agree(place.pipeline, held)
     if not held:
         raise refuse(
@@ -60,11 +59,6 @@ def plan(place: Place) -> Plan:
         )
     recorded = tuple(place.certain_ledger.epochs(place.pipeline))
     return _compare(place, recorded, held)
-
-
-def _history(place: Place, sink: Sink) -> list[tuple[Marker, Receipt]]:
-    sink.open(place.pipeline)
-    return list(sink.history())
 
 
 def agree(pipeline: str, held: Iterable[tuple[Marker, Receipt]]) -> None:

@@ -11,7 +11,9 @@ from onceonly.cli.output import talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown, Sink
-from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, UnreadableMarker
+from onceonly.recovery import not_ours
+from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
+from onceonly_checkpoints.jsonform import UnreadableMarker
 
 
 def merged(
@@ -42,11 +44,23 @@ def read(place: Place, first: int = 1, last: int | None = None) -> tuple[EpochRe
 
 def _held(sink: Sink, pipeline: str, first: int) -> list[tuple[Marker, Receipt]]:
     try:
-        sink.open(pipeline)
-        return list(sink.history(first - 1))
+        return history(sink, pipeline, first)
     except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
         talk(f"{sink.id} cannot be read ({reason_of(error)}); its epochs are shown as the ledger knows them")
         return []
+
+
+def history(sink: Sink, pipeline: str, first: int = 1) -> list[tuple[Marker, Receipt]]:
+    """The markers of a pipeline in a sink, from epoch ``first`` on.
+
+    Raises:
+        DestinationError: E508, one of them names another pipeline or another sink.
+    """
+    sink.open(pipeline)
+    held = list(sink.history(first - 1))
+    if refusal := not_ours(pipeline, sink.id, (marker for marker, _ in held)):
+        raise refuse(refusal.code, **dict(refusal.details))
+    return held
 
 
 def newest(place: Place, count: int) -> tuple[EpochRecord, ...]:

@@ -51,7 +51,13 @@ def _demand_room(storage: Storage) -> None:
 
 def _plan_all(storage: Storage, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
     epoch = at if at is not None else known[-1].epoch.number if known else 0
-    return surgery.plan_rebuild(known, epoch, _still_there(storage, known, epoch))
+    return surgery.plan_rebuild(known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch))
+
+
+def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
+    """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
+    target = next((record for record in known if record.epoch.number == epoch), None)
+    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {one.sink for one in target.receipts}
 
 
 def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:

@@ -10,16 +10,19 @@ from pathlib import Path
 from onceonly import takeover
 from onceonly.cli import records
 from onceonly.cli.checkpoint import opened
+from onceonly.cli.decision import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
+from onceonly.comparison import FROM_CHECKPOINT
 from onceonly.errors import refuse
 from onceonly.foreign import KeepsTransactions, Transaction
 from onceonly.protocol import Sink
 from onceonly.registry import sink_from_address
-from onceonly.resolve import FROM_CHECKPOINT, LastBatch, begun_already, take_over
+from onceonly.resolve import LastBatch, begun_already, take_over
 from onceonly.sources import describe
 from onceonly.takeover import OldJob, Start, Unproven
 from onceonly_checkpoints import sparklog, surgery
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
 from onceonly_checkpoints.surgery import Effect
@@ -46,12 +49,12 @@ class Plan:
 
     Attributes:
         batch: the older job's last batch.
-        reason: for the record.
+        accepted: the decision.
         pairs: the plan in words.
     """
 
     batch: LastBatch
-    reason: str
+    accepted: Adoption
     pairs: tuple[tuple[str, object], ...]
 
 
@@ -119,7 +122,8 @@ def plan(place: Place, path: str, old: Given) -> Plan:
             )
         batch = _last_batch(storage, start.batch)
     said = [f"batch {start.batch}", *([f"application {old.app}"] if old.app else ()), *filter(None, [old.reason])]
-    return Plan(batch, ": ".join(said), tuple(_pairs(place, start, batch)))
+    accepted = decided(FROM_CHECKPOINT, ": ".join(said))
+    return Plan(batch, accepted, tuple(_pairs(place, start, batch)))
 
 
 def _last_batch(storage: Storage, number: int) -> LastBatch:
@@ -170,6 +174,6 @@ def carry_out(place: Place, plan: Plan) -> None:
     Raises:
         OnceOnlyError: what opening the pipeline raises.
     """
-    epoch = take_over(place.sinks, place.certain_ledger, place.pipeline, plan.batch, plan.reason)
+    epoch = take_over(place.sinks, place.certain_ledger, place.pipeline, plan.batch, plan.accepted)
     say(f"epoch {epoch.number} adopted: {place.pipeline} starts at {describe(epoch.slice.end)}")
     talk(f'Now start the query on the same checkpoint, with exactly_once(..., name="{place.pipeline}").')

@@ -15,9 +15,11 @@ from rich.text import Text
 
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, QueryOption
 from onceonly.cli.output import console
-from onceonly.cli.places import no_ledger, open_ledger
+from onceonly.cli.places import choose, no_ledger, open_ledger
+from onceonly.doubt import Begun, State
+from onceonly.moment import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
+from onceonly_checkpoints.ledger import Ledger, Pipeline
 
 _PHASES_SHOWN = 5
 
@@ -29,13 +31,13 @@ class Glance:
     Attributes:
         pipeline: its row in the ledger.
         records: its newest epochs, oldest first.
-        intent: an epoch that was begun and is not recorded.
+        begun: an epoch that was begun and is not recorded.
         now_ms: the moment, milliseconds since 1970.
     """
 
     pipeline: Pipeline
     records: tuple[EpochRecord, ...]
-    intent: Intent | None
+    begun: Begun | None
     now_ms: int
 
     @property
@@ -44,8 +46,10 @@ class Glance:
         said = [f"{self.pipeline.name}  generation {self.pipeline.generation}"]
         newest = self.records[-1].recorded_ms if self.records else 0
         said.append(f"last epoch {spell(self.now_ms - newest)} ago" if newest else "no epoch yet")
-        if self.intent is not None:
-            said.append(f"epoch {self.intent.epoch} IN DOUBT for {spell(self.now_ms - self.intent.at_ms)}")
+        if self.begun is not None and self.begun.overdue:
+            said.append(f"epoch {self.begun.epoch} IN DOUBT for {spell(self.begun.age_ms(self.now_ms))}")
+        elif self.begun is not None and self.begun.state is State.WRITING:
+            said.append(f"epoch {self.begun.epoch} being written for {spell(self.begun.age_ms(self.now_ms))}")
         return "  ".join(said)
 
     @property
@@ -55,13 +59,17 @@ class Glance:
 
 
 def glance(ledger: Ledger, entry: Pipeline, limit: int, now_ms: int) -> Glance:
-    """Read one pipeline; an intent is looked up after the epochs, so that one that just became an epoch is none."""
-    intent = ledger.intent(entry.name, entry.epoch + 1)
+    """Read one pipeline."""
+    found = open_epoch(ledger, entry, now_ms)
     head = ledger.head(entry.name)
     newest = head.epoch.number if head else 0
     records = tuple(ledger.epochs(entry.name, max(1, newest - limit + 1))) if newest else ()
-    open_ = intent if intent and intent.epoch > newest else None
-    return Glance(entry, records, open_, now_ms)
+    return Glance(entry, records, found if found and found.epoch > newest else None, now_ms)
+
+
+def now_ms() -> int:
+    """This moment, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def spell(milliseconds: int) -> str:
@@ -99,6 +107,8 @@ def command(
         raise no_ledger()
     opened = open_ledger(ledger)
     try:
+        if query is not None:
+            choose(opened, query, named=False)
         _watch(opened, query, limit, every, count)
     except KeyboardInterrupt:
         return
@@ -118,7 +128,7 @@ def _watch(ledger: Ledger, query: str | None, limit: int, every: float, count: i
 
 
 def _look(ledger: Ledger, query: str | None, limit: int) -> list[Glance]:
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     return [glance(ledger, entry, limit, now) for entry in ledger.pipelines() if query in (None, entry.name)]
 
 
@@ -130,7 +140,7 @@ def picture(glances: Sequence[Glance]) -> Group:
 
 
 def _headline(one: Glance) -> Text:
-    return Text(one.headline, style="bold yellow" if one.intent else "bold")
+    return Text(one.headline, style="bold yellow" if one.begun and one.begun.overdue else "bold")
 
 
 def _table(one: Glance) -> Table:

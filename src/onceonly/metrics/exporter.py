@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from onceonly.moment import open_epoch
+from onceonly.promise import late_rows
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
 
@@ -24,7 +26,8 @@ _OUTCOMES = {
     EventKind.SKIPPED: "skipped",
     EventKind.TRIMMED: "trimmed",
     EventKind.RESOLVED: "resolved",
-    EventKind.DIVERGED: "refused",
+    EventKind.DIVERGED: "diverged",
+    EventKind.FAILED: "failed",
     EventKind.FENCED: "fenced",
     EventKind.OPENED: "opened",
 }
@@ -56,6 +59,9 @@ class Exporter:
             "onceonly_epochs", "Epochs and attempts by outcome.", [*by, "outcome"], registry=registry
         )
         self._rows = Counter("onceonly_rows", "Rows of committed epochs.", by, registry=registry)
+        self._late = Counter(
+            "onceonly_late_rows", "Rows that Spark dropped as older than the watermark.", by, registry=registry
+        )
         self._phases = Histogram(
             "onceonly_phase_seconds", "Time of each phase.", [*by, "phase"], buckets=BUCKETS, registry=registry
         )
@@ -69,7 +75,7 @@ class Exporter:
         )
         self._doubt = Gauge(
             "onceonly_in_doubt_seconds",
-            "Age of the oldest epoch that was begun and is not recorded; 0: none.",
+            "Age of an epoch whose outcome is unknown; 0: none, or its driver is at work.",
             by,
             registry=registry,
         )
@@ -115,15 +121,16 @@ class Exporter:
 
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name
-        intent = self._ledger.intent(name, entry.epoch + 1)
+        found = open_epoch(self._ledger, entry, now_ms)
         for record in self._ledger.epochs(name, self._last.setdefault(name, 0) + 1):
             self._count(record)
             self._last[name] = record.epoch.number
         for event in self._new_events(name):
             if outcome := _OUTCOMES.get(event.kind):
                 self._epochs.labels(name, outcome).inc()
-        open_ = intent is not None and intent.epoch > self._last[name]
-        self._doubt.labels(name).set((now_ms - intent.at_ms) / 1000 if intent and open_ else 0)
+            self._late.labels(name).inc(late_rows(event))
+        doubtful = found is not None and found.overdue and found.epoch > self._last[name]
+        self._doubt.labels(name).set(found.age_ms(now_ms) / 1000 if found and doubtful else 0)
         self._generation.labels(name).set(entry.generation)
         head = self._ledger.head(name)
         self._newest.labels(name).set(head.epoch.number if head else 0)

@@ -28,7 +28,7 @@ _TIP = {"field": "tip", "type": "nominal"}
 PHASES = 6
 """How many phases have a colour and texture of their own; the next begins again with the first."""
 
-_BAD = {EventKind.FENCED, EventKind.DIVERGED, EventKind.REGRESSED}
+_BAD = {EventKind.FENCED, EventKind.FAILED, EventKind.DIVERGED, EventKind.REGRESSED}
 _NARROWEST = 300
 """A bar is at least this part of the time axis wide, or it could not be seen."""
 

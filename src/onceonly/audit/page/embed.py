@@ -48,7 +48,7 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
         "ended_ms": [column.ended_ms or None for column in grid.columns],
         "batch": [lineage.batch_id if lineage else None for lineage in lineages],
         "chain": [None if epoch is None else epoch.chain[:_CHAIN] for epoch in epochs],
-        "adoption": {str(epoch.number): epoch.adoption for epoch in epochs if epoch and epoch.adoption},
+        "adoption": {str(one.number): one.adoption.words for one in epochs if one and one.adoption},
         "codes": {str(column.first): list(column.codes) for column in grid.columns if column.codes},
         "outcome": {
             sink: [ranks[column.outcomes[index]] for column in grid.columns] for index, sink in enumerate(grid.sinks)

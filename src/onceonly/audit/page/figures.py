@@ -21,11 +21,13 @@ _ATTEMPTS = {
     EventKind.SKIPPED: "offered again, proven to be written, not written again",
     EventKind.TRIMMED: "offered with rows of earlier epochs, which were left out",
     EventKind.RESOLVED: "found unfinished and settled",
-    EventKind.DIVERGED: "refused",
+    EventKind.DIVERGED: "diverged, and taken as it is",
+    EventKind.FAILED: "refused, or stopped by an error",
     EventKind.FENCED: "stopped: a newer driver owns the pipeline",
     EventKind.REGRESSED: "found behind its receipts",
     EventKind.ADOPTED: "moved by an operator",
     EventKind.REBUILT: "learnt by the ledger from the markers",
+    EventKind.FOREIGN: "preceded by a change of somebody else's, which they may make",
 }
 
 
@@ -147,7 +149,7 @@ def journey_of(facts: Facts, result: AuditResult) -> Journey:
         epochs=len(result.epochs) - adopted,
         skipped=kinds[EventKind.SKIPPED],
         trimmed=kinds[EventKind.TRIMMED],
-        refused=kinds[EventKind.DIVERGED] + kinds[EventKind.REGRESSED],
+        refused=kinds[EventKind.FAILED] + kinds[EventKind.DIVERGED] + kinds[EventKind.REGRESSED],
         resolved=kinds[EventKind.RESOLVED],
         adopted=adopted,
         recorded=len(ledger.records) if ledger else 0,

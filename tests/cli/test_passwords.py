@@ -1,0 +1,98 @@
+"""Commands on a server that wants a password, which no address holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from tests.audit.stores import Stored
+from tests.cli.conftest import Run
+
+from onceonly.lab.postgres import temporary_postgres
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = pytest.mark.postgres
+
+_SECRET = "s3cret"
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[str]:
+    """URL, without password, of a database whose users prove themselves by SCRAM."""
+    with temporary_postgres() as server:
+        with psycopg.connect(server.dsn, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE app LOGIN PASSWORD '{_SECRET}'")
+            connection.execute("CREATE DATABASE guarded OWNER app")
+            rules = server.data_dir / "pg_hba.conf"
+            rules.write_text("host all postgres 127.0.0.1/32 trust\nhost all app 127.0.0.1/32 scram-sha-256\n")
+            connection.execute("SELECT pg_reload_conf()")
+        yield urlsplit(server.dsn)._replace(netloc=f"app@127.0.0.1:{server.port}", path="/guarded").geturl()
+
+
+def with_password(url: str, password: str = _SECRET) -> str:
+    return url.replace("app@", f"app:{password}@")
+
+
+@pytest.fixture
+def ledger(guarded: str, tmp_path: Path) -> Iterator[str]:
+    """A pipeline whose rows and ledger lie in that database; the ledger's URL."""
+    url = with_password(guarded)
+    stored = Stored(PostgresSink(url, "orders"), tmp_path, SqlLedger(url)).write_all()
+    yield url
+    stored.sink.close()
+    stored.ledger.close()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP TABLE orders; DROP SCHEMA onceonly CASCADE")
+
+
+@pytest.fixture(autouse=True)
+def no_password_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("PGPASSFILE", str(tmp_path / "none"))
+
+
+def test_the_server_refuses_whoever_brings_no_password(guarded: str) -> None:
+    with pytest.raises(psycopg.OperationalError, match="no password supplied"):
+        psycopg.connect(guarded)
+
+
+@pytest.mark.parametrize("words", [("audit",), ("epochs", "list"), ("txn", "list")])
+def test_a_sink_in_the_ledgers_database_is_read_with_the_ledgers_password(
+    run: Run, ledger: str, words: tuple[str, ...]
+) -> None:
+    result = run(*words, "--ledger", ledger)
+    assert result.exit_code == 0, (result.stdout, result.stderr)
+    assert _SECRET not in result.stdout + result.stderr
+
+
+def test_the_doctor_reads_it_with_the_ledgers_password_too(run: Run, ledger: str) -> None:
+    result = run("doctor", "--ledger", ledger)
+    assert "no password supplied" not in result.stdout
+    assert "answers; an epoch is committed by: transaction" in result.stdout
+
+
+def test_a_password_is_never_sent_to_another_server_user_or_database(guarded: str) -> None:
+    for other in (guarded.replace("127.0.0.1", "localhost"), guarded.replace("app@", "eve@"), f"{guarded}2"):
+        sink = PostgresSink(other, "orders")
+        sink.log_in_like(with_password(guarded))
+        assert _SECRET not in (sink.ledger_url or ""), other
+
+
+def test_a_password_in_the_address_of_the_sink_stays(guarded: str) -> None:
+    sink = PostgresSink(with_password(guarded, "own"), "orders")
+    sink.log_in_like(with_password(guarded))
+    assert ":own@" in (sink.ledger_url or "")
+
+
+def test_without_any_password_the_audit_says_where_one_is_looked_for(
+    run: Run, guarded: str, ledger: str, tmp_path: Path
+) -> None:
+    sink = PostgresSink(guarded, "orders").address
+    result = run("audit", "-q", "orders", "--sink", sink, "--ledger", str(tmp_path / "no.db"))
+    assert result.exit_code == 2
+    for place in ("A101", "PGPASSWORD", "PGSERVICEFILE"):
+        assert place in result.stdout
