@@ -8,13 +8,17 @@ from typing import cast
 import pytest
 
 from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.bounds import BOUNDS, RESTARTED
+from onceonly.lab.explorer.bounds import BOUNDS, MERGED
 from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
-from onceonly.lab.model.parts import Kind, Target
+from onceonly.lab.model import carrier
+from onceonly.lab.model.parts import Harm, Kind, Target
+from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Damage
+from onceonly.lab.model.sinks import REFUSED_ROW
+from onceonly.lab.model.spark import RESTARTED, Damage, Source
 from onceonly.lab.model.world import Bound
+from onceonly_checkpoints.epoch import Digest
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
 
@@ -35,16 +39,107 @@ def test_a_damaged_checkpoint_breaks_nothing(damage):
 
 @pytest.mark.parametrize("damage", [Damage.DELETED, Damage.ROLLED_BACK, Damage.COPIED])
 def test_a_damaged_checkpoint_of_a_source_whose_offsets_count_batches_breaks_nothing(damage):
-    found = search(Bound((P,), records=2, drivers=2, unknowns=0, ledgers=1, damages=(damage,), files=True))
+    found = search(
+        Bound((P,), records=2, drivers=2, unknowns=0, ledgers=1, damages=(damage,), source=Source(files=True))
+    )
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
 
 
+TRIMMED = [
+    (Source(begins=True), Damage.DELETED_LATER, 0),
+    (Source(begins=True), Damage.DELETED, 1),
+    (Source(files=True), Damage.DELETED, 1),
+    (Source(files=True), Damage.CUT_OFF, 0),
+]
+
+
+@pytest.mark.parametrize(("source", "damage", "ledgers"), TRIMMED, ids=str)
+def test_a_damaged_checkpoint_breaks_nothing_where_rows_of_recorded_epochs_are_left_out(source, damage, ledgers):
+    bound = Bound((P,), 3, drivers=2, unknowns=0, ledgers=ledgers, damages=(damage,), source=source, trims=True)
+    found = search(bound)
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+def test_a_lost_checkpoint_of_a_topic_that_says_where_it_begins_stops_nobody_who_trims():
+    trims = Bound((P,), 2, drivers=2, unknowns=0, damages=(Damage.DELETED,), source=Source(begins=True), trims=True)
+    assert "E203" not in refusals(trims)
+    assert "E203" in refusals(replace(trims, trims=False))
+
+
+def test_input_files_that_are_gone_stop_the_query_and_break_nothing():
+    gone = Bound((P,), 2, drivers=2, unknowns=0, loses_files=True, source=Source(files=True), stages=True)
+    assert "E214" in refusals(gone)
+
+
+def test_a_plan_with_state_and_a_lost_checkpoint_stop_the_query():
+    state = Bound((P,), 2, drivers=2, unknowns=0, damages=(Damage.DELETED,), source=Source(begins=True, stateful=True))
+    assert "E206" in refusals(state)
+
+
+@pytest.mark.parametrize(
+    ("harm", "code"),
+    [
+        (Harm.PICKY, REFUSED_ROW),
+        (Harm.REPLACED, "E208"),
+        (Harm.HOLLOW, "E219"),
+        (Harm.BACK_ONE, "E207"),
+        (Harm.BACK_TWO, "E207"),
+    ],
+)
+def test_a_sink_that_is_harmed_stops_the_query_by_name_and_breaks_nothing(harm, code):
+    assert code in refusals(Bound((P, D), 2, drivers=2, unknowns=0, harms=(harm,)))
+
+
+def test_what_a_sink_refused_goes_on_once_it_takes_it():
+    searched = Search(Bound((P,), 1, drivers=1, unknowns=0, harms=(Harm.PICKY,)))
+    assert searched.run().complete
+    mended = [target for (target,) in searched.targets() if isinstance(target, Target) and target.held]
+    assert any(target.harm == "" for target in mended)
+
+
+def test_nobody_is_stopped_by_somebody_who_is_refused_where_there_is_one_job():
+    watched = search(Bound((P,), 3, drivers=2, source=Source(begins=True), programs=(Program.PLAIN,), watched=True))
+    assert watched.violation is None, "\n".join(lines(watched))
+    assert watched.complete
+
+
+@pytest.mark.parametrize(
+    ("program", "code"), [(Program.PARTS, "E123"), (Program.WRAPPERS, "E103"), (Program.CONSTANT, "E124")]
+)
+def test_a_program_that_does_what_spark_never_does_is_stopped_by_name(program, code):
+    assert code in refusals(Bound((P,), 2, drivers=1, unknowns=0, programs=(program,), watched=True))
+
+
+@pytest.mark.parametrize("program", [one for one in Program if one.misuses])
+def test_without_the_rules_about_calls_a_program_that_misuses_the_wrapper_loses_rows(program, monkeypatch):
+    monkeypatch.setattr(carrier, "refusal", lambda call: "")  # every call is compared, and a second one skipped
+    found = search(Bound((P,), 2, drivers=1, unknowns=0, programs=(program,)))
+    assert found.violation is not None
+    assert found.violation.name is Anomaly.LOSS
+
+
+def refusals(bound: Bound) -> set[str]:
+    """Every code with which a driver stops in some world."""
+    searched = Search(bound)
+    found = searched.run()
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+    return searched.refusals()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["sinks", "checkpoint"])
+@pytest.mark.parametrize("name", MERGED)
 def test_what_must_hold_before_a_change_is_merged_holds(name):
     found = search(BOUNDS[name])
     print(*lines(found), sep="\n")
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+def test_an_epoch_that_a_sink_takes_back_for_another_writer_breaks_nothing():
+    found = search(BOUNDS["conflicts"])
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
 
@@ -60,7 +155,11 @@ def rows_of(bound: Bound) -> set[object]:
 
 
 def _rows_in(target: Target) -> tuple[object, ...]:
-    return tuple((held.epoch.slice, held.content.high if held.content else None, held.whole) for held in target.held)
+    return tuple((held.epoch.slice, _who(held.content), held.whole) for held in target.held)
+
+
+def _who(content: Digest | None) -> int | None:
+    return content.low // 10_000 if content else None
 
 
 @pytest.mark.parametrize(("kinds", "unknowns"), [((P,), 1), ((K,), 0), ((P, D), 0)], ids=str)
@@ -96,7 +195,8 @@ BROKEN = [
     (Rule.NAMED, (P, D), {**ONE, "drivers": 3}, Anomaly.CROSS),
     (Rule.KEPT, (P, D), ONE, Anomaly.STUCK),
     (Rule.SWEPT_LAST, (P, D), ONE, Anomaly.STUCK),
-    (Rule.LINEAGE, (P,), {"unknowns": 0, "damages": (Damage.DELETED,), "files": True}, Anomaly.LOSS),
+    (Rule.LINEAGE, (P,), {"unknowns": 0, "damages": (Damage.DELETED,), "source": Source(files=True)}, Anomaly.LOSS),
+    (Rule.REFUSED_ROW, (P,), {**ONE, "harms": (Harm.PICKY,)}, Anomaly.STUCK),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]
 """Each rule that is off by itself, where, and what that breaks first."""
@@ -132,6 +232,7 @@ def test_a_counterexample_is_the_shortest_and_told_in_words(capsys):
         "driver A is handed batch 0, records 1 to 1, by the checkpoint",
         "driver A looks at every sink and proposes generation 1",
         "driver A reads the ledger: nothing",
+        "driver A compares its batch with what it sees",
         "driver A installs generation 1 in sink 'postgres'",
         "driver A reads sink 'postgres'",
         "driver A enters itself into the ledger and sweeps staging",

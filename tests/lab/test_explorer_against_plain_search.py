@@ -15,7 +15,7 @@ from onceonly.lab.explorer.table import Codes
 from onceonly.lab.model import invariants
 from onceonly.lab.model.parts import Kind
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Damage
+from onceonly.lab.model.spark import Damage, Source
 from onceonly.lab.model.world import Bound
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
@@ -66,7 +66,7 @@ def plainly(bound: Bound) -> Plain:
         Bound((D,), records=1, drivers=3, unknowns=0, fine=True),
         Bound((P, D), records=1, drivers=2, unknowns=0),
         Bound((P,), records=2, drivers=2, unknowns=0, damages=(Damage.DELETED, Damage.COPIED)),
-        Bound((K,), records=2, drivers=2, unknowns=0, damages=(Damage.ROLLED_BACK,), files=True),
+        Bound((K,), records=2, drivers=2, unknowns=0, damages=(Damage.ROLLED_BACK,), source=Source(files=True)),
     ],
     ids=described,
 )

@@ -94,6 +94,19 @@ def size(schedule: Schedule) -> int:
     return len(schedule.faults) + len(schedule.losses) + len(schedule.sinks) + schedule.records + schedule.incarnations
 
 
+def test_those_who_are_no_driver_act_and_are_counted():
+    fuzzed = fuzz(1, QUICK)
+    assert fuzzed.idle == ()
+    assert fuzzed.actors["the operator"] > 5
+
+
+def test_what_real_stores_cannot_play_is_left_out():
+    drawn = [draw(seed) for seed in range(QUICK)]
+    assert any(one.peopled for one in drawn)
+    assert not any(one.alone.peopled or one.alone.trims for one in drawn)
+    assert Counter(one.alone == one for one in drawn)[True] > QUICK / 10
+
+
 def test_what_is_drawn_differs_in_every_way():
     drawn = [draw(seed) for seed in range(QUICK)]
     assert {len(one.sinks) for one in drawn} == {1, 2, 3}

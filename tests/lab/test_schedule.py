@@ -42,7 +42,10 @@ def test_a_schedule_is_read_back_as_it_was_written(schedule):
         (json.dumps(changed(cuts=[0])), "cuts: wants numbers from 1"),
         (json.dumps(changed(colour="red")), "no field 'colour'"),
         (json.dumps({"schedule": 1, "sinks": ["kafka"]}), "schedule: no 'records'"),
-        (json.dumps(changed(losses=[{"before": 1, "what": "mind"}])), r"losses\[0\].what: wants ledger or a damage"),
+        (
+            json.dumps(changed(losses=[{"before": 1, "what": "mind"}])),
+            r"losses\[0\].what: wants ledger, a damage or a harm",
+        ),
         (
             json.dumps(changed(faults=[{"incarnation": 3, "point": "commit.sent", "action": "kill"}])),
             r"faults\[0\].incarnation: wants 1 to 1, got 3",

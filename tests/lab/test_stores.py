@@ -122,7 +122,7 @@ def test_random_schedules_on_real_stores_are_clean(ground: Ground) -> None:
 
     seeds = [seed for seed in range(1, 40) if Kind.KAFKA not in draw(seed).sinks][:5]
     for seed in seeds:
-        judgement = judge(play(draw(seed), ground).history)
+        judgement = judge(play(draw(seed).alone, ground).history)
         assert judgement.verdict is Verdict.CLEAN, (seed, judgement.findings)
 
 

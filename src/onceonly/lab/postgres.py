@@ -112,6 +112,10 @@ class EmbeddedPostgres:
                 connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         return self._dsn(name)
 
+    def program(self, name: str) -> Path:
+        """One of the server's own programs, ``pg_dump`` for example: it fits the server, whatever else is installed."""
+        return self._prepare_directory()[0] / name
+
     def standby(self, data_dir: Path | str) -> EmbeddedPostgres:
         """Make a copy that follows this server's changes as they come; not started yet. ``promote`` ends its following.
 

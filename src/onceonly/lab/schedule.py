@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from onceonly.faults import Point
-from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.parts import Harm, Kind
 from onceonly.lab.model.spark import Damage
 
 FORMAT = 1
@@ -99,11 +99,13 @@ class Loss:
 
     Attributes:
         before: the incarnation that finds it so.
-        what: ``ledger``, or the damage to the checkpoint.
+        what: ``ledger``, the damage to the checkpoint, or what befalls a sink.
+        sink: its place in commit order, from 0, where a sink is meant.
     """
 
     before: int
     what: str
+    sink: int = 0
 
 
 LEDGER = "ledger"
@@ -124,6 +126,11 @@ class Schedule:
         losses: what is lost between them.
         files: whether the source is a directory, whose offsets count the batches of one checkpoint.
         stateful: whether the plan keeps state, so that a batch that is skipped is executed.
+        begins: whether a source with offsets says where it begins; else that is unknown until the second batch.
+        trims: whether rows of recorded epochs are left out, instead of a stop.
+        stages: whether epochs are staged although there is one sink.
+        gone: records whose input files are gone before the last driver starts, from 0.
+        obeys: at each refusal that prints commands, which of them the operator obeys, from 0; the query is restarted.
         seed: what it was drawn from; ``None`` where it was written by hand.
         job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
     """
@@ -137,11 +144,28 @@ class Schedule:
     losses: tuple[Loss, ...] = ()
     files: bool = False
     stateful: bool = False
+    begins: bool = False
+    trims: bool = False
+    stages: bool = False
+    gone: tuple[int, ...] = ()
+    obeys: tuple[int, ...] = ()
     seed: int | None = None
     job: str = ""
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def alone(self) -> Schedule:
+        """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
+        losses = tuple(loss for loss in self.losses if loss.what not in set(Harm))
+        return replace(self, losses=losses, gone=(), obeys=(), begins=False, trims=False, stages=False)
+
+    @property
+    def peopled(self) -> bool:
+        """Whether somebody beside drivers acts in it: then rows may be missing by name, and only its world can tell."""
+        harmed = any(loss.what in set(Harm) for loss in self.losses)
+        return bool(self.obeys or self.gone or harmed)
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -200,6 +224,16 @@ def demand_simulated(schedule: Schedule) -> None:
             raise UnreadableSchedule(f"faults[{at}].action: only a job on a real Spark can be given {fault.action!s}")
 
 
+def demand_alone(schedule: Schedule) -> None:
+    """Demand that nobody beside drivers acts, as on real stores nobody does.
+
+    Raises:
+        UnreadableSchedule: somebody does.
+    """
+    if schedule != schedule.alone:
+        raise UnreadableSchedule("only the simulated world has operators, ailing sinks, trims and lost input")
+
+
 def load_schedule(path: Path | str) -> Schedule:
     """Read a schedule from a file.
 
@@ -224,8 +258,10 @@ def _check(schedule: Schedule) -> None:
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
-        if loss.what != LEDGER and loss.what not in Damage.__members__.values():
-            raise UnreadableSchedule(f"losses[{at}].what: wants {LEDGER} or a damage, got {loss.what!r}")
+        if loss.what not in {LEDGER, *Damage, *Harm}:
+            raise UnreadableSchedule(f"losses[{at}].what: wants {LEDGER}, a damage or a harm, got {loss.what!r}")
+        if not 0 <= loss.sink < len(schedule.sinks):
+            raise UnreadableSchedule(f"losses[{at}].sink: wants 0 to {len(schedule.sinks) - 1}, got {loss.sink}")
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
@@ -309,7 +345,7 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "steps": _integer,
         "ms": _integer,
     },
-    Loss: {"before": _integer, "what": _text},
+    Loss: {"before": _integer, "what": _text, "sink": _integer},
     Schedule: {
         "sinks": _many(_one_of(Kind)),
         "records": _integer,
@@ -320,6 +356,11 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "losses": _many(_record(Loss)),
         "files": _flag,
         "stateful": _flag,
+        "begins": _flag,
+        "trims": _flag,
+        "stages": _flag,
+        "gone": _many(_integer),
+        "obeys": _many(_integer),
         "seed": _seed,
         "job": _text,
     },

@@ -17,9 +17,9 @@ from onceonly.lab.chaos.task import Task
 from onceonly.lab.chaos.wires import Wires
 from onceonly.lab.driver import Driver
 from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Op, load
-from onceonly.lab.model.invariants import ALLOWED
 from onceonly.lab.model.parts import Kind as SinkKind
 from onceonly.lab.model.spark import REFUSALS
+from onceonly.lab.model.world import ALLOWED
 from onceonly.lab.pollers import Poller, Seen, SinkUnreachable
 from onceonly.lab.recorder import Recorder
 from onceonly.lab.schedule import Action, Fault, Schedule

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from onceonly.lab.chaos.points import lose_ledger
-from onceonly.lab.model.spark import Damage
+from onceonly.lab.model.spark import OTHERS, SHARED, Damage
 from onceonly.lab.schedule import LEDGER
 
-OPERABLE = frozenset(Damage) - {Damage.COPIED}
+OPERABLE = frozenset(Damage) - SHARED - OTHERS
 """Damage that one directory can suffer; a copy is used by somebody else."""
 
 

@@ -2,21 +2,97 @@
 
 from __future__ import annotations
 
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.spark import REFUSALS, Damage
-from onceonly.lab.model.world import Bound
+from dataclasses import replace
 
-RESTARTED = tuple(damage for damage in Damage if damage not in REFUSALS)
-"""Damage after which the engine starts, and hands over what it then takes for the next batch."""
+from onceonly.lab.model.parts import RESTORED, Harm, Kind
+from onceonly.lab.model.program import Program
+from onceonly.lab.model.spark import RESTARTED, Damage, Source
+from onceonly.lab.model.world import Bound
 
 _POSTGRES, _KAFKA, _DELTA = Kind.POSTGRES, Kind.KAFKA, Kind.DELTA
 
+_OPERATED = Bound((_POSTGRES, _DELTA), records=3, drivers=2, unknowns=0, ledgers=1, source=Source(begins=True), obeys=2)
+
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
+    "conflicts": Bound((_POSTGRES, _POSTGRES), records=2, drivers=2, unknowns=2, conflicts=True),
     "sinks": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, ledgers=1),
     "checkpoint": Bound((_KAFKA, _DELTA), records=3, drivers=2, ledgers=1, damages=RESTARTED),
+    "begins": Bound(
+        (_POSTGRES,),
+        records=3,
+        drivers=2,
+        ledgers=1,
+        damages=(*RESTARTED, Damage.DELETED_LATER),
+        source=Source(begins=True),
+        trims=True,
+    ),
+    "begins-files": Bound(
+        (_DELTA,),
+        records=3,
+        drivers=2,
+        ledgers=1,
+        damages=RESTARTED,
+        source=Source(files=True),
+        trims=True,
+        stages=True,
+    ),
+    "misuse": Bound(
+        (_POSTGRES,),
+        records=3,
+        drivers=2,
+        damages=(Damage.ANOTHER,),
+        source=Source(begins=True),
+        programs=tuple(Program),
+        watched=True,
+    ),
+    "refusing": Bound(
+        (_POSTGRES, _DELTA), records=2, drivers=2, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1
+    ),
+    "operator": replace(_OPERATED, damages=(*RESTARTED, Damage.DELETED_LATER), harms=tuple(RESTORED), errs=True),
+    "operator-state": replace(
+        _OPERATED, damages=RESTARTED, harms=tuple(RESTORED), source=Source(begins=True, stateful=True), errs=True
+    ),
+    "operator-files": replace(_OPERATED, damages=RESTARTED, loses_files=True, source=Source(files=True)),
+    "restored-one": Bound(
+        (_POSTGRES,), records=3, drivers=2, ledgers=1, harms=(*RESTORED, Harm.REPLACED), source=Source(begins=True)
+    ),
+    "restored": replace(_OPERATED, harms=tuple(RESTORED)),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
+    "begins-larger": Bound(
+        (_POSTGRES, _DELTA),
+        records=3,
+        drivers=2,
+        ledgers=1,
+        damages=(*RESTARTED, Damage.DELETED_LATER),
+        source=Source(begins=True),
+        trims=True,
+    ),
+    "misuse-larger": Bound(
+        (_POSTGRES, _DELTA),
+        records=3,
+        drivers=3,
+        damages=(Damage.ANOTHER,),
+        source=Source(begins=True),
+        programs=tuple(Program),
+        watched=True,
+    ),
+    "refusing-larger": Bound(
+        (_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1
+    ),
+    "operator-larger": replace(
+        _OPERATED, damages=(*RESTARTED, Damage.DELETED_LATER), harms=tuple(RESTORED), unknowns=1, drivers=3, errs=True
+    ),
     "answers": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, unknowns=2, ledgers=1),
 }
-"""``pair`` takes seconds; ``sinks`` and ``checkpoint`` are what must hold before a change is merged; the others are for
-the night."""
+"""``pair`` takes seconds; those of :data:`MERGED` are what must hold before a change is merged; the others are for the
+night."""
+
+NIGHTLY = ("drivers", "answers", "begins-larger", "misuse-larger", "refusing-larger", "operator-larger")
+"""Bounds that take longer than anybody waits."""
+
+MERGED = tuple(name for name in BOUNDS if name not in {"pair", *NIGHTLY})
+"""Bounds that must hold before a change is merged."""
+
+GROUPS = {"merged": MERGED, "nightly": NIGHTLY}
+"""Bounds that are searched side by side."""

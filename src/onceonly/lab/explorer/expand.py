@@ -34,11 +34,11 @@ class _Drivers(IntEnum):
 class _Kind:
     """Steps that look at the same places: what each saw, and its outcomes (driver afterwards, number of the edit).
 
-    ``fences``: whether of the targets it is only the fences.
+    ``heads``: whether of the targets it is only fence and newest marker.
     """
 
     columns: list[int]
-    fences: bool
+    heads: bool
     seen: Fold
     outcomes: Lists
 
@@ -97,7 +97,7 @@ class Expander:
         self._kinds: list[_Kind] = []
         self._kind_numbers: Table[tuple[bool, tuple[int, ...]]] = Table()
         self._kind_of = _Map(self._kind)
-        self._fence_of = _Map(moves.fence)
+        self._head_of = _Map(moves.head)
         self._events = Lists(3)
         self.shared.of(np.array([start], np.int32))
         self.start = np.array([[0, moves.nothing, moves.nothing]], np.int32)
@@ -145,9 +145,9 @@ class Expander:
 
     def _outcomes_of(self, kind: _Kind, drivers: Ints, shared: Ints) -> tuple[Ints, NDArray[np.int64]]:
         seen = np.column_stack((drivers.astype(np.int32), self.shared[shared][:, kind.columns]))
-        if kind.fences:
+        if kind.heads:
             targets = slice(1, 1 + self._moves.bound.staging)
-            seen[:, targets] = self._fence_of(seen[:, targets])
+            seen[:, targets] = self._head_of(seen[:, targets])
         numbers, fresh = kind.seen.of(seen)
         asked = zip(shared[fresh].tolist(), drivers[fresh].tolist(), strict=True)
         kind.outcomes.extend([self._asked(*one) for one in asked])
@@ -170,13 +170,13 @@ class Expander:
 
     def _kind(self, code: int) -> int:
         """Which kind of step a driver takes next."""
-        places, fences = self._moves.places(code), self._moves.sees_fences_alone(code)
-        if fences:
+        places, heads = self._moves.places(code), self._moves.sees_heads_alone(code)
+        if heads:
             places = tuple(place for place in places if place != self._moves.bound.staging)
-        number = self._kind_numbers.number((fences, places))
+        number = self._kind_numbers.number((heads, places))
         if number == len(self._kinds):
             columns = [self._column(place) for place in places]
-            self._kinds.append(_Kind(columns, fences, Fold(1 + len(places)), Lists(2)))
+            self._kinds.append(_Kind(columns, heads, Fold(1 + len(places)), Lists(2)))
         return number
 
     # ---- everything else

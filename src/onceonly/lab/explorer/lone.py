@@ -9,10 +9,13 @@ from typing import NamedTuple, cast
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.moves import Move, MoveTable
 from onceonly.lab.explorer.table import Codes
-from onceonly.lab.model.invariants import ALLOWED, Violation
-from onceonly.lab.model.parts import Left, StagingArea, Target, records
+from onceonly.lab.model import invariants, operator
+from onceonly.lab.model.invariants import Breach, Name, Violation
+from onceonly.lab.model.parts import Desk, Harm, Left, SimulatedLedger, StagingArea, Target, between, records_in
+from onceonly.lab.model.program import Program
+from onceonly.lab.model.sinks import REFUSED_ROW
 from onceonly.lab.model.spark import Checkpoint
-from onceonly.lab.model.world import Driver
+from onceonly.lab.model.world import ALLOWED, HARMED, Driver, Part
 
 _FLOOR = 1000
 """The lone driver's generation is above every other, so that its way does not depend on what they were."""
@@ -24,8 +27,10 @@ _LONGEST = 400
 class _Complaint(NamedTuple):
     """What is wrong with a lone driver's way."""
 
-    name: Anomaly
+    name: Name
     words: str
+    harm: bool = False
+    """Whether rows were lost or doubled: a driver that is only stopped can be helped yet."""
 
 
 class Lone:
@@ -41,6 +46,7 @@ class Lone:
         self._none_left = moves.parts.number(Left(0))
         self._fresh = [moves.parts.number(Driver(_NUMBER, at, floor=_FLOOR)) for at in range(2)]
         self._verdicts: dict[Codes, _Complaint | None] = {}
+        self._broken: dict[Codes, _Complaint | None] = {}
         self._bare: dict[int, int] = {}
         self._needed: dict[tuple[int, Codes], int] = {}
         self._elsewhere = moves.parts.number(Checkpoint("another", "", gone=True))
@@ -111,27 +117,98 @@ class Lone:
                 break
             codes = self._moves.after(codes, move)
             if move.ended is not None:
-                self._verdicts[codes] = self._ending(codes, move.ended)
+                self._verdicts[codes] = self._unnamed(codes) or self._ending(codes, move.ended)
+            elif complaint := self._unnamed(codes):
+                self._verdicts[codes] = complaint
         verdict = self._verdicts[codes]
         self._verdicts.update(dict.fromkeys(way, verdict))
         return verdict
 
+    def _unnamed(self, codes: Codes) -> _Complaint | None:
+        """What is broken after a command was obeyed: before that, every world is judged where it is found."""
+        values, bound = self._moves.parts.values, self._bound
+        if not cast(Desk, values[codes[bound.desk]]).obeyed:
+            return None
+        shared = codes[: bound.slots[0]]
+        if shared not in self._broken:
+            found = invariants.of_world(bound, self._moves.parts.decode(shared))
+            said = f"went on: {found.name}, {found.words}" if found else ""
+            self._broken[shared] = _Complaint(Breach.UNNAMED, said, harm=True) if said else None
+        return self._broken[shared]
+
+    # ---- the operator
+
+    def _obeyed(self, codes: Codes, ended: Driver) -> list[tuple[bool, str, Codes]]:
+        """The worlds after each command that a refusal prints, with a fresh lone driver."""
+        bound = self._bound
+        stop, wreck = self._wrecked(codes, ended)
+        found: list[tuple[bool, str, Codes]] = []
+        for told, words, after in operator.after_each(stop, wreck, errs=bound.errs):
+            parts: tuple[Part, ...] = (*after.targets, after.staging, after.ledger)
+            world = list(codes)
+            world[: len(parts)] = self._moves.parts.encode(parts)
+            world[bound.checkpoints[ended.at]] = self._moves.parts.number(after.checkpoint)
+            world[bound.desk] = self._moves.parts.number(after.desk)
+            found.append((told, words, self._alone(tuple(world), ended.at)))
+        return found
+
+    def _wrecked(self, codes: Codes, ended: Driver) -> tuple[operator.Stop, operator.Wreck]:
+        bound, parts = self._bound, self._moves.parts.decode(codes)
+        assert ended.stopped is not None
+        assert ended.planned is not None
+        checkpoint = cast(Checkpoint, parts[bound.checkpoints[ended.at]])
+        targets = cast(tuple[Target, ...], parts[: bound.staging])
+        staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[bound.staging : bound.ledger + 1])
+        desk = cast(Desk, parts[bound.desk])
+        wreck = operator.Wreck(targets, staging, ledger, checkpoint, desk)
+        return operator.stop_of(ended.stopped, ended.planned, wreck)
+
+    def _way_out(self, codes: Codes, ended: Driver) -> _Complaint | None:
+        """Why some printed command does not lead on."""
+        if cast(Desk, self._moves.parts.values[codes[self._bound.desk]]).obeyed >= self._bound.obeys:
+            return _Complaint(Breach.UNNAMED, f"is refused again: {ended.refusal}")
+        for told, words, after in self._obeyed(codes, ended):
+            complaint = self._verdict(after)
+            if complaint and (told or complaint.harm):
+                said = complaint.words.split("; after ")[0]
+                return _Complaint(Breach.UNNAMED, f"{said}; after {words}", complaint.harm)
+        return None
+
     def _ending(self, codes: Codes, ended: Driver) -> _Complaint | None:
         parts = self._moves.parts.decode(codes)
         targets = cast(tuple[Target, ...], parts[: self._bound.staging])
-        if len({len(target.held) for target in targets}) > 1:
+        opened = any(target.fence for target in targets)
+        if ended.refusal in self._allowed(parts):
+            return self._way_out(codes, ended) if ended.stopped else None
+        if ended.finished and any(target.broken for target in targets) and not (self._bound.obeys and opened):
+            return None  # whoever had opened it before it was harmed is not told; the next opening is
+        if len({target.held[-1].epoch.number if target.held else 0 for target in targets}) > 1:
             words = f"leaves the sinks at different epochs ({ended.refusal or 'finished'})"
             return _Complaint(Anomaly.STUCK, words)
         if ended.finished:
-            last = [target.held[-1].epoch if target.held else None for target in targets]
-            ends = {records(epoch.slice, epoch.sources)[1] if epoch else 0 for epoch in last}
-            if ends == {self._bound.records}:
+            desk = cast(Desk, parts[self._bound.desk])
+            if all(_whole(target, desk, between(0, self._bound.records)) for target in targets):
                 return None
-            return _Complaint(Anomaly.LOSS, "finishes before the last record is in every sink")
-        damaged = parts[self._bound.checkpoints[1]] is not None
-        if damaged and ended.refusal in ALLOWED:
-            return None
+            words = "finishes before the last record is in every sink"
+            return _Complaint(Anomaly.LOSS, words, harm=True)
         return _Complaint(Anomaly.STUCK, f"is refused: {ended.refusal}")
+
+    def _allowed(self, parts: tuple[Part, ...]) -> frozenset[str]:
+        """Refusals that what was damaged explains."""
+        allowed: set[str] = set()
+        if parts[self._bound.checkpoints[1]] is not None:
+            allowed |= self._bound.explained
+        desk = cast(Desk, parts[self._bound.desk])
+        targets = cast(tuple[Target, ...], parts[: self._bound.staging])
+        if any(target.broken for target in targets):
+            allowed |= HARMED | ALLOWED  # a sink that ends earlier is one that a batch does not continue
+        if any(target.harm == Harm.PICKY for target in targets):
+            allowed.add(REFUSED_ROW)
+        if desk.gone:
+            allowed.add("E214")
+        if desk.program and Program(desk.program).misuses:
+            allowed |= {"E103", "E123", "E124"}
+        return frozenset(allowed)
 
     def story(self, codes: Codes, violation: Violation) -> tuple[str, ...]:
         """The lone driver's steps where it is what failed."""
@@ -146,10 +223,35 @@ class Lone:
         steps: list[str] = []
         while (move := self._step(codes)) is not None and len(steps) < _LONGEST:
             steps.append(move.words)
-            if move.ended is not None:
-                break
             codes = self._moves.after(codes, move)
+            if move.ended is None:
+                if self._unnamed(codes):
+                    break
+                continue
+            bad = self._bad_way(codes, move.ended)
+            if bad is None:
+                break
+            steps += [bad[0], "driver Z is started again"]
+            codes = bad[1]
         return tuple(steps)
+
+    def _bad_way(self, codes: Codes, ended: Driver) -> tuple[str, Codes] | None:
+        """The command that does not lead on, with the world after it."""
+        obeyed = cast(Desk, self._moves.parts.values[codes[self._bound.desk]]).obeyed
+        if ended.stopped is None or obeyed >= self._bound.obeys or self._unnamed(codes):
+            return None
+        for told, words, after in self._obeyed(codes, ended):
+            complaint = self._verdict(after)
+            if complaint and (told or complaint.harm):
+                return words, after
+        return None
+
+
+def _whole(target: Target, desk: Desk, records: int) -> bool:
+    held = desk.given_up(target.name)
+    for one in target.held:
+        held |= records_in(one.content)
+    return held == records
 
 
 def _names(target: Target) -> Iterator[str | None]:

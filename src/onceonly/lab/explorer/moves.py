@@ -60,10 +60,17 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
     events, slots, checkpoints = Events(bound), bound.slots, bound.checkpoints
     landings = [_Event((place,), events.landings, bound.unknowns_left) for place in range(bound.staging)]
     others = [
-        _Event((*checkpoints, *slots, bound.starts_left), events.starts, bound.starts_left),
+        _Event((*checkpoints, bound.desk, *slots, bound.starts_left), events.starts, bound.starts_left),
         _Event((bound.ledger, bound.losses_left), events.losses, bound.losses_left),
         _Event((*checkpoints, bound.damages_left), events.damages, bound.damages_left),
     ]
+    if bound.loses_files:
+        others.append(_Event((checkpoints[0], bound.desk, bound.damages_left), events.vanishings, bound.damages_left))
+    if bound.harms:
+        left = bound.damages_left
+        others += [_Event((place, left), events.harms, left) for place in range(bound.staging)]
+        others += [_Event((place,), events.mends, place) for place in range(bound.staging)]
+        others += [_Event((place, left, *slots), events.restores, left, fatal=True) for place in range(bound.staging)]
     if Rule.WHOLE in bound.off:
         others.append(_Event((bound.staging, *slots), events.power_failures, bound.staging, fatal=True))
     return landings, others
@@ -85,7 +92,8 @@ class MoveTable:
         self._carrier = Carrier(bound)
         self._looks: dict[int, dict[int, Look]] = {slot: {} for slot in bound.slots}
         self._steps: dict[int, dict[Codes, Moves]] = {slot: {} for slot in bound.slots}
-        self._fences: dict[int, int] = {}
+        self._heads: dict[int, int] = {}
+        self.refusals: set[str] = set()
         self._landings, self._events = _events(bound)
 
     def after(self, codes: Codes, move: Move) -> Codes:
@@ -117,17 +125,19 @@ class MoveTable:
         """What a driver's step depends on."""
         driver = cast(Driver, self.parts.values[code])
         places = self._carrier.places(driver)
-        if not self._carrier.sees_fences_alone(driver):
+        if not self._carrier.sees_heads_alone(driver):
             return itemgetter(slot, *places)
         staging, ledger = self.bound.staging, self.bound.ledger
-        return lambda codes: (code, *[self.fence(one) for one in codes[:staging]], codes[ledger])
+        return lambda codes: (code, *[self.head(one) for one in codes[:staging]], codes[ledger])
 
-    def fence(self, code: int) -> int:
-        """A number that is the same for targets with the same fence."""
-        known = self._fences.get(code)
+    def head(self, code: int) -> int:
+        """A number that is the same for targets with the same fence and the same newest marker."""
+        known = self._heads.get(code)
         if known is None:
             target = cast(Target, self.parts.values[code])
-            known = self._fences[code] = self.parts.number(Target(target.name, target.kind, target.fence))
+            known = self._heads[code] = self.parts.number(
+                Target(target.name, target.kind, target.fence, target.held[-1:])
+            )
         return known
 
     def _taken(self, codes: Codes, slot: int, key: Codes) -> Moves:
@@ -145,6 +155,8 @@ class MoveTable:
         moves: list[Move] = []
         for change in changes:
             ended = next((part for part in change.parts if isinstance(part, Driver) and part.over), None)
+            if ended is not None and ended.refusal:
+                self.refusals.add(ended.refusal)
             parts = (None if isinstance(part, Driver) and part.over else part for part in change.parts)
             codes = self.parts.encode(parts)
             updates = [(place, code) for place, code, was in zip(places, codes, seen, strict=True) if code != was]
@@ -155,9 +167,9 @@ class MoveTable:
         """The places that the next step of a driver looks at, besides its own."""
         return self._carrier.places(cast(Driver, self.parts.values[code]))
 
-    def sees_fences_alone(self, code: int) -> bool:
-        """Whether of the targets the next step of a driver reads the fences, and changes none of them."""
-        return self._carrier.sees_fences_alone(cast(Driver, self.parts.values[code]))
+    def sees_heads_alone(self, code: int) -> bool:
+        """Whether of the targets the next step of a driver reads fence and newest marker, and changes none of them."""
+        return self._carrier.sees_heads_alone(cast(Driver, self.parts.values[code]))
 
     def of_events(self, codes: Codes) -> list[Move]:
         """Everything else that can happen."""

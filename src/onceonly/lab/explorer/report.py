@@ -21,7 +21,28 @@ def described(bound: Bound) -> str:
         parts.append("the ledger lost once")
     if bound.damages:
         parts.append(f"the checkpoint once {' or '.join(damage.value for damage in bound.damages)}")
+    parts += _source(bound)
     return "; ".join([*parts, *(f"rule off: {rule.value}" for rule in sorted(bound.off, key=lambda one: one.name))])
+
+
+def _source(bound: Bound) -> Iterator[str]:
+    source = bound.source
+    if source.files:
+        yield "a directory of files" + (", of which one is lost" if bound.loses_files else "")
+    if source.begins:
+        yield "the source says where it begins"
+    if source.stateful:
+        yield "the plan keeps state"
+    if bound.trims:
+        yield "rows of recorded epochs are left out"
+    if len(bound.programs) > 1:
+        yield " or ".join(f"the program {program.value}" for program in bound.programs)
+    if bound.harms:
+        yield f"a sink once {' or '.join(harm.value for harm in bound.harms)}"
+    if bound.obeys:
+        yield f"an operator obeys up to {bound.obeys} printed commands"
+    if bound.stages:
+        yield "one sink is staged, too"
 
 
 def lines(found: Found) -> Iterator[str]:

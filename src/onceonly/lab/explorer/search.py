@@ -76,6 +76,10 @@ class Search:
         prefixes = {shared[: self._bound.staging] for shared in self._judged}
         return {self._moves.parts.decode(prefix) for prefix in prefixes}
 
+    def refusals(self) -> set[str]:
+        """Why drivers stopped, in some world that was found: codes, and words of the engine."""
+        return self._moves.refusals
+
     def ends(self) -> set[tuple[Part, ...]]:
         """Worlds out of which no move leads, of a search that is complete."""
         worlds = np.arange(self._worlds.count)

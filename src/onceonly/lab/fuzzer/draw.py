@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 
 from onceonly.faults import Point
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.spark import REFUSALS, Damage
+from onceonly.lab.model.parts import Harm, Kind
+from onceonly.lab.model.spark import RESTARTED
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
 
-_DAMAGES = tuple(damage.value for damage in Damage if damage not in REFUSALS)
+_DAMAGES = tuple(damage.value for damage in RESTARTED)
 _STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40)
 """Of pauses and delays: most races are close ones."""
 
@@ -24,16 +24,23 @@ def draw(seed: int) -> Schedule:
     woken = [fault.incarnation for fault in faults if fault.action is Action.PAUSE and chance.random() < 0.5]
     faults += [Fault(number, chance.choice(list(Point)), Action.KILL, chance.randint(1, 2)) for number in woken]
     extra = [_fault(chance, chance.randint(1, incarnations), len(sinks)) for _ in range(chance.randint(0, 3))]
+    stateful, files, peopled = chance.random() < 0.3, chance.random() < 0.2, chance.random() < 0.4
+    records = chance.randint(1, 6)
     return Schedule(
         sinks=sinks,
-        records=chance.randint(1, 6),
+        records=records,
         cuts=tuple(chance.randint(1, 3) for _ in range(chance.randint(1, 3))),
         rows=chance.randint(1, 3),
         incarnations=incarnations,
         faults=tuple(faults + extra),
-        losses=_losses(chance, incarnations),
-        files=chance.random() < 0.2,
-        stateful=chance.random() < 0.3,
+        losses=_losses(chance, incarnations) + (_harms(chance, incarnations, len(sinks)) if peopled else ()),
+        files=files,
+        stateful=stateful,
+        begins=chance.random() < 0.5,
+        obeys=tuple(chance.randint(0, 2) for _ in range(2)) if peopled else (),
+        gone=(chance.randrange(records),) if peopled and files and chance.random() < 0.5 else (),
+        trims=not stateful and chance.random() < 0.4,
+        stages=chance.random() < 0.3,
         seed=seed,
     )
 
@@ -52,3 +59,10 @@ def _losses(chance: random.Random, incarnations: int) -> tuple[Loss, ...]:
     if chance.random() < 0.2:
         lost.append(Loss(chance.randint(2, incarnations + 1), chance.choice(_DAMAGES)))
     return tuple(lost)
+
+
+def _harms(chance: random.Random, incarnations: int, sinks: int) -> tuple[Loss, ...]:
+    if chance.random() < 0.3:
+        return ()
+    harm = chance.choice(sorted(Harm))
+    return (Loss(chance.randint(2, incarnations + 1), harm, chance.randrange(sinks)),)

@@ -9,6 +9,7 @@ from onceonly.faults import Point
 from onceonly.lab.fuzzer.scene import Killed, Process, Scene
 from onceonly.lab.fuzzer.sink import SceneSink, SinkRefused
 from onceonly.lab.fuzzer.stores import SceneLedger, SceneStaging, batch_of
+from onceonly.lab.model.operator import Stop
 from onceonly.lab.model.parts import PIPELINE
 from onceonly.lab.model.spark import Planned, Refused, offer
 from onceonly.runner import Runner
@@ -17,8 +18,9 @@ from onceonly.state import State
 
 def drive(scene: Scene, process: Process) -> None:
     """Run a query until it has read the source to its end, or stops, or is killed."""
+    query = _Query(scene, process)
     try:
-        _Query(scene, process).run()
+        query.run()
     except Killed:
         return
     except Refused as refused:
@@ -26,6 +28,9 @@ def drive(scene: Scene, process: Process) -> None:
         scene.steps.append(f"{process.name}: the engine stops: {refused}")
     except (OnceOnlyError, SinkRefused) as error:
         process.refusal = error.code
+        if isinstance(error, OnceOnlyError) and query.planned is not None:
+            gone = query.planned.records & scene.desk.gone
+            process.stop = Stop(error.code, str(error), query.planned, gone, tuple(scene.intents.values()))
         scene.steps.append(f"{process.name} stops: {error.code}")
     if process.refusal:
         scene.scribe.refused(process.number, process.refusal)
@@ -41,11 +46,12 @@ class _Query:
         self._runner = Runner(
             sinks,
             self._ledger,
-            staging=staging if len(sinks) > 1 else None,
+            staging=staging if len(sinks) > 1 or scene.bound.stages else None,
             fetch=staging.fetch,
             sleep=lambda seconds: scene.step(process),
         )
         self._state: State | None = None
+        self.planned: Planned | None = None
 
     def run(self) -> None:
         holding: int | None = None
@@ -73,19 +79,33 @@ class _Query:
         return planned
 
     def _write(self, planned: Planned) -> None:
-        schedule = self._scene.schedule
+        self.planned = planned
+        bound, written = self._scene.bound, self._state is not None and not self._state.skipped
         checkpoint = self._scene.checkpoints[self._process.at]
-        offered = offer(checkpoint, planned, files=schedule.files, stateful=schedule.stateful)
+        looks_back = bound.trims and not written
+        offered = offer(checkpoint, planned, bound.source, gone=self._scene.desk.gone, looks_back=looks_back)
         self._ledger.offered(offered)
         state, self._state = self._begun(offered), None
-        self._state = self._runner.run(state, batch_of(offered, self._process))
+        self._state = self._runner.run(state, batch_of(planned, offered, self._process))
+        if self._state.trim:
+            self._scene.actors["a batch is trimmed"] += 1
+        if offered.begins:
+            self._scene.actors["a source says where it begins"] += 1
         if self._state.skipped and self._state.epoch:
             self._scene.told(f"{self._process.name} skips, proven: epoch {self._state.epoch.number}")
 
     def _begun(self, offered: Offer) -> State:
         if self._state is not None:
             return coordinator.resume(self._state, offered)
-        return coordinator.start(PIPELINE, self._scene.bound.sinks, self._process.owner, offered)
+        bound = self._scene.bound
+        return coordinator.start(
+            PIPELINE,
+            bound.sinks,
+            self._process.owner,
+            offered,
+            overlap="trim" if bound.trims else "stop",
+            stages=bound.stages,
+        )
 
     def _return(self, planned: Planned) -> bool:
         """Let the engine log the batch as done; whether it was the last."""

@@ -9,13 +9,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onceonly.faults import Point
-from onceonly.lab.checker import Anomaly, Verdict, judge
+from onceonly.lab.checker import Verdict, judge
 from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.play import Played, play
 from onceonly.lab.fuzzer.shrink import Shrunk, shrink
 from onceonly.lab.history import History
+from onceonly.lab.model.invariants import Name
+from onceonly.lab.model.parts import Harm
 from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.spark import RESTARTED
 from onceonly.lab.schedule import Action, Schedule, actions_at
+
+ACTORS = (
+    "the operator",
+    "a batch is trimmed",
+    "a source says where it begins",
+    "a file is gone",
+    "a row is refused",
+    *map(str, Harm),
+    *(f"the checkpoint is {damage}" for damage in RESTARTED),
+)
+"""Those who are no driver, and what befalls the world without one: each must come to act in a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +42,7 @@ class Fuzzed:
         seconds: processor time.
         passed: how often each point was passed.
         struck: how often each action came to act at each point.
+        actors: how often each of those acted who are no driver.
         failed: the first one that failed; ``None`` if none did.
         shrunk: the same, made smaller.
     """
@@ -37,6 +52,7 @@ class Fuzzed:
     seconds: float
     passed: Counter[Point]
     struck: Counter[tuple[Point, Action]]
+    actors: Counter[str]
     failed: Played | None = None
     shrunk: Shrunk | None = None
 
@@ -52,6 +68,11 @@ class Fuzzed:
         for (_, action), times in self.struck.items():
             acted[action] += times
         return acted
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Those who are no driver and never acted."""
+        return tuple(actor for actor in ACTORS if not self.actors[actor])
 
     @property
     def unreached(self) -> tuple[Point, ...]:
@@ -88,6 +109,7 @@ def fuzz_all(schedules: Iterable[Schedule], off: frozenset[Rule] = frozenset(), 
     began = time.process_time()
     passed: Counter[Point] = Counter()
     struck: Counter[tuple[Point, Action]] = Counter()
+    actors: Counter[str] = Counter()
     steps = done = 0
     failed: Played | None = None
     for schedule in schedules:
@@ -97,18 +119,19 @@ def fuzz_all(schedules: Iterable[Schedule], off: frozenset[Rule] = frozenset(), 
         for (_, point), times in played.passed.items():
             passed[point] += times
         struck.update((fault.point, fault.action) for fault in played.acted)
+        actors.update(played.actors)
         if broken(played, checked=checked):
             failed = played
             break
     shrunk = _shrunk(failed, off, checked=checked) if failed else None
-    return Fuzzed(done, steps, time.process_time() - began, passed, struck, failed, shrunk)
+    return Fuzzed(done, steps, time.process_time() - began, passed, struck, actors, failed, shrunk)
 
 
-def broken(played: Played, *, checked: bool = True) -> Anomaly | None:
+def broken(played: Played, *, checked: bool = True) -> Name | None:
     """What a run broke, by the invariants of the world or by the checker's judgement; ``None``: nothing."""
     if played.violation is not None:
         return played.violation.name
-    judgement = judge(played.history) if checked else None
+    judgement = judge(played.history) if checked and not played.schedule.peopled else None
     if judgement is None or judgement.verdict is not Verdict.ANOMALY:
         return None
     return judgement.findings[0].anomaly
@@ -118,7 +141,7 @@ def _shrunk(failed: Played, off: frozenset[Rule], *, checked: bool) -> Shrunk:
     name = broken(failed, checked=checked)
     assert name is not None
 
-    def fails(schedule: Schedule) -> Anomaly | None:
+    def fails(schedule: Schedule) -> Name | None:
         return broken(play(schedule, off), checked=checked)
 
     return shrink(failed.schedule, name, fails)

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from onceonly import faults
 from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.fuzzer.driver import drive
-from onceonly.lab.fuzzer.scene import Broken, Killed, Process, Scene
+from onceonly.lab.fuzzer.scene import Broken, Killed, Process, Scene, bound_of
 from onceonly.lab.fuzzer.turns import Turn
 from onceonly.lab.history import History
-from onceonly.lab.model.invariants import ALLOWED, Violation
+from onceonly.lab.model.invariants import Violation
+from onceonly.lab.model.parts import RESTORED, Harm
 from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.sinks import REFUSED_ROW
 from onceonly.lab.model.spark import Damage
+from onceonly.lab.model.world import ALLOWED, HARMED
 from onceonly.lab.schedule import LEDGER, SENT, Action, Fault, Schedule
 
 
@@ -32,6 +35,7 @@ class Played:
         passed: fault points with how often they were passed, by incarnation.
         acted: the faults that came to act.
         history: for the checker.
+        actors: how often each of those acted who are no driver.
     """
 
     schedule: Schedule
@@ -40,6 +44,7 @@ class Played:
     passed: Counter[tuple[int, Point]]
     acted: frozenset[Fault]
     history: History
+    actors: Counter[str] = field(default_factory=Counter[str])
 
 
 def play(schedule: Schedule, off: frozenset[Rule] = frozenset()) -> Played:
@@ -90,6 +95,7 @@ class _Play:
             scene.passed,
             frozenset(scene.acted),
             scene.scribe.history,
+            scene.actors,
         )
 
     def _settle(self) -> None:
@@ -102,11 +108,34 @@ class _Play:
             self._wake()
         self._lose(number)
         self._scene.scribe.settle()
+        self._scene.vanish()
         last = self._incarnate(number)
         self._scene.land(everything=True)
+        if last.refusal == REFUSED_ROW:
+            self._scene.actors["a row is refused"] += 1
+        self._scene.mend()
+        last = self._led_on(last)
         self._scene.scribe.settled(last.refusal)
-        if not last.finished and last.refusal not in self._allowed:
+        if not last.finished and last.refusal not in self._allowed | self._explained():
             raise Broken(Violation(Anomaly.STUCK, f"the last driver is refused: {last.refusal}"))
+
+    def _led_on(self, last: Process) -> Process:
+        """The driver after the operator has obeyed what was printed, and after what was refused is taken."""
+        number = last.number
+        for choice in (*self._schedule.obeys, None):
+            if last.refusal == REFUSED_ROW or (
+                choice is not None and last.stop and self._scene.obey(last.stop, choice)
+            ):
+                number += 1
+                last = self._incarnate(number)
+        return last
+
+    def _explained(self) -> frozenset[str]:
+        """Refusals that what befell sinks and input explains."""
+        broken = any(one.broken for one in self._scene.targets.values())
+        return (HARMED | ALLOWED if broken else frozenset[str]()) | (
+            {"E214"} if self._scene.desk.gone else frozenset[str]()
+        )
 
     # ---- drivers
 
@@ -114,8 +143,16 @@ class _Play:
         for loss in self._schedule.losses:
             if loss.before == number and loss.what == LEDGER:
                 self._scene.lose_ledger()
+            elif loss.before == number and loss.what in set(Harm):
+                self._harm(loss.sink, Harm(loss.what))
             elif loss.before == number:
                 self._scene.damage(Damage(loss.what))
+
+    def _harm(self, at: int, harm: Harm) -> None:
+        if harm in RESTORED and self._paused is not None:  # whoever restores a sink stops every driver before
+            self._kill(self._paused.process, "restore")
+            self._end_paused()
+        self._scene.harm(at, harm)
 
     def _incarnate(self, number: int) -> Process:
         process = Process(number, len(self._scene.checkpoints) - 1)
@@ -170,7 +207,8 @@ class _Play:
     def _pass(self, point: Point) -> None:
         self._watch(point)
         process = self._current
-        assert process is not None
+        if process is None:
+            return  # a command of the operator's: nobody interrupts it
         self._scene.alive(process)
         due = self._scene.faults(process.number, point)
         if point in SENT:
@@ -209,6 +247,6 @@ class _Play:
 
 def _allowed(schedule: Schedule) -> frozenset[str]:
     """Refusals that are right: a checkpoint that is lost takes the state of the query along."""
-    if all(loss.what == LEDGER for loss in schedule.losses):
+    if not any(loss.what in set(Damage) for loss in schedule.losses):
         return frozenset()
-    return ALLOWED | {"E206"} if schedule.stateful else ALLOWED
+    return bound_of(schedule).explained

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from onceonly.faults import Point
-from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.found import numbered
-from onceonly.lab.fuzzer.fuzz import Fuzzed, broken, fingerprint
+from onceonly.lab.fuzzer.fuzz import ACTORS, Fuzzed, broken, fingerprint
 from onceonly.lab.fuzzer.play import Played
+from onceonly.lab.model.invariants import Name
 
 
-def told(played: Played, name: Anomaly | None) -> Iterator[str]:
+def told(played: Played, name: Name | None) -> Iterator[str]:
     """A run step by step, and what it broke."""
     yield played.schedule.line
     yield from numbered(played.steps)
@@ -28,6 +28,9 @@ def lines(seed: int, fuzzed: Fuzzed) -> Iterator[str]:
         f"{fuzzed.seconds:.1f} s of processor, {fuzzed.rate:,} schedules/s"
     )
     yield "acted: " + ", ".join(f"{action} {times:,}" for action, times in fuzzed.acted.most_common())
+    yield "beside drivers: " + ", ".join(f"{actor} {fuzzed.actors[actor]:,}" for actor in ACTORS)
+    if fuzzed.idle:
+        yield "inconclusive: never acted: " + ", ".join(fuzzed.idle)
     yield f"points passed: {len(Point) - len(fuzzed.unreached)} of {len(Point)}"
     if fuzzed.unreached:
         yield "never passed: " + ", ".join(fuzzed.unreached)
@@ -49,6 +52,8 @@ def document(seed: int, fuzzed: Fuzzed) -> dict[str, Any]:
         "steps": fuzzed.steps,
         "seconds": fuzzed.seconds,
         "acted": dict(fuzzed.acted),
+        "actors": dict(fuzzed.actors),
+        "idle": list(fuzzed.idle),
         "unreached": list(fuzzed.unreached),
         "anomaly": smaller and str(smaller.name),
         "schedule": fuzzed.failed and fuzzed.failed.schedule.to_json(),
@@ -56,7 +61,7 @@ def document(seed: int, fuzzed: Fuzzed) -> dict[str, Any]:
     }
 
 
-def of_one(played: Played, name: Anomaly | None, unstruck: tuple[str, ...]) -> dict[str, Any]:
+def of_one(played: Played, name: Name | None, unstruck: tuple[str, ...]) -> dict[str, Any]:
     """One run as values."""
     return {
         "schedule": played.schedule.to_json(),

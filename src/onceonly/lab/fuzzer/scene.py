@@ -14,12 +14,14 @@ from onceonly.lab.checker import Anomaly
 from onceonly.lab.fuzzer.scribe import Scribe
 from onceonly.lab.model import invariants
 from onceonly.lab.model.invariants import Violation
-from onceonly.lab.model.parts import SimulatedLedger, StagedEpoch, StagingArea, Target
-from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.operator import Stop, Wreck, obey, ways
+from onceonly.lab.model.parts import Desk, Harm, SimulatedLedger, StagedEpoch, StagingArea, Target, harmed
+from onceonly.lab.model.rules import ALL_KEPT, Rule
 from onceonly.lab.model.sinks import Fate, Reply, Wire
-from onceonly.lab.model.spark import Checkpoint, Damage, damaged
+from onceonly.lab.model.spark import SHARED, Checkpoint, Damage, Source, damaged
 from onceonly.lab.model.world import Bound
 from onceonly.lab.schedule import Action, Fault, Schedule
+from onceonly_checkpoints.ledger import Intent
 
 _FATES = {
     Action.LOSE_ANSWER: Fate.ANSWER_LOST,
@@ -52,6 +54,7 @@ class Process:
         dead: whether it was killed: nothing that it still calls has any effect.
         finished: whether the source had nothing more for it.
         refusal: why it stopped; empty while it has not.
+        stop: why it was refused, for the operator.
         due: what goes wrong with the request that it is about to send.
         computed: how often it has computed a batch.
     """
@@ -61,6 +64,7 @@ class Process:
     dead: bool = False
     finished: bool = False
     refusal: str = ""
+    stop: Stop | None = None
     due: tuple[Fault, ...] = ()
     computed: int = 0
 
@@ -74,6 +78,26 @@ class Process:
         """The token that an opening draws at random, without chance."""
         return f"owner-{self.number}"
 
+    @property
+    def salt(self) -> int:
+        """Tells what it computes next from what anybody else does."""
+        self.computed += 1
+        return 10_000 * self.number + self.computed
+
+
+def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
+    """The sizes of a schedule's world."""
+    return Bound(
+        schedule.sinks,
+        schedule.records,
+        max(schedule.cuts),
+        off=off,
+        fine=True,
+        source=Source(schedule.files, schedule.begins, schedule.stateful),
+        trims=schedule.trims,
+        stages=schedule.stages,
+    )
+
 
 class Scene:
     """The state of one run.
@@ -85,15 +109,15 @@ class Scene:
     """
 
     def __init__(self, schedule: Schedule, off: frozenset[Rule], refusals: frozenset[str]) -> None:
-        longest = max(schedule.cuts)
         self.schedule = schedule
         self.off = off
-        self.bound = Bound(schedule.sinks, schedule.records, longest, off=off, fine=True, files=schedule.files)
+        self.bound = bound_of(schedule, off)
         self.wire = Wire(off, fine=True)
         self.targets = {name: Target(name, kind) for name, kind in zip(self.bound.sinks, schedule.sinks, strict=True)}
         self.staging = StagingArea()
         self.ever_staged: dict[str, StagedEpoch] = {}
         self.ledger = SimulatedLedger()
+        self.desk = Desk()
         self.checkpoints = [Checkpoint("the checkpoint", "query")]
         self.steps: list[str] = []
         self.passed: Counter[tuple[int, Point]] = Counter()
@@ -101,6 +125,8 @@ class Scene:
         self.scribe = Scribe(schedule, self.bound.sinks, refusals)
         self.before_step: Callable[[Process], None] = lambda process: None
         self.suffer: Callable[[Process, tuple[Fault, ...]], None] = lambda process, faults: None
+        self.actors: Counter[str] = Counter()
+        self.intents: dict[int, Intent] = {}
         self._landings: list[int] = []
         self._cuts = 0
 
@@ -151,7 +177,7 @@ class Scene:
 
     def _look(self) -> None:
         second = self.checkpoints[1] if len(self.checkpoints) > 1 else None
-        shared = (*self.targets.values(), self.staging, self.ledger, self.checkpoints[0], second)
+        shared = (*self.targets.values(), self.staging, self.ledger, self.checkpoints[0], second, self.desk)
         violation = invariants.of_world(self.bound, shared)
         if violation is not None:
             raise Broken(violation)
@@ -189,12 +215,55 @@ class Scene:
         self.scribe.ledger_lost()
         self.steps.append("the ledger is lost")
 
+    def harm(self, at: int, harm: Harm) -> None:
+        """Something befalls a sink, which no driver is told."""
+        name = self.bound.sinks[at]
+        after = harmed(self.targets[name], harm)
+        if after is None or any(target.harm for target in self.targets.values()):
+            return
+        self.targets[name] = after
+        self.actors[str(harm)] += 1
+        self.steps.append(f"sink '{name}' is {harm.value}")
+
+    def mend(self) -> None:
+        """Sinks that refused a row take it now."""
+        for name, target in self.targets.items():
+            if target.harm == Harm.PICKY:
+                self.targets[name] = replace(target, harm="")
+
+    def vanish(self) -> None:
+        """Input files are gone."""
+        for record in self.schedule.gone:
+            self.desk = replace(self.desk, gone=self.desk.gone | 1 << record)
+            self.actors["a file is gone"] += 1
+            self.steps.append(f"the file of record {record + 1} is gone")
+
+    @property
+    def wreck(self) -> Wreck:
+        """What a command may change."""
+        targets = tuple(self.targets.values())
+        return Wreck(targets, self.staging, self.ledger, self.checkpoints[-1], self.desk)
+
+    def obey(self, stop: Stop, choice: int) -> bool:
+        """Have the operator obey one of the commands that a refusal prints; whether there is one."""
+        found = ways(stop, self.wreck)
+        if not found:
+            return False
+        words, after = obey(found[choice % len(found)], stop, self.wreck)
+        self.targets = {target.name: target for target in after.targets}
+        self.ledger, self.desk, self.checkpoints[-1] = after.ledger, after.desk, after.checkpoint
+        self.actors["the operator"] += 1
+        self.steps.append(words)
+        self._look()
+        return True
+
     def damage(self, damage: Damage) -> None:
         """The checkpoint is damaged, once; who runs on it does not notice."""
         after = damaged(self.checkpoints[0], damage)
-        if after is None or len(self.checkpoints) > 1:
+        if after is None or len(self.checkpoints) > 1 or after.begin >= self.bound.records:
             return
         old = self.checkpoints[0]
-        self.checkpoints = [replace(old, gone=damage is not Damage.COPIED), after]
+        self.checkpoints = [replace(old, gone=damage not in SHARED), after]
+        self.actors[f"the checkpoint is {damage}"] += 1
         self.scribe.fault(f"checkpoint: {damage}")
         self.steps.append(f"the checkpoint is {damage}")

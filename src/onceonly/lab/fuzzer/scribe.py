@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
-from onceonly.lab.model.parts import Held, SimulatedLedger, StagedEpoch, Target, records
+from onceonly.lab.model.parts import Held, Records, SimulatedLedger, StagedEpoch, Target, records_in
 from onceonly.lab.schedule import Schedule
 from onceonly_checkpoints.epoch import Epoch
 
@@ -25,8 +25,9 @@ class Scribe:
         self._sinks = sinks
         self._refusals = tuple(sorted(refusals))
         self._entries: list[Entry] = []
+        self._ends: dict[str, int] = {}
         for record in range(schedule.records):
-            rows = tuple(Row(one) for one in self._identities(record, record + 1))
+            rows = tuple(Row(one) for one in self._identities(1 << record))
             self._entries.append(Entry("source", Kind.OK, Op.INPUT, slice=(Range("0", record, record + 1),), rows=rows))
 
     @property
@@ -87,12 +88,12 @@ class Scribe:
         """A driver is about to call; an epoch is told with what it holds."""
         asked = Entry("driver", Kind.INVOKE, op, number, sink=sink, generation=generation)
         if isinstance(epoch, Epoch):
-            start, end = records(epoch.slice, epoch.sources)
+            brought = records_in(epoch.digest)
             asked = replace(
                 asked,
                 epoch=epoch.number,
-                slice=(Range("0", start, end),),
-                rows=tuple(Row(one) for one in self._identities(start, end)),
+                slice=(self._range(epoch),),
+                rows=tuple(Row(one) for one in self._identities(brought)),
                 digest=epoch.digest.text,
                 manifest=epoch.manifest,
             )
@@ -107,9 +108,18 @@ class Scribe:
         answer = Entry("driver", Kind.OK, Op.STAGE, number, epoch=staged.number)
         self._entries.append(replace(answer, digest=staged.content.text, manifest=staged.reference))
 
-    def _identities(self, start: int, end: int) -> tuple[str, ...]:
+    def _range(self, epoch: Epoch) -> Range:
+        """Where an epoch stands in the source."""
+        brought, before = records_in(epoch.digest), self._ends.get(epoch.previous_chain, 0)
+        begin = (brought & -brought).bit_length() - 1 if brought else before
+        end = max(before, brought.bit_length())
+        self._ends[epoch.chain] = end
+        return Range("0", begin, end)
+
+    def _identities(self, brought: Records) -> tuple[str, ...]:
         rows = self._schedule.rows
-        return tuple(f"{record}.{row}" for record in range(start, end) for row in range(rows))
+        found = (record for record in range(brought.bit_length()) if brought >> record & 1)
+        return tuple(f"{record}.{row}" for record in found for row in range(rows))
 
     # ---- readers
 
@@ -127,7 +137,7 @@ class Scribe:
     def _rows(self, held: Held) -> tuple[Row, ...]:
         if held.content is None:
             return ()
-        identities = self._identities(*records(held.epoch.slice, held.epoch.sources))
+        identities = self._identities(records_in(held.content))
         seen = identities if held.whole else identities[: len(identities) // 2]
         return tuple(Row(one, held.epoch.number, value=held.content.text) for one in seen)
 

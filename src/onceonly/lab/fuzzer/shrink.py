@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly.lab.checker import Anomaly
+from onceonly.lab.model.invariants import Name
+from onceonly.lab.model.parts import Harm
 from onceonly.lab.schedule import Schedule
 
 MOST_REPLAYS = 200
 
-Fails = Callable[[Schedule], Anomaly | None]
+Fails = Callable[[Schedule], Name | None]
 """Plays a schedule; the invariant that it breaks, or ``None``."""
 
 
@@ -26,11 +27,11 @@ class Shrunk:
     """
 
     schedule: Schedule
-    name: Anomaly
+    name: Name
     replays: int
 
 
-def shrink(schedule: Schedule, name: Anomaly, fails: Fails, most: int = MOST_REPLAYS) -> Shrunk:
+def shrink(schedule: Schedule, name: Name, fails: Fails, most: int = MOST_REPLAYS) -> Shrunk:
     """Take away whatever is not needed; greedy, from the start again after each success.
 
     Args:
@@ -62,11 +63,11 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     if schedule.incarnations > 1:
         yield from _fewer_incarnations(schedule)
     if schedule.records > 1:
-        yield replace(schedule, records=schedule.records // 2)
-        yield replace(schedule, records=schedule.records - 1)
+        yield _fewer_records(schedule, schedule.records // 2)
+        yield _fewer_records(schedule, schedule.records - 1)
     if len(schedule.sinks) > 1:
         for at in range(len(schedule.sinks)):
-            yield replace(schedule, sinks=_without(schedule.sinks, at))
+            yield _fewer_sinks(schedule, at)
     if schedule.rows > 1:
         yield replace(schedule, rows=1)
     if schedule.cuts != (1,):
@@ -75,6 +76,18 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         for steps in {0, fault.steps // 2} - {fault.steps}:
             fewer = replace(fault, steps=steps)
             yield replace(schedule, faults=(*schedule.faults[:at], fewer, *schedule.faults[at + 1 :]))
+
+
+def _fewer_records(schedule: Schedule, records: int) -> Schedule:
+    """With the first ones only, and what becomes of those."""
+    return replace(schedule, records=records, gone=tuple(one for one in schedule.gone if one < records))
+
+
+def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
+    """Without one of them and what befalls it; those after it move up."""
+    losses = (loss for loss in schedule.losses if not (loss.sink == gone and loss.what in set(Harm)))
+    moved = tuple(replace(loss, sink=loss.sink - (loss.sink > gone)) for loss in losses)
+    return replace(schedule, sinks=_without(schedule.sinks, gone), losses=moved)
 
 
 def _fewer_incarnations(schedule: Schedule) -> Iterator[Schedule]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from onceonly import faults
-from onceonly.commands import Absent, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.facts import Reading
 from onceonly.faults import Point
 from onceonly.lab.fuzzer.scene import Process, Scene
@@ -17,13 +17,27 @@ from onceonly.lab.model.parts import Target, receipt
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import Fate, Raised, Replies, reading
 from onceonly.lab.schedule import SENDING
-from onceonly.protocol import Batch, Capabilities, OutcomeUnknown, Position, Prepared, Recorder, Superseded
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Conflict,
+    OutcomeUnknown,
+    Position,
+    Prepared,
+    Recorder,
+    Sight,
+    Superseded,
+)
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker, Receipt
 
 _READERS = "only the lab reads"
 
 Ask = Callable[[Target, int | None], Replies]
 """One call on the wire: the target as it is, what the sink remembers of the call so far."""
+
+
+def _found(sight: Sight) -> str:
+    return f"epoch {sight.epoch}" if sight.epoch else "no epoch"
 
 
 class SinkRefused(Exception):
@@ -103,6 +117,14 @@ class SceneSink:
         scene.told(f"{process.name} looks at sink '{self.id}' and finds {words}")
         return found
 
+    def look(self) -> Sight:
+        """The newest marker."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        found = scene.wire.look(self._target)
+        scene.told(f"{process.name} looks at sink '{self.id}' and finds {_found(found)}")
+        return found
+
     def install(self, fence: Fence) -> None:
         """Make a fence the newest.
 
@@ -148,8 +170,7 @@ class SceneSink:
         scene, sinks = self._scene, self._scene.bound.sinks
         content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
         if Rule.STAGED in scene.off:
-            self._process.computed += 1
-            content = Digest(content.rows, self._process.number, 1000 + self._process.computed)
+            content = Digest(content.rows, content.high, 1_000_000 + self._process.salt)
         if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
             return receipt(marker)
         self._asks(Op.COMMIT, epoch=marker.epoch, generation=marker.fence.generation)
@@ -239,6 +260,8 @@ class SceneSink:
                 return Superseded(self.id, found)
             case Unknown(reason):
                 return OutcomeUnknown(self.id, reason)
+            case Again(reason, blocker):
+                return Conflict(self.id, reason, blocker)
             case Raised(code):
                 return SinkRefused(code)
             case _:

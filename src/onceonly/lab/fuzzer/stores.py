@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING, Any
 from onceonly.facts import Offer
 from onceonly.lab.fuzzer.scene import Process, Scene
 from onceonly.lab.history import LEDGER, Kind, Op
-from onceonly.lab.model.parts import Conflict, SimulatedLedger, StagedEpoch, StagingArea, records
+from onceonly.lab.model.parts import (
+    Conflict,
+    Records,
+    SimulatedLedger,
+    StagedEpoch,
+    StagingArea,
+    computed,
+    kept,
+    missing,
+    records_in,
+)
 from onceonly.lab.model.rules import Rule
+from onceonly.lab.model.spark import Planned
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.staging import Staged
+from onceonly.trim import Trim
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
@@ -29,22 +41,26 @@ class SimulatedBatch:
     """The engine's batch: counted and fingerprinted, without rows.
 
     Args:
-        rows: how many there are.
+        records: what it reads.
         process: computes it.
-        same: the fingerprint of every computation, where they are all the same.
+        same: whether every computation gives the same rows.
     """
 
-    def __init__(self, rows: int, process: Process, same: Digest | None = None) -> None:
-        self.rows = rows
+    def __init__(self, records: Records, process: Process, *, same: bool = False) -> None:
+        self.rows = records.bit_count()
+        self._records = records
         self._process = process
         self._same = same
         self._computed: Digest | None = None
 
     def execute(self) -> Digest:
         """Run the plan. Where it is not deterministic, no two runs give the same rows."""
-        self._process.computed += 1
-        self._computed = self._same or Digest(self.rows, self._process.number, self._process.computed)
+        self._computed = computed(self._records, 0 if self._same else self._process.salt)
         return self._computed
+
+    def trimmed(self, trim: Trim) -> SimulatedBatch:
+        """The same batch without the rows that are left out."""
+        return SimulatedBatch(kept(self._records, trim), self._process, same=self._same)
 
     def read(self) -> Digest:
         """Which computation a sink gets that takes the rows: of a plan that runs for it, another one each time."""
@@ -79,11 +95,9 @@ class SimulatedBatch:
         raise TypeError(_NO_ROWS)
 
 
-def batch_of(offer: Offer, process: Process) -> SimulatedBatch:
+def batch_of(planned: Planned, offer: Offer, process: Process) -> SimulatedBatch:
     """The engine's batch. A plan that keeps state must be deterministic, so it is simulated so."""
-    start, end = records(offer.slice, offer.sources)
-    same = Digest(end - start, start, end) if offer.stateful else None
-    return SimulatedBatch(end - start, process, same)
+    return SimulatedBatch(planned.records & ~missing(offer), process, same=offer.stateful)
 
 
 class StillBatch(SimulatedBatch):
@@ -96,7 +110,8 @@ class StillBatch(SimulatedBatch):
     """
 
     def __init__(self, content: Digest, process: Process, meant: Digest | None = None) -> None:
-        super().__init__(content.rows, process)
+        super().__init__(records_in(content), process)
+        self.rows = content.rows
         self._content = content
         self._computed = meant or content
 
@@ -204,12 +219,13 @@ class SceneLedger:
         return ()
 
     def intend(self, intent: Intent) -> None:
-        """Advisory: nobody reads it here."""
+        """Keep it; commands read it."""
         self._scene.alive(self._process)
+        self._scene.intents[intent.epoch] = intent
 
     def intent(self, pipeline: str, epoch: int) -> Intent | None:
-        """Nobody asks."""
-        return None
+        """What was kept."""
+        return self._scene.intents.get(epoch)
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         """Record an epoch.
@@ -223,7 +239,7 @@ class SceneLedger:
         if ours:
             scene.scribe.asks(process.number, Op.RECORD, LEDGER, record.epoch, record.fence.generation)
         try:
-            scene.ledger = scene.ledger.record(record.epoch, record.receipts)
+            scene.ledger = scene.ledger.record(record.epoch, record.receipts, record.files)
         except Conflict as error:
             if ours:
                 scene.scribe.answers(process.number, Op.RECORD, Kind.FAIL, LEDGER, record.epoch.number)
@@ -273,6 +289,10 @@ class SceneLedger:
 
     def discard(self, pipeline: str, first: int) -> None:
         """Only adoptions do, and those are not simulated."""
+        raise NotImplementedError
+
+    def forget(self, pipeline: str) -> None:
+        """Only an operator does."""
         raise NotImplementedError
 
     def note(self, event: Event) -> None:

@@ -8,8 +8,8 @@ Where all rules are kept (``Bound.whole_steps``) three more are taken together w
 
 - READ of all sinks with the last INSTALL. While our fence stands nobody else changes the sink, so what is read later
   is what is there now; where a later driver has come between, ours stops without a trace, like one that is killed.
-- PROBE with RECALL. Proposals are hints: one that was taken earlier, and is too low by now, meets the fence that makes
-  it so at the first sink, and is made again.
+- PROBE with RECALL and LOOK. Proposals are hints: one that was taken earlier, and is too low by now, meets the fence
+  that makes it so at the first sink, and is made again. A look only refuses, and whoever is refused leaves no trace.
 - STAGE with the first COMMIT. Nobody looks at staged bytes that no marker names but the sweep that removes them.
 """
 
@@ -21,8 +21,11 @@ from typing import Any, cast
 
 from onceonly import commands as c
 from onceonly import coordinator
-from onceonly.lab.model.machine import Changes, Machine
+from onceonly.lab.model.machine import Changes, Machine, end
 from onceonly.lab.model.opening import InstallLast, Opening
+from onceonly.lab.model.parts import Desk, Target, spelled
+from onceonly.lab.model.program import Call, Program, refusal
+from onceonly.lab.model.program import parts as parts_of
 from onceonly.lab.model.spark import Checkpoint, Planned, Refused, offer
 from onceonly.lab.model.world import Bound, Change, Driver, World, opening_of
 from onceonly.lab.model.writing import StageFirst, Writing
@@ -46,6 +49,8 @@ class Carrier:
             StageFirst: lambda _: (0, bound.unknowns_left, bound.staging),
             c.Recall: lambda _: (bound.ledger,),
             c.Recollect: lambda _: (bound.ledger,),
+            c.Gather: lambda _: (bound.ledger,),
+            c.Look: lambda _: (*range(bound.staging),),
             c.Install: self._at_sink,
             c.Read: self._at_sink,
             c.Commit: lambda command: self._at_sink(command.marker),
@@ -59,6 +64,8 @@ class Carrier:
             c.Probe: opening.probe,
             c.Recall: opening.recall,
             c.Recollect: opening.recollect,
+            c.Gather: opening.gather,
+            c.Look: opening.look,
             c.Install: opening.install,
             c.Read: opening.read,
             c.Commit: writing.commit,
@@ -77,14 +84,19 @@ class Carrier:
     def places(self, driver: Driver) -> tuple[int, ...]:
         """The places that the driver's next step looks at, besides its own."""
         if not driver.running or driver.state is None:
-            return (self._bound.checkpoints[driver.at],)
+            return self._bound.checkpoints[driver.at], self._bound.desk
         command = self._command(driver.state)
         if isinstance(command, c.Return):
-            return (self._bound.checkpoints[driver.at],)
-        return self._places[type(command)](command)
+            return (self._bound.checkpoints[driver.at], self._bound.desk)
+        places = self._places[type(command)](command)
+        return (*places, *range(self._bound.staging)) if self._tells_why(command) else places
 
-    def sees_fences_alone(self, driver: Driver) -> bool:
-        """Whether of the targets the driver's next step reads the fences, and changes none of them."""
+    def _tells_why(self, command: object) -> bool:
+        """Whether it is to be seen in the targets that somebody with a fence is refused in this step."""
+        return self._bound.watched and isinstance(command, c.Index | c.Recollect | c.Gather)
+
+    def sees_heads_alone(self, driver: Driver) -> bool:
+        """Whether of the targets the driver's next step reads fence and newest marker, and changes none of them."""
         probing = driver.running and driver.state is not None and driver.state.phase is Phase.PROBE
         return probing and self._bound.whole_steps
 
@@ -101,49 +113,95 @@ class Carrier:
     def steps(self, driver: Driver, parts: World) -> Changes:
         """Every outcome of the driver's next step; the first part of each change is the driver."""
         if not driver.running or driver.state is None:
-            yield from self._plan(driver, cast(Checkpoint, parts[0]))
+            yield from self.plan(driver, *cast(tuple[Checkpoint, Desk], parts))
             return
         command = self._command(driver.state)
         if isinstance(command, c.Return):
-            yield from self._return(driver, cast(Checkpoint, parts[0]))
+            checkpoint, desk = cast(tuple[Checkpoint, Desk], parts)
+            again = self._again(driver, checkpoint, desk) if driver.rest else self._return(driver, checkpoint, desk)
+            yield from again
             return
-        yield from self._handlers[type(command)](driver, driver.state, command, *parts)
+        if not self._tells_why(command):
+            yield from self._handlers[type(command)](driver, driver.state, command, *parts)
+            return
+        places = len(parts) - self._bound.staging
+        for change in self._handlers[type(command)](driver, driver.state, command, *parts[:places]):
+            after = cast(Driver, change.parts[0])
+            targets = (_marked(driver, after, cast(Target, target)) for target in parts[places:])
+            yield replace(change, parts=(*change.parts, *targets))
 
     # ---- the engine's side
 
-    def _plan(self, driver: Driver, checkpoint: Checkpoint) -> Changes:
+    def plan(self, driver: Driver, checkpoint: Checkpoint, desk: Desk) -> Changes:
+        """Hand the driver its next batch."""
         holding = driver.planned.batch_id if driver.planned else None
         try:
             ways = list(checkpoint.next(self._bound.records, self._bound.longest, holding))
         except Refused as refused:
             ended = replace(driver, refusal=str(refused))
-            yield Change(f"{driver.name}: the engine stops: {refused}", (ended, checkpoint))
+            yield Change(f"{driver.name}: the engine stops: {refused}", (ended, checkpoint, desk))
             return
         if not ways:
-            yield Change(f"{driver.name} finds nothing more to read", (replace(driver, finished=True), checkpoint))
+            yield Change(
+                f"{driver.name} finds nothing more to read", (replace(driver, finished=True), checkpoint, desk)
+            )
         for after, planned in ways:
             words = f"{driver.name} is handed batch {planned.batch_id}, records {planned.start + 1} to {planned.end}"
-            yield Change(f"{words}, by {checkpoint.name}", (self._handed(driver, after, planned), after))
+            handed = self._first_call(driver, after, planned, desk)
+            yield Change(f"{words}, by {checkpoint.name}{end(handed)}", (handed, after, desk))
 
-    def _handed(self, driver: Driver, checkpoint: Checkpoint, planned: Planned) -> Driver:
-        offered = offer(checkpoint, planned, files=self._bound.files)
-        if driver.state is None:
-            state = opening_of(driver, self._bound.sinks, offered)
+    def _first_call(self, driver: Driver, checkpoint: Checkpoint, planned: Planned, desk: Desk) -> Driver:
+        program = Program(desk.program or Program.PLAIN)
+        handed, rest = parts_of(program, planned)
+        named = checkpoint.planned(0) if program is Program.CONSTANT else planned
+        finished = driver.planned.batch_id if driver.planned else None
+        call = Call(named.batch_id, planned.batch_id, finished)
+        driver = replace(driver, planned=planned, rest=rest, hands=handed if rest else 0)
+        return self._handed(driver, checkpoint, named, desk, call)
+
+    def _again(self, driver: Driver, checkpoint: Checkpoint, desk: Desk) -> Changes:
+        """The program calls once more for the batch in hand, with the rows that are left."""
+        planned, other = driver.planned, desk.program == Program.WRAPPERS
+        assert planned is not None
+        call = Call(planned.batch_id, planned.batch_id, planned.batch_id, other)
+        driver = replace(driver, hands=driver.rest, rest=0)
+        again = self._handed(driver, checkpoint, planned, desk, call)
+        whom = "another wrapper" if other else "the wrapper"
+        words = f"{driver.name}'s program hands records {spelled(driver.hands)} of batch {planned.batch_id} to {whom}"
+        yield Change(f"{words}{end(again)}", (again, checkpoint, desk))
+
+    def _handed(self, driver: Driver, checkpoint: Checkpoint, planned: Planned, desk: Desk, call: Call) -> Driver:
+        """A call of a wrapper with what the driver hands; ``planned`` is the batch that it is said to be."""
+        if code := refusal(call):
+            return replace(driver, state=None, running=False, refusal=code)
+        bound, written = self._bound, driver.state is not None and not driver.state.skipped
+        looks_back = bound.trims and not written
+        offered = offer(checkpoint, planned, bound.source, gone=desk.gone, looks_back=looks_back)
+        if driver.state is None or call.other:
+            state = opening_of(driver, bound, offered, "-2" if call.other else "")
         else:
             state = coordinator.resume(driver.state, offered)
-        driver = replace(driver, planned=planned, running=True, content=None, memory=None)
+        driver = replace(driver, running=True, content=None, memory=None)
         return self._machine.through(driver, state)
 
-    def _return(self, driver: Driver, checkpoint: Checkpoint) -> Changes:
+    def _return(self, driver: Driver, checkpoint: Checkpoint, desk: Desk) -> Changes:
         assert driver.planned is not None
         batch = driver.planned.batch_id
         try:
             after = checkpoint.commit(batch)
         except Refused as refused:
             yield Change(
-                f"{driver.name}: the engine stops: {refused}", (replace(driver, refusal=str(refused)), checkpoint)
+                f"{driver.name}: the engine stops: {refused}", (replace(driver, refusal=str(refused)), checkpoint, desk)
             )
             return
         words = f"{driver.name} returns; the engine logs batch {batch} as done"
         finished = after.entries[-1].end >= self._bound.records
-        yield Change(words, (replace(driver, running=False, content=None, finished=finished), after))
+        yield Change(words, (replace(driver, running=False, content=None, finished=finished), after, desk))
+
+
+def _marked(before: Driver, after: Driver, target: Target) -> Target:
+    """The target as it tells that somebody took it over and was refused then."""
+    refused, state = after.refusal.startswith("E2"), before.state
+    if not refused or not before.knew or state is None or target.fence is None or target.fence.owner != state.owner:
+        return target
+    return replace(target, barren=state.owner)

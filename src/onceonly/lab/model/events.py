@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import cast
 
 from onceonly.lab.model.carrier import Carrier
-from onceonly.lab.model.parts import Left, SimulatedLedger, StagingArea, Target
+from onceonly.lab.model.parts import RESTORED, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
 from onceonly.lab.model.sinks import Wire
-from onceonly.lab.model.spark import Checkpoint, Damage, damaged
+from onceonly.lab.model.spark import SHARED, Checkpoint, damaged
 from onceonly.lab.model.world import Bound, Change, Driver, World
 
 
@@ -35,9 +35,9 @@ class Events:
             yield Change(reply.words, (reply.target,))
 
     def starts(self, parts: World) -> Iterator[Change]:
-        """``(checkpoint, checkpoint, driver, driver, left)``: a driver is started, maybe in the place of another."""
-        first, second, *drivers, times = cast(
-            tuple[Checkpoint, Checkpoint | None, Driver | None, Driver | None, Left], parts
+        """``(checkpoint, checkpoint, desk, driver, driver, left)``: a driver is started, maybe in another's place."""
+        first, second, desk, *drivers, times = cast(
+            tuple[Checkpoint, Checkpoint | None, Desk, Driver | None, Driver | None, Left], parts
         )
         if not times.times:
             return
@@ -47,22 +47,29 @@ class Events:
         for at, checkpoint in enumerate((first, second)):
             if checkpoint is None or checkpoint.gone or checkpoint.unreadable:
                 continue
-            for words, fresh, after in self._fresh(Driver(number, at), checkpoint):
-                logs = (after, second) if at == 0 else (first, after)
-                if len(living) < len(drivers):
-                    kept = (*living, fresh, None)[: len(drivers)]
-                    yield Change(words, (*logs, *kept, left))
-                    continue
-                for killed, stays in ((living[0], living[1]), (living[1], living[0])):
-                    yield Change(f"{killed.name} is killed; {words}", (*logs, stays, fresh, left))
+            for chosen in self._desks(desk):
+                for words, fresh, after in self._fresh(Driver(number, at), checkpoint, chosen):
+                    logs = (after, second) if at == 0 else (first, after)
+                    if len(living) < len(drivers):
+                        kept = (*living, fresh, None)[: len(drivers)]
+                        yield Change(words, (*logs, chosen, *kept, left))
+                        continue
+                    for killed, stays in ((living[0], living[1]), (living[1], living[0])):
+                        yield Change(f"{killed.name} is killed; {words}", (*logs, chosen, stays, fresh, left))
 
-    def _fresh(self, driver: Driver, checkpoint: Checkpoint) -> Iterator[tuple[str, Driver, Checkpoint]]:
+    def _desks(self, desk: Desk) -> Iterator[Desk]:
+        """With each program that the first driver may run; all others run the same."""
+        programs = (desk.program,) if desk.program else self._bound.programs
+        for program in programs:
+            yield replace(desk, program=str(program))
+
+    def _fresh(self, driver: Driver, checkpoint: Checkpoint, desk: Desk) -> Iterator[tuple[str, Driver, Checkpoint]]:
         words = f"{driver.name} starts on {checkpoint.name}"
         if not self._bound.whole_steps:
             yield words, driver, checkpoint
             return
-        for change in self._carrier.steps(driver, (checkpoint,)):
-            planned, after = cast(tuple[Driver, Checkpoint], change.parts)
+        for change in self._carrier.plan(driver, checkpoint, desk):
+            planned, after, _ = cast(tuple[Driver, Checkpoint, Desk], change.parts)
             yield f"{words}; {change.words}", planned, after
 
     def losses(self, parts: World) -> Iterator[Change]:
@@ -78,9 +85,42 @@ class Events:
             return
         for damage in self._bound.damages:
             after = damaged(first, damage)
-            if after is not None:
-                old = first if damage is Damage.COPIED else replace(first, gone=True)
+            # Where nothing is left to read, nobody is handed a batch that could tell.
+            if after is not None and after.begin < self._bound.records:
+                old = first if damage in SHARED else replace(first, gone=True)
                 yield Change(f"{first.name} is {damage.value}", (old, after, left.less))
+
+    def harms(self, parts: World) -> Iterator[Change]:
+        """``(target, left)``: something befalls a target, which no driver is told."""
+        target, left = cast(tuple[Target, Left], parts)
+        for harm in self._bound.harms if left.times else ():
+            after = harmed(target, harm)
+            if after is not None and harm not in RESTORED:
+                yield Change(f"sink '{target.name}' is {harm.value}", (after, left.less))
+
+    def mends(self, parts: World) -> Iterator[Change]:
+        """``(target)``: a target that refused a row takes it now."""
+        target = cast(Target, parts[0])
+        if target.harm == Harm.PICKY:
+            yield Change(f"sink '{target.name}' takes the row now", (replace(target, harm=""),))
+
+    def restores(self, parts: World) -> Iterator[Change]:
+        """``(target, left, driver, driver)``: every driver is stopped, then a target is restored from a backup."""
+        target, left, *drivers = cast(tuple[Target, Left, Driver | None, Driver | None], parts)
+        for harm in RESTORED.intersection(self._bound.harms) if left.times else ():
+            after = harmed(target, harm)
+            if after is not None:
+                words = f"every driver is stopped; sink '{target.name}' is {harm.value}"
+                yield Change(words, (after, left.less, *(None for _ in drivers)))
+
+    def vanishings(self, parts: World) -> Iterator[Change]:
+        """``(checkpoint, desk, left)``: the file of a record that no batch holds is gone, or of one that some does."""
+        checkpoint, desk, left = cast(tuple[Checkpoint, Desk, Left], parts)
+        if not left.times or not self._bound.loses_files or checkpoint.gone:
+            return
+        for record in range(self._bound.records):
+            gone = replace(desk, gone=desk.gone | 1 << record)
+            yield Change(f"the file of record {record + 1} is gone", (checkpoint, gone, left.less))
 
     def power_failures(self, parts: World) -> Iterator[Change]:
         """``(staging, driver, driver)``: the power fails: every driver dies, and what was not flushed is torn."""

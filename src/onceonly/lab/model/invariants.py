@@ -4,56 +4,79 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import combinations, pairwise
 from typing import cast
 
 from onceonly.lab.checker.anomaly import Anomaly
-from onceonly.lab.model.parts import Held, SimulatedLedger, StagingArea, Target, records
+from onceonly.lab.model.parts import Desk, Held, SimulatedLedger, StagingArea, Target, records_in, spelled
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.world import Bound, World
 
-ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
-"""Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
+
+class Breach(StrEnum):
+    """What the world of people shows, and no history of reads does; the text says what must hold."""
+
+    UNNAMED = "X-UNNAMED"
+    KILLED = "X-KILLED"
+
+
+MUST_HOLD: dict[Breach, str] = {
+    Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
+    Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
+}
+
+Name = Anomaly | Breach
+"""What an invariant is called."""
 
 
 @dataclass(frozen=True, slots=True)
 class Violation:
     """An invariant that does not hold, with the evidence in words."""
 
-    name: Anomaly
+    name: Name
     words: str
 
 
-def of_target(target: Target) -> Violation | None:
+def of_target(target: Target, desk: Desk) -> Violation | None:
     """What one target says by itself; the first that is found."""
-    for name, words in _complaints(target):
+    for name, words in _complaints(target, desk):
         return Violation(name, f"sink '{target.name}': {words}")
     return None
 
 
-def _complaints(target: Target) -> Iterator[tuple[Anomaly, str]]:
+def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
+    if target.barren and target.stopped_by == target.barren:
+        yield Breach.KILLED, f"{target.barren} stopped a driver, and was refused then"
     if target.lowered:
         yield Anomaly.ZOMBIE, "a fence was replaced by a lower one"
     for held in target.held:
         if held.stale:
             yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
+    yield from _rows(target, desk)
     for earlier, later in pairwise(target.held):
-        yield from _follows(earlier, later)
-    if target.held and target.held[0].epoch.number != 1:
+        if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
+            yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
+    if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
     for held in target.held:
         yield from _in_itself(held, newest=held is target.held[-1])
 
 
-def _follows(earlier: Held, later: Held) -> Iterator[tuple[Anomaly, str]]:
-    one, two = earlier.epoch, later.epoch
-    (_, before), (after, _) = records(one.slice, one.sources), records(two.slice, two.sources)
-    if after < before:
-        yield Anomaly.DUP, f"records {after + 1} to {before} are in epoch {one.number} and again in epoch {two.number}"
-    if after > before:
-        yield Anomaly.LOSS, f"records {before + 1} to {after} are missing before epoch {two.number}"
-    if two.number != one.number + 1:
-        yield Anomaly.ORDER, f"epoch {two.number} follows epoch {one.number}"
+def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
+    """Each record once, and none left out before another, but for what accepted commands named."""
+    seen, given_up = 0, desk.given_up(target.name)
+    for held in target.held:
+        # What a marker names, whether its rows are there or not: rows without a marker, or the reverse, are told apart.
+        brought = records_in(held.epoch.digest)
+        if again := seen & brought & ~desk.doubled:
+            earlier = next(one.epoch.number for one in target.held if records_in(one.epoch.digest) & again)
+            words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
+            yield Anomaly.DUP, words
+        before = (1 << brought.bit_length()) - 1
+        if lacking := before & ~(seen | brought | given_up):
+            yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
+        seen |= brought
 
 
 def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
@@ -78,11 +101,11 @@ def checks(bound: Bound) -> tuple[Check, ...]:
     """The invariants of a bound. Each looks at few parts, so that one who sees many worlds asks each thing once."""
     targets = range(bound.staging)
     return (
-        *(Check((one,), lambda parts: of_target(cast(Target, parts[0]))) for one in targets),
+        *(Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts))) for one in targets),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         Check((*targets, bound.staging), _behind),
         *(Check((one, bound.ledger), _audit) for one in targets),
-        *(Check((one, place), _returned) for place in bound.checkpoints for one in targets),
+        *(Check((one, place, bound.desk), _returned) for place in bound.checkpoints for one in targets),
     )
 
 
@@ -112,6 +135,8 @@ def _behind(parts: World) -> Violation | None:
     """A sink may be behind by one epoch, and only while the bytes for it are there."""
     *found, area = parts
     targets, staging = cast(list[Target], found), cast(StagingArea, area)
+    if any(target.broken for target in targets):
+        return None
     lowest = min(len(target.held) for target in targets)
     highest = max(targets, key=lambda target: len(target.held))
     if lowest < len(highest.held) - 1:
@@ -128,19 +153,18 @@ def _behind(parts: World) -> Violation | None:
 def _audit(parts: World) -> Violation | None:
     target, ledger = cast(tuple[Target, SimulatedLedger], parts)
     head = ledger.head
-    if head and head.epoch.chain not in {held.epoch.chain for held in target.held}:
+    if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
         return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
     return None
 
 
 def _returned(parts: World) -> Violation | None:
-    target, checkpoint = cast(tuple[Target, Checkpoint | None], parts)
-    for batch in checkpoint.returned if checkpoint else ():
-        if not any(_covers(held, batch.start, batch.end) for held in target.held):
+    target, checkpoint, desk = cast(tuple[Target, Checkpoint | None, Desk], parts)
+    held = desk.given_up(target.name)
+    for one in target.held:
+        held |= records_in(one.content)
+    for batch in checkpoint.returned if checkpoint and not target.broken else ():
+        if batch.records & ~held:
             words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"
             return Violation(Anomaly.LOSS, words)
     return None
-
-
-def _covers(held: Held, start: int, end: int) -> bool:
-    return held.content is not None and records(held.epoch.slice, held.epoch.sources) == (start, end)

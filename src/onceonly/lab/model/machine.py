@@ -8,10 +8,9 @@ from typing import Any
 
 from onceonly import commands as c
 from onceonly import coordinator
-from onceonly.facts import Offer
 from onceonly.lab.model import sinks as wire
 from onceonly.lab.model.canonical import forgetful
-from onceonly.lab.model.parts import Left, records
+from onceonly.lab.model.parts import Left, computed, kept, missing
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Bound, Change, Driver
 from onceonly.state import State
@@ -30,7 +29,7 @@ class Machine:
     def __init__(self, bound: Bound) -> None:
         self.bound = bound
         self.off = bound.off
-        self.wire = wire.Wire(bound.off, fine=bound.fine)
+        self.wire = wire.Wire(bound.off, fine=bound.fine, conflicts=bound.conflicts)
         self._replies: dict[tuple[Any, ...], tuple[wire.Reply, ...]] = {}
         self._advanced: dict[tuple[Driver, c.Outcome], Driver] = {}
         self._seen: dict[tuple[int, int], tuple[Driver, c.Outcome, Driver]] = {}
@@ -57,23 +56,28 @@ class Machine:
                 case c.Note() | c.Wait() | c.Intend():
                     state = coordinator.apply(state, c.Done())
                 case c.Prepare():
-                    content = driver.content or self.computed(driver, state, command.number)
+                    # Staged bytes lie still; a batch that is not staged is computed for each opening.
+                    content = (state.staged and driver.content) or self.computed(driver, state)
                     driver = replace(driver, content=content)
                     counted = state.epoch.digest if state.epoch and Rule.WHOLE in self.off else content
                     state = coordinator.apply(state, c.Prepared(counted.rows, content))
+                case c.Execute():
+                    state = coordinator.apply(state, c.Executed(self.computed(driver, state)))
                 case c.Refuse():
-                    return replace(driver, state=None, running=False, refusal=command.refusal.code)
+                    stopped = state if self.bound.obeys else None
+                    return replace(driver, state=None, running=False, refusal=command.refusal.code, stopped=stopped)
                 case _:
                     return replace(driver, state=forgetful(state))
 
-    def computed(self, driver: Driver, state: State, number: int) -> Digest:
+    def computed(self, driver: Driver, state: State) -> Digest:
         """What an execution of the batch gives: the same rows again only where the plan is deterministic."""
         assert state.offer is not None
-        rows = _rows(state.offer)
-        if self.bound.deterministic:
-            return Digest(rows, number, rows)
+        assert driver.planned is not None
         assert state.fence is not None
-        return Digest(rows, driver.number, state.fence.generation)
+        found = kept((driver.hands or driver.planned.records) & ~missing(state.offer), state.trim)
+        if self.bound.deterministic or self.bound.source.stateful:
+            return computed(found)
+        return computed(found, salt(driver, state))
 
     def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
         """What a sink replies: the same to whoever asks the same."""
@@ -89,10 +93,12 @@ class Machine:
             lost = reply.fate is not wire.Fate.ANSWERED
             if lost and not left.times:
                 continue
-            after = self._after(driver, state, reply)
+            after, target = self._after(driver, state, reply), reply.target
+            if self.bound.watched and after.refusal and isinstance(reply.outcome, c.Overtaken):
+                target = replace(target, stopped_by=reply.outcome.found.owner)
             yield Change(
                 f"{driver.name} {reply.words}{end(after)}",
-                (after, reply.target, left.less if lost else left),
+                (after, target, left.less if lost else left),
                 reply.fate,
             )
 
@@ -106,9 +112,10 @@ class Machine:
                 return self.on(driver, state, outcome)
 
 
-def _rows(offered: Offer) -> int:
-    start, end = records(offered.slice, offered.sources)
-    return end - start
+def salt(driver: Driver, state: State) -> int:
+    """Tells what an opening of a driver computes from what any other does."""
+    assert state.fence is not None
+    return 10_000 * driver.number + state.fence.generation
 
 
 def end(driver: Driver) -> str:

@@ -59,7 +59,27 @@ class Opening:
         if self._bound.whole_steps and after.state:
             (recalled,) = self.recall(after, after.state, c.Recall(), ledger)
             words, after = f"{words}; {recalled.words}", cast(Driver, recalled.parts[0])
+            words, after = self._looked(after, targets, ledger, words)
         yield Change(words, (after, *targets, staging, ledger))
+
+    def _looked(
+        self, driver: Driver, targets: tuple[Target, ...], ledger: SimulatedLedger, words: str
+    ) -> tuple[str, Driver]:
+        while driver.state is not None:
+            match coordinator.next(driver.state):
+                case c.Look() as command:
+                    (change,) = self.look(driver, driver.state, command, *targets)
+                case c.Recollect() as command if driver.state.seen:
+                    (change,) = self.recollect(driver, driver.state, command, ledger)
+                case _:
+                    break
+            words, driver = f"{words}; {change.words}", cast(Driver, change.parts[0])
+        return words, driver
+
+    def look(self, driver: Driver, state: State, _: c.Look, *targets: Target) -> Changes:
+        """Look at every sink, without a fence."""
+        after = self._machine.on(driver, state, c.Looked(tuple(self._wire.look(target) for target in targets)))
+        yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
 
     def install_last(self, driver: Driver, state: State, last: InstallLast, *parts: Part) -> Changes:
         """Install the last fence, then read every sink."""
@@ -84,7 +104,9 @@ class Opening:
     def recall(self, driver: Driver, state: State, _: c.Recall, ledger: SimulatedLedger) -> Changes:
         """Read the ledger's head."""
         head = ledger.head
-        after = self._machine.on(driver, state, c.Recalled(head, head.epoch.lineage if head else None))
+        after = self._machine.on(driver, state, c.Recalled(head))
+        if self._bound.watched:
+            after = replace(after, knew=head is not None)
         words = f"epoch {head.epoch.number}" if head else "nothing"
         yield Change(f"{driver.name} reads the ledger: {words}", (after, ledger))
 
@@ -92,12 +114,22 @@ class Opening:
         """Ask the ledger for a batch."""
         last = state.last.number if state.last else 0
         descent = ledger.descent(command.query_id, command.batch_id, last)
-        if Rule.LINEAGE in self._off and state.offer:
-            descent = ledger.alike(state.offer, last)
+        if Rule.LINEAGE in self._off and state.offer and (descent := ledger.alike(state.offer, last)):
+            lineage = descent[0].lineage or state.offer.lineage
+            taken = replace(state.offer, lineage=lineage, sources=descent[0].sources)  # for the batch that it was
+            state = replace(state, offer=taken)
         after = self._machine.on(driver, state, c.Recollected(descent))
         found = f"epoch {descent[0].number}" if descent else "no epoch"
         words = f"{driver.name} asks the ledger for batch {command.batch_id}: {found}"
         yield Change(words + end(after), (after, ledger))
+
+    def gather(self, driver: Driver, state: State, _: c.Gather, ledger: SimulatedLedger) -> Changes:
+        """Ask the ledger for the input files of all epochs."""
+        assert state.last is not None
+        held = ledger.held(state.last)
+        after = self._machine.on(driver, state, c.Gathered(held))
+        found = held.lacking or "all are known"
+        yield Change(f"{driver.name} asks the ledger for all input files: {found}{end(after)}", (after, ledger))
 
     def install(self, driver: Driver, state: State, command: c.Install, target: Target, left: Left) -> Changes:
         """Install a fence."""

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 
 from onceonly.facts import Offer
-from onceonly.sources import FILES
+from onceonly.overlap import held_files
+from onceonly.sources import FILES, kafka_identity
+from onceonly.trim import FileTrim, Trim, plain
+from onceonly.trim import Held as HeldFiles
+from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.slices import InputFile, SourceIdentity, SourceOffsets, canonical
 
 PIPELINE = "orders"
-SOURCE = SourceIdentity("0", "kafka:events")
-IDENTITY = "the only one"
-"""What every simulated target is: none is replaced."""
+_TOPIC = "events"
+SOURCE = SourceIdentity("0", kafka_identity("cluster", {_TOPIC: "the topic"}))
+IDENTITY = "the first one"
+"""What every simulated target is until it is replaced."""
 
 NOBODY = Fence(0, "")
 
@@ -27,32 +33,93 @@ class Kind(StrEnum):
     KAFKA = "kafka"
 
 
+class Harm(StrEnum):
+    """What can happen to a target; the value says it in words."""
+
+    PICKY = "one that refuses a row from now on"
+    REPLACED = "replaced by an empty one"
+    HOLLOW = "ill: it says yes and holds nothing"
+    BACK_ONE = "set back by one epoch"
+    BACK_TWO = "set back by two epochs"
+
+
 @cache
-def offsets(record: int) -> SourceOffsets:
-    """Where a source stands that has given ``record`` records; unset before the first."""
-    return SourceOffsets.of({"0": str(record) if record else None})
+def offsets(record: int | None) -> SourceOffsets:
+    """Where a topic stands that has given ``record`` records; ``None`` where the engine has no offset yet."""
+    return SourceOffsets.of({"0": None if record is None else canonical({_TOPIC: {"0": record}})})
 
 
 def record_at(said: SourceOffsets) -> int:
-    """Inverse of :func:`offsets`."""
-    return int(said.entries[0][1] or 0)
+    """Inverse of :func:`offsets`; 0 where there is no offset yet."""
+    text = said.entries[0][1]
+    return int(json.loads(text)[_TOPIC]["0"]) if text else 0
 
 
+@cache
+def entries(batches: int) -> SourceOffsets:
+    """Where a directory stands in the log that one checkpoint keeps of it, after so many batches."""
+    return SourceOffsets.of({"0": canonical({"logOffset": batches - 1}) if batches else None})
+
+
+_FILE = "file:///events/"
+
+
+@cache
+def files(start: int, end: int) -> tuple[InputFile, ...]:
+    """The files of a directory, one for each record."""
+    return tuple(InputFile(f"{_FILE}{record}", 1, 0) for record in range(start, end))
+
+
+@cache
 def directory(start: int, end: int) -> SourceIdentity:
-    """A directory of files, one for each record, with the list of those that a batch reads; a real list is hashed."""
-    return SourceIdentity(SOURCE.source, f"{FILES}events", f"{start}-{end}")
+    """A directory, with the list of the files that a batch reads."""
+    return SourceIdentity(SOURCE.source, f"{FILES}events", chain.inputs(files(start, end)))
 
 
-def records(slice_: Slice, sources: tuple[SourceIdentity, ...]) -> tuple[int, int]:
-    """Which records of the source a batch or an epoch holds: how many come before it, and before its end.
+Records = int
+"""A set of records: bit ``n`` stands for the record that ``n`` others come before."""
 
-    Offsets of a directory count batches of one checkpoint, and say nothing of that.
-    """
-    listed = sources[0].inputs if sources else None
-    if listed is None:
-        return record_at(slice_.start), record_at(slice_.end)
-    start, _, end = listed.partition("-")
-    return int(start), int(end)
+
+def between(start: int, end: int) -> Records:
+    """Records from ``start`` to before ``end``."""
+    return (1 << end) - (1 << start) if end > start else 0
+
+
+def spelled(records: Records) -> str:
+    """A set of records for a sentence, counted from 1."""
+    numbers = [number for number in range(1, records.bit_length() + 1) if records >> (number - 1) & 1]
+    if numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def kept(records: Records, trim: Trim | None) -> Records:
+    """What of a batch is written when a part is left out."""
+    if trim is None:
+        return records
+    if isinstance(trim, FileTrim):
+        return sum(1 << _numbered(path) for path in trim.fresh) & records
+    (span,) = trim.spans
+    return records & ~between(0, span.fresh)
+
+
+def missing(offered: Offer) -> Records:
+    """Records of a batch whose files are gone."""
+    return sum(1 << _numbered(path) for path in offered.missing)
+
+
+def _numbered(path: str) -> int:
+    return int(path.removeprefix(plain(_FILE)).removeprefix(_FILE))
+
+
+def computed(records: Records, salt: int = 0) -> Digest:
+    """The rows of records. ``salt`` tells one computation from another, where a plan is not deterministic."""
+    return Digest(records.bit_count(), records, salt)
+
+
+def records_in(content: Digest | None) -> Records:
+    """Inverse of :func:`computed`, without the salt."""
+    return content.high if content else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +171,9 @@ class Target:
         turn: length of the Delta log, epoch of the Kafka producer; counted only where steps are fine.
         half: rows in an open Kafka transaction that an older end may yet commit.
         lowered: whether a fence was ever replaced by a lower one.
+        stopped_by: owner of the fence that a driver met here last, and stopped.
+        barren: owner of a fence who was refused himself, though he could have known before.
+        harm: what has happened to it; empty: nothing.
     """
 
     name: str
@@ -114,12 +184,25 @@ class Target:
     turn: int = 0
     half: Held | None = None
     lowered: bool = False
+    stopped_by: str = ""
+    barren: str = ""
+    harm: str = ""
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
         return hash(
             (self.name, self.fence, tuple([held.epoch.chain for held in self.held]), len(self.flights), self.turn)
         )
+
+    @property
+    def broken(self) -> bool:
+        """Whether what it has confirmed may be gone."""
+        return self.harm not in ("", Harm.PICKY)
+
+    @property
+    def identity(self) -> str:
+        """What its receipts say that it is."""
+        return "another one" if self.harm == Harm.REPLACED else IDENTITY
 
     @property
     def markers(self) -> tuple[Marker, ...]:
@@ -139,10 +222,31 @@ def fenced(target: Target, fence: Fence) -> Target:
     return replace(target, fence=fence, lowered=target.lowered or lowered)
 
 
-def receipt(marker: Marker) -> Receipt:
+RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
+"""These are done by somebody who has stopped every driver before, since they bring an older fence back."""
+
+
+def harmed(target: Target, harm: Harm) -> Target | None:
+    """The target afterwards; ``None`` where there is nothing to harm in this way.
+
+    One that is restored from a backup brings the fence of that day back.
+    """
+    if harm is Harm.REPLACED:
+        return Target(target.name, target.kind, harm=harm) if target.held else None
+    if harm in {Harm.HOLLOW, Harm.PICKY}:
+        return replace(target, harm=harm)
+    back = 1 if harm is Harm.BACK_ONE else 2
+    if len(target.held) < back:
+        return None
+    held = target.held[:-back]
+    fence = held[-1].marker.fence if held and held[-1].marker else None
+    return Target(target.name, target.kind, fence, held, harm=harm)
+
+
+def receipt(marker: Marker, identity: str = IDENTITY) -> Receipt:
     """What a target answers for an epoch. Positions are left out: no decision reads them."""
     epoch = marker.epoch
-    return Receipt(marker.sink, epoch.number, epoch.chain, IDENTITY, (), epoch.digest.rows)
+    return Receipt(marker.sink, epoch.number, epoch.chain, identity, (), epoch.digest.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +323,8 @@ class SimulatedLedger:
         """The newest record."""
         return self.records[-1] if self.records else None
 
-    def record(self, epoch: Epoch, receipts: tuple[Receipt, ...]) -> SimulatedLedger:
-        """One record more, or the same one with its receipts replaced where some are given.
+    def record(self, epoch: Epoch, receipts: tuple[Receipt, ...], files: tuple[InputFile, ...] = ()) -> SimulatedLedger:
+        """One record more, or the same one with its receipts and files replaced where some are given.
 
         Raises:
             Conflict: another chain is recorded under this number.
@@ -229,9 +333,15 @@ class SimulatedLedger:
         earlier = known.get(epoch.number)
         if earlier and earlier.epoch.chain != epoch.chain:
             raise Conflict(epoch.number)
-        if earlier is None or receipts:
-            known[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts)
+        if earlier:
+            receipts, files = receipts or earlier.receipts, files or earlier.files
+        known[epoch.number] = EpochRecord(PIPELINE, NOBODY, epoch, receipts, files)
         return replace(self, records=tuple(known[number] for number in sorted(known)))
+
+    def completed(self, number: int, files: tuple[InputFile, ...]) -> SimulatedLedger:
+        """With the files of an epoch whose record was read back from a marker, which names none."""
+        found = next((record for record in self.records if record.epoch.number == number), None)
+        return self if found is None or found.files or not files else self.record(found.epoch, (), files)
 
     def descent(self, query_id: str, batch_id: int, last: int) -> tuple[Epoch, ...]:
         """The newest epoch that a batch of a query became, with those after it up to ``last``."""
@@ -245,13 +355,40 @@ class SimulatedLedger:
             return ()
         return tuple(record.epoch for record in self.records if found[-1] <= record.epoch.number <= last)
 
+    def held(self, last: Epoch) -> HeldFiles:
+        """The input files of all recorded epochs, as far as they are known."""
+        return held_files([record for record in self.records if record.epoch.number <= last.number], last)
+
     def alike(self, offered: Offer, last: int) -> tuple[Epoch, ...]:
-        """What a ledger answers that goes by the text of a slice: the epoch, in the names of the offered batch."""
-        found = [record.epoch for record in self.records if record.epoch.slice == offered.slice]
-        if not found:
-            return ()
-        taken = replace(found[-1], lineage=offered.lineage, sources=offered.sources)
-        return (taken, *(one.epoch for one in self.records if found[-1].number < one.epoch.number <= last))
+        """What a ledger answers that goes by the text of a slice: the epoch, whichever batch it was."""
+        found = [record.epoch.number for record in self.records if record.epoch.slice == offered.slice]
+        return tuple(record.epoch for record in self.records if found and found[-1] <= record.epoch.number <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What is known outside of drivers and stores.
+
+    Attributes:
+        gone: records whose input files are gone.
+        lost: records that accepted commands have given up, by sink; empty name: in every sink.
+        doubled: records that accepted commands allow to be written again.
+        program: what the user's program does with a batch.
+        obeyed: how many printed commands were obeyed.
+    """
+
+    gone: Records = 0
+    lost: tuple[tuple[str, Records], ...] = ()
+    doubled: Records = 0
+    program: str = ""
+    obeyed: int = 0
+
+    def given_up(self, sink: str) -> Records:
+        """Records that a sink need not hold."""
+        found = 0
+        for name, records in self.lost:
+            found |= records if name in ("", sink) else 0
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ class Rule(Enum):
     KEPT = "staged bytes end with the driver that staged them"
     SWEPT_LAST = "staging is swept before the fences stand"
     LINEAGE = "a batch is taken for a recorded epoch whose slice reads the same"
+    REFUSED_ROW = "a row that a sink refuses is taken for a lost answer"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

@@ -14,14 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from onceonly.commands import Absent, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.facts import Reading
-from onceonly.lab.model.parts import IDENTITY, Flight, Held, Kind, Target, fenced, receipt
+from onceonly.lab.model.parts import Flight, Harm, Held, Kind, Target, fenced, receipt
 from onceonly.lab.model.rules import Rule
-from onceonly.protocol import Position
+from onceonly.protocol import Position, Sight
 from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
 
 _LOST, _INSTALLED, _ABSENT = Unknown("no answer"), Installed(), Absent()
+_AGAIN = Again("deadlock detected", "another writer")
+
+
+REFUSED_ROW = "E503"
+"""The code with which the lab's targets refuse rows; real ones have several."""
 
 
 class Fate(StrEnum):
@@ -32,6 +37,7 @@ class Fate(StrEnum):
     REQUEST_LOST = "request lost"
     IN_FLIGHT = "in flight"
     HIDDEN = "hidden"
+    TAKEN_BACK = "taken back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +75,12 @@ class Wire:
     Args:
         off: rules that are not.
         fine: whether Delta and Kafka check and write in two steps.
+        conflicts: whether Postgres may take an epoch back for the sake of other writers.
     """
 
-    def __init__(self, off: frozenset[Rule] = frozenset(), *, fine: bool = False) -> None:
+    def __init__(self, off: frozenset[Rule] = frozenset(), *, fine: bool = False, conflicts: bool = False) -> None:
         self._off = off
+        self._conflicting = conflicts
         self._fine = fine
 
     # ---- opening
@@ -82,6 +90,11 @@ class Wire:
         if self._claimless(target):
             return target.newest.fence if target.newest else None
         return target.fence
+
+    def look(self, target: Target) -> Sight:
+        """The newest marker as anybody sees it."""
+        newest = target.newest
+        return Sight(newest, newest.epoch.number if newest else 0, strangers=bool(target.held) and newest is None)
 
     def install(self, target: Target, fence: Fence, memory: int | None) -> Replies:
         """Make a fence the newest."""
@@ -137,8 +150,20 @@ class Wire:
         if self._parts(target):
             yield self._first_part(target, marker, content, words)
             return
+        if target.harm == Harm.HOLLOW:
+            yield Reply(f"{words}, which says yes and does not hold it", target, Committed(receipt(marker)))
+            return
+        if target.harm == Harm.PICKY and not marker.epoch.adoption:
+            yield Reply(f"{words}, which refuses a row", target, self._refusal())
+            return
         held = Held(marker.epoch, marker, content)
-        yield from self._fates(target, Flight(marker.fence, held), Committed(receipt(marker)), words)
+        answer = Committed(receipt(marker, target.identity))
+        yield from self._fates(target, Flight(marker.fence, held), answer, words)
+        if self._conflicting and target.kind is Kind.POSTGRES:
+            yield Reply(f"{words}; it is taken back for another writer", target, _AGAIN, fate=Fate.TAKEN_BACK)
+
+    def _refusal(self) -> Raised | Unknown:
+        return Unknown("a row is refused") if Rule.REFUSED_ROW in self._off else Raised(REFUSED_ROW)
 
     def _first_part(self, target: Target, marker: Marker, content: Digest, words: str) -> Reply:
         """Rows or marker, the other being left for a second transaction."""
@@ -163,6 +188,20 @@ class Wire:
         joined = replace(target, held=target.held[:-1])
         yield Reply(f"{words}: the rest", landed(joined, flight), Committed(receipt(marker)))
 
+    def adopt(self, target: Target, marker: Marker) -> Replies:
+        """A marker without rows, by a command that nobody interrupts."""
+        seen = self._settled(target, None)
+        words = f"writes the adoption {marker.epoch.number} to sink '{target.name}'"
+        refused = self._refused(seen, marker.fence)
+        if refused is None and seen.newest is not None and seen.newest.epoch.number >= marker.epoch.number:
+            refused = Raised("E210")
+        if refused is not None:
+            yield Reply(f"cannot: {words}", seen, refused)
+            return
+        held = Held(marker.epoch, marker, marker.epoch.digest)
+        answer = Committed(receipt(marker, seen.identity))
+        yield Reply(words, landed(seen, Flight(marker.fence, held)), answer)
+
     def look_up(self, target: Target, marker: Marker) -> Replies:
         """Whether an epoch landed; afterwards it cannot land any more."""
         words = f"looks epoch {marker.epoch.number} up in sink '{target.name}'"
@@ -173,7 +212,7 @@ class Wire:
         if (refused := self._refused(seen, marker.fence)) is not None:
             yield Reply(f"{words}: fenced", seen, refused)
         elif seen.newest is not None and self._is(seen.newest, marker):
-            yield Reply(f"{words}: it is there", seen, Committed(receipt(marker)))
+            yield Reply(f"{words}: it is there", seen, Committed(receipt(marker, target.identity)))
         else:
             yield Reply(f"{words}: it is not there", seen, _ABSENT)
 
@@ -327,6 +366,8 @@ def reading(target: Target, fence: Fence, since: Receipt | None, after: int) -> 
     """What a position and the history behind it say."""
     newest = target.newest
     number = newest.epoch.number if newest else 0
-    position = Position(fence, newest, number, IDENTITY, bool(target.held))
-    ahead = tuple((marker, receipt(marker)) for marker in target.markers if marker.epoch.number > after)
+    position = Position(fence, newest, number, target.identity, bool(target.held))
+    ahead = tuple(
+        (marker, receipt(marker, target.identity)) for marker in target.markers if marker.epoch.number > after
+    )
     return Reading(target.name, position, since, ahead)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from onceonly import coordinator
 from onceonly.facts import Offer
-from onceonly.lab.model.parts import PIPELINE, Kind, Left, SimulatedLedger, StagingArea, Target
+from onceonly.lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
+from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import ALL_KEPT, Rule
 from onceonly.lab.model.sinks import Fate
-from onceonly.lab.model.spark import Checkpoint, Damage, Planned
+from onceonly.lab.model.spark import TOPIC, Checkpoint, Damage, Planned, Source
 from onceonly.state import State
 from onceonly_checkpoints.epoch import Digest
 
@@ -31,7 +31,11 @@ class Driver:
         early: readings that were taken before the fences, where that rule is off.
         finished: whether the source had nothing more for it.
         refusal: why it stopped; empty while it has not.
+        stopped: the machine as it was refused; kept only where an operator obeys what is printed then.
         floor: its generation is greater than this.
+        hands: the rows of the call in hand; none: all of the batch.
+        rest: the rows that the program will hand over in another call for this batch.
+        knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
     """
 
     number: int
@@ -44,7 +48,11 @@ class Driver:
     early: tuple[Target, ...] = ()
     finished: bool = False
     refusal: str = ""
+    stopped: State | None = None
     floor: int = 0
+    hands: Records = 0
+    rest: Records = 0
+    knew: bool = False
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -79,9 +87,15 @@ def _gist(state: State | None) -> tuple[object, ...]:
     )
 
 
-Part = Target | StagingArea | SimulatedLedger | Checkpoint | Driver | Left | None
+ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
+"""Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
+
+HARMED = frozenset({"E207", "E208", "E210", "E217", "E219", "E220", "E229", "E508"})
+"""Refusals that a sink explains that was set back or replaced, or does not hold what it has confirmed."""
+
+Part = Target | StagingArea | SimulatedLedger | Checkpoint | Desk | Driver | Left | None
 World = tuple[Part, ...]
-"""Targets, staging, ledger, two checkpoints, two drivers, what may still happen; see :class:`Bound` for the places."""
+"""Targets, staging, ledger, two checkpoints, desk, two drivers, what may still happen; for places: :class:`Bound`."""
 
 
 @dataclass(frozen=True)
@@ -96,11 +110,20 @@ class Bound:
         unknowns: how many answers are lost.
         ledgers: how often the ledger is lost.
         damages: what may be done to the checkpoint, once in all; empty: nothing.
+        loses_files: whether input files may be gone one day, instead of a damage.
         off: rules that are not kept.
         fine: whether Delta and Kafka check and write in two steps.
         apart: whether steps that nobody can tell apart are taken one by one all the same.
         deterministic: whether a batch that is computed again gives the same rows.
-        files: whether the source is a directory, whose offsets count the batches of one checkpoint.
+        source: what the query reads.
+        trims: whether rows of recorded epochs are left out, instead of a stop.
+        stages: whether epochs are staged although there is one sink.
+        programs: what users' programs may do with a batch; all drivers of a world run the same.
+        watched: whether it is watched who stops whom.
+        harms: what may happen to a sink, instead of a damage.
+        errs: whether the operator also accepts what nobody has printed.
+        obeys: how many printed commands an operator obeys at most, until the query must go on.
+        conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
     """
 
     kinds: tuple[Kind, ...]
@@ -110,16 +133,32 @@ class Bound:
     unknowns: int = 1
     ledgers: int = 0
     damages: tuple[Damage, ...] = ()
+    loses_files: bool = False
     off: frozenset[Rule] = field(default=ALL_KEPT)
     fine: bool = False
     apart: bool = False
     deterministic: bool = False
-    files: bool = False
+    source: Source = field(default=TOPIC)
+    trims: bool = False
+    stages: bool = False
+    programs: tuple[Program, ...] = (Program.PLAIN,)
+    watched: bool = False
+    harms: tuple[Harm, ...] = ()
+    obeys: int = 0
+    errs: bool = False
+    conflicts: bool = False
 
     @cached_property
     def whole_steps(self) -> bool:
         """Whether steps that nobody can tell apart are taken together; see ``carrier``."""
         return not self.off and not self.fine and not self.apart
+
+    @cached_property
+    def explained(self) -> frozenset[str]:
+        """Refusals that a damaged checkpoint explains."""
+        state = {"E206"} if self.source.stateful else set[str]()
+        unproven = {"E220"} if self.trims and (self.source.files or not self.source.begins) else set[str]()
+        return ALLOWED | state | unproven
 
     @cached_property
     def sinks(self) -> tuple[str, ...]:
@@ -145,36 +184,46 @@ class Bound:
         return len(self.kinds) + 2, len(self.kinds) + 3
 
     @cached_property
+    def desk(self) -> int:
+        """Place of what is known outside of drivers and stores."""
+        return len(self.kinds) + 4
+
+    @cached_property
     def slots(self) -> tuple[int, int]:
         """Places of the living drivers, the older first."""
-        return len(self.kinds) + 4, len(self.kinds) + 5
+        return len(self.kinds) + 5, len(self.kinds) + 6
 
     @cached_property
     def starts_left(self) -> int:
         """Place of the drivers that may still be started."""
-        return len(self.kinds) + 6
+        return len(self.kinds) + 7
 
     @cached_property
     def unknowns_left(self) -> int:
         """Place of the answers that may still be lost."""
-        return len(self.kinds) + 7
+        return len(self.kinds) + 8
 
     @cached_property
     def losses_left(self) -> int:
         """Place of the ledger's losses that may still come."""
-        return len(self.kinds) + 8
+        return len(self.kinds) + 9
 
     @cached_property
     def damages_left(self) -> int:
-        """Place of the damage that may still be done to the checkpoint."""
-        return len(self.kinds) + 9
+        """Place of the damage that may still be done."""
+        return len(self.kinds) + 10
 
     def start(self) -> World:
         """Empty targets, no driver yet."""
         targets = tuple(Target(name, kind) for name, kind in zip(self.sinks, self.kinds, strict=True))
-        left = (Left(self.drivers), Left(self.unknowns), Left(self.ledgers), Left(1 if self.damages else 0))
+        left = (
+            Left(self.drivers),
+            Left(self.unknowns),
+            Left(self.ledgers),
+            Left(1 if self.damages or self.loses_files or self.harms else 0),
+        )
         first = Checkpoint("the checkpoint", "query")
-        return (*targets, StagingArea(), SimulatedLedger(), first, None, None, None, *left)
+        return (*targets, StagingArea(), SimulatedLedger(), first, None, Desk(), None, None, *left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +241,14 @@ class Change:
     fate: Fate = Fate.ANSWERED
 
 
-def opening_of(driver: Driver, sinks: Sequence[str], offered: Offer) -> State:
-    """The machine of a driver before it opens."""
-    state = coordinator.start(PIPELINE, tuple(sinks), f"owner-{driver.number}", offered)
+def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "") -> State:
+    """The machine of a driver before it opens; ``wrapper`` tells several of one driver apart."""
+    state = coordinator.start(
+        PIPELINE,
+        bound.sinks,
+        f"owner-{driver.number}{wrapper}",
+        offered,
+        overlap="trim" if bound.trims else "stop",
+        stages=bound.stages,
+    )
     return replace(state, floor=driver.floor)

@@ -7,7 +7,7 @@ from typing import cast
 
 from onceonly import commands as c
 from onceonly import coordinator
-from onceonly.lab.model.machine import Changes, Machine, end
+from onceonly.lab.model.machine import Changes, Machine, end, salt
 from onceonly.lab.model.parts import Conflict, Left, SimulatedLedger, StagedEpoch, StagingArea, Target, receipt
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Change, Driver, Part
@@ -58,7 +58,7 @@ class Writing:
     def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea) -> Changes:
         """Stage an epoch."""
         assert state.fence is not None
-        content = self._machine.computed(driver, state, command.number)
+        content = self._machine.computed(driver, state)
         again = "-again" if state.healing else ""
         reference = f"e{command.number}-g{state.fence.generation}-{state.owner}{again}"
         staged = StagedEpoch(reference, command.number, state.fence.generation, content, Rule.WHOLE not in self._off)
@@ -82,7 +82,7 @@ class Writing:
         content = driver.content or command.marker.epoch.digest
         if Rule.STAGED in self._off:
             assert state.fence is not None
-            content = Digest(content.rows, driver.number, 1000 * state.fence.generation + state.index)
+            content = Digest(content.rows, content.high, 1_000_000 * (1 + state.index) + salt(driver, state))
         if Rule.EVERY_SINK in self._off and state.index:
             after = self._machine.on(driver, state, c.Committed(receipt(command.marker)))
             yield Change(f"{driver.name} does not wait for sink '{target.name}'", (after, target, left))
@@ -99,9 +99,12 @@ class Writing:
         self, driver: Driver, state: State, command: c.Record, ledger: SimulatedLedger, staging: StagingArea
     ) -> Changes:
         """Record an epoch in the ledger, or a skip."""
-        if not state.skipped:
+        files = state.offer.files if state.offer else ()
+        if state.skipped:
+            ledger = ledger.completed(command.epoch.number, files)
+        else:
             try:
-                ledger = ledger.record(command.epoch, command.receipts)
+                ledger = ledger.record(command.epoch, command.receipts, files)
             except Conflict:
                 yield Change(f"{driver.name} stops: E511", (replace(driver, refusal="E511"), ledger, staging))
                 return

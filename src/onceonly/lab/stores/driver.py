@@ -53,7 +53,7 @@ class Driver:
         self._sinks = [world.making.sink(place) for place in world.places.values()]
         self.ledger = world.ledger()
         scene = Scene(number, world.places, world.scribe, nemesis)
-        self.runner = world.making.runner(self._sinks, self.ledger, world.staging(), scene)
+        self.runner = world.making.runner(self._sinks, self.ledger, world.staging(self._sinks), scene)
         self._state: State | None = None
         self._still, self._go = threading.Event(), threading.Event()
         self._ending = threading.Event()

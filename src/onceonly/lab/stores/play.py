@@ -12,7 +12,7 @@ from onceonly import commands as c
 from onceonly import faults
 from onceonly.faults import InjectedFault, Point
 from onceonly.lab.history import Entry, Header, History, Kind, Op, Promise
-from onceonly.lab.model.invariants import ALLOWED
+from onceonly.lab.model.world import ALLOWED
 from onceonly.lab.proxy.strikes import Strike
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Schedule
 from onceonly.lab.stores.driver import Driver

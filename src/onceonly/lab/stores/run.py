@@ -67,7 +67,7 @@ def run(first: int, count: int, ground: Ground, tell: Callable[[Ran], None] = la
     ran, began = Ran(first), time.monotonic()
     for seed in range(first, first + count):
         try:
-            played = play(draw(seed), ground)
+            played = play(draw(seed).alone, ground)
         except Exception as failure:
             failure.add_note(f"while the schedule of seed {seed} was played")
             raise

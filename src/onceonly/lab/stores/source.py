@@ -71,7 +71,7 @@ class Source:
 
     def offer(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
         """What the callback sees of a batch."""
-        offer = self._by_log(checkpoint, planned) if self.files else spark.offer(checkpoint, planned)
+        offer = self._by_log(checkpoint, planned) if self.files else spark.offer(checkpoint, planned, spark.Source())
         self._logged[offer.lineage.query_id, offer.slice.text] = self.planned(planned)
         return offer
 

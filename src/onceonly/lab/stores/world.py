@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -76,9 +76,9 @@ class World:
         """A connection to the ledger that stands now."""
         return SqlLedger(str(self.folder / f"ledger{self.ledgers}.db"))
 
-    def staging(self) -> Staging:
+    def staging(self, sinks: Sequence[Sink]) -> Staging:
         """The directory of staged epochs."""
-        return Staging(str(self.folder / "staging"), PIPELINE)
+        return Staging(str(self.folder / "staging"), PIPELINE, sinks)
 
     def staged(self) -> list[Path]:
         """Data files of staged epochs."""

@@ -1,0 +1,128 @@
+"""The ways out that a refusal prints, read off its text as a person would, and what each of them does."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onceonly import acceptance, resolve, stops
+from onceonly.acceptance import KINDS, Stop
+from onceonly.lab.model.parts import PIPELINE
+from onceonly.protocol import Sink
+from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.slices import SourceOffsets
+
+_COMMAND = re.compile(r"\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE)
+_VERBS = frozenset({"queries adopt", "ledger rebuild", "checkpoint rebuild", "txn resolve"})
+_PLACES = frozenset({"--ledger", "--query"})
+_SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
+_LIES = frozenset({"continue", "start"})
+"""Kinds that say of the source what only its owner knows: who obeys without knowing it, is not led astray by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One printed command.
+
+    Attributes:
+        verb: ``queries adopt``.
+        options: the words after the pipeline's name, without those that say where things are.
+    """
+
+    verb: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """As it is typed, without what says where things are."""
+        return shlex.join(("onceonly", *self.verb.split(), *self.options))
+
+    @property
+    def kind(self) -> str:
+        """What is accepted; empty where nothing is."""
+        if self.verb != "queries adopt":
+            return ""
+        named = [word.removeprefix("--") for word in self.options if word.startswith("--") and word != "--sink"]
+        return self.options[self.options.index("--overlap") + 1] if "overlap" in named else (named or [""])[0]
+
+    @property
+    def epochs(self) -> tuple[int, int]:
+        """The first and the last epoch that it names; zeros for none."""
+        spans = [_SPAN.fullmatch(word) for word in self.options]
+        return next(((int(found[1]), int(found[2] or found[1])) for found in spans if found), (0, 0))
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """The sinks that it names; none: all."""
+        return tuple(sink for sink, _, _ in self._named)
+
+    @property
+    def version(self) -> int | None:
+        """The version of the one sink that it names; ``None`` for none."""
+        return next((int(version) for _, _, version in self._named if version), None)
+
+    @property
+    def accepted(self) -> Adoption:
+        """What it names, as it is typed."""
+        first, last = self.epochs
+        return Adoption(self.kind, self.sinks, first, last, self.version)
+
+    @property
+    def _named(self) -> Iterator[tuple[str, str, str]]:
+        pairs = zip(self.options, self.options[1:], strict=False)
+        return (value.partition("@") for option, value in pairs if option == "--sink")
+
+
+def every(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Way, ...]:
+    """What can be accepted, for an operator who takes the wrong one: each kind, naming all that it can name here."""
+    stop, end = _stopped(sinks, ledger)
+    found = {kind: acceptance.applicable(kind, stop, end) for kind in KINDS if kind not in _LIES}
+    options = {kind: acceptance.option(wanted or Adoption(kind)) for kind, wanted in found.items()}
+    return tuple(Way("queries adopt", tuple(shlex.split(typed))) for typed in options.values())
+
+
+def printed(text: str) -> tuple[Way, ...]:
+    """The ways out in a message that leave nothing to be filled in but what the reader is to know."""
+    found = (_way(shlex.split(match["words"])) for match in _COMMAND.finditer(text))
+    return tuple(dict.fromkeys(way for way in found if way.verb in _VERBS and way.kind not in _LIES))
+
+
+def _way(words: list[str]) -> Way:
+    verb, rest, kept = " ".join(words[:2]), iter(words[2:]), list[str]()
+    if verb in {"queries adopt", "checkpoint rebuild"}:
+        next(rest, None)  # the pipeline's name, or the path
+    for word in rest:
+        if word in _PLACES:
+            next(rest, None)
+        else:
+            kept.append(word)
+    return Way(verb, tuple(kept))
+
+
+def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
+    """Do what a command of ``queries`` or ``txn`` does, by the code that does it.
+
+    Returns:
+        Whether anything is accepted by it.
+
+    Raises:
+        OnceOnlyError: it is refused.
+    """
+    if way.verb == "txn resolve":
+        resolve.resolve(sinks, ledger, PIPELINE)
+        return False
+    wanted = acceptance.applicable(way.kind, *_stopped(sinks, ledger))
+    if wanted is None or not acceptance.same(way.accepted, wanted):
+        raise resolve.not_applicable(PIPELINE, way.kind)
+    return resolve.adopt(sinks, ledger, PIPELINE, acceptance.complete(way.accepted, wanted)) is not None
+
+
+def _stopped(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Stop | None, SourceOffsets | None]:
+    """Why the pipeline stopped, and where it stands, by the ledger and by all that sinks hold."""
+    known = [marker.epoch for sink in sinks for marker, _ in sink.history()]
+    known += [record.epoch for record in ledger.epochs(PIPELINE)]
+    newest = max(known, key=lambda epoch: epoch.number, default=None)
+    return stops.last(ledger, PIPELINE), newest.slice.end if newest else None

@@ -1,0 +1,162 @@
+"""Finds the rules in the source of the production code, and takes them out of it. Imports nothing of the product.
+
+A rule is a function ``_rN_...`` that may have nothing to say, an operand of a proof, or a condition on which the
+machine stops. What a new one is called needs no entry here: whatever stands in these modules in that form is tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+DECISIONS = ("onceonly.recovery", "onceonly.comparison")
+"""Modules whose functions ``_rN_...`` are rules."""
+
+MACHINE = "onceonly.transitions"
+"""The module whose conditions to stop are rules."""
+
+PROOFS = ("same_batch",)
+"""Functions whose operands are rules, each by itself."""
+
+INSTEAD = {"_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)"}
+"""Functions of the machine that are rules as a whole, with what a product without them does: here a blind retry."""
+
+_STOPS = frozenset({"_stop", "_not_healed", "_miscounted", "_refused"})
+_RULE = re.compile(r"_r\d+s?_")
+_NOTHING_SAID = frozenset({"facts", "state", "offer", "last", "epoch", "of", "position", "pipeline", "sink", "code"})
+"""Attributes that are read by nearly every rule: sharing one of them says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        module: where it stands.
+        function: the function that it is, or stands in.
+        part: which of its operands or conditions, from 1; 0: the whole function.
+        source: its text.
+        fields: attributes that it reads.
+    """
+
+    module: str
+    function: str
+    part: int
+    source: str
+    fields: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        """``comparison.same_batch#2``."""
+        return f"{self.module.rpartition('.')[2]}.{self.function}" + (f"#{self.part}" if self.part else "")
+
+    @property
+    def fingerprint(self) -> str:
+        """Of its text, 12 hex digits."""
+        return hashlib.sha256(self.source.encode()).hexdigest()[:12]
+
+
+def rules() -> tuple[Rule, ...]:
+    """Every rule, in the order of the source."""
+    return tuple(rule for module in (*DECISIONS, MACHINE) for rule in _rules_in(module))
+
+
+def source_of(module: str) -> str:
+    """The text of a module, without importing it."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).read_text(encoding="utf-8")
+
+
+def without(module: str, names: frozenset[str], source: str) -> str:
+    """The source of a module without some rules."""
+    tree = ast.parse(source)
+    for rule, node in _found(module, tree):
+        if rule.name in names:
+            _switch_off(node)
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _rules_in(module: str) -> Iterator[Rule]:
+    return (rule for rule, _ in _found(module, ast.parse(source_of(module))))
+
+
+Node = ast.FunctionDef | ast.If | tuple[ast.BoolOp, int]
+
+
+def _found(module: str, tree: ast.Module) -> Iterator[tuple[Rule, Node]]:
+    for function in tree.body:
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        if module != MACHINE and _RULE.match(function.name) and _may_say_nothing(function):
+            yield _rule(module, function, 0, function), function
+        elif module != MACHINE and function.name in PROOFS:
+            yield from _operands(module, function)
+        elif module == MACHINE and function.name in INSTEAD:
+            yield _rule(module, function, 0, function), function
+        elif module == MACHINE:
+            yield from _conditions(module, function)
+
+
+def _may_say_nothing(function: ast.FunctionDef) -> bool:
+    return function.returns is not None and ("None" in ast.unparse(function.returns) or _says_several(function))
+
+
+def _says_several(function: ast.FunctionDef) -> bool:
+    return function.returns is not None and ast.unparse(function.returns).startswith("Iterator")
+
+
+def _operands(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
+    part = 0
+    for proof in (node for node in ast.walk(function) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)):
+        for at, operand in enumerate(proof.values):
+            part += 1
+            yield _rule(module, function, part, operand), (proof, at)
+    for test in (node for node in ast.walk(function) if isinstance(node, ast.Compare) and _is_pair(node)):
+        part += 1
+        yield _rule(module, function, part, test), (ast.BoolOp(ast.And(), [test]), 0)
+
+
+def _is_pair(node: ast.Compare) -> bool:
+    return isinstance(node.left, ast.Tuple)
+
+
+def _conditions(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
+    part = 0
+    for node in ast.walk(function):
+        if isinstance(node, ast.If) and any(isinstance(one, ast.Return) and _stops(one) for one in node.body):
+            part += 1
+            yield _rule(module, function, part, node), node
+
+
+def _stops(node: ast.stmt) -> bool:
+    calls = (one.func for one in ast.walk(node) if isinstance(one, ast.Call))
+    return any(isinstance(call, ast.Name) and call.id in _STOPS for call in calls)
+
+
+def _rule(module: str, function: ast.FunctionDef, part: int, node: ast.AST) -> Rule:
+    read = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)} - _NOTHING_SAID
+    return Rule(module, function.name, part, ast.unparse(node), frozenset(read))
+
+
+def _switch_off(node: Node) -> None:
+    if isinstance(node, ast.FunctionDef):
+        nothing = "yield from ()" if _says_several(node) else "pass"
+        node.body = ast.parse(INSTEAD.get(node.name, nothing)).body
+    elif isinstance(node, ast.If):
+        node.test = ast.Constant(False)
+    else:
+        proof, at = node
+        target = proof.values[at]
+        if isinstance(target, ast.Compare):  # in place: a comparison of pairs stands outside of any proof
+            differs = isinstance(target.ops[0], ast.NotEq)
+            target.ops = [ast.IsNot() if differs else ast.Is()]
+            target.comparators, target.left = [ast.Constant(None)], ast.Constant(None)
+        else:
+            proof.values[at] = ast.Constant(True)
