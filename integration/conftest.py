@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from integration.company import Company, Rivals, make_archive, nursery
 from integration.containers import kafka_container, no_engine, postgres_container
@@ -34,6 +35,7 @@ from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
 from onceonly.lab.nursery import Nursery
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.warm import WarmJvm
+from onceonly.pins import DELTA_SPARK_LINES, line_of
 from onceonly.session.archive import JvmArchive
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory import MemorySink
@@ -50,14 +52,20 @@ def chosen(kind: str) -> Choice:
 
 def pytest_report_header() -> list[str]:
     """What was decided: a failure may belong to the server."""
-    return [f"{kind} for tests that need an address only: {chosen(kind)}" for kind in VARIABLES]
+    servers = [f"{kind} for tests that need an address only: {chosen(kind)}" for kind in VARIABLES]
+    line = line_of(pyspark.__version__)
+    without = (
+        "" if line in DELTA_SPARK_LINES else "; no jars of Delta and Kafka exist for it: what needs them is refused"
+    )
+    return [f"Spark {line}{without}", *servers]
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The session that all Spark tests share, with Delta and Spark's Kafka source."""
+    """The session that all Spark tests share, with Delta and Spark's Kafka source where this Spark has jars of them."""
     builder = SparkSession.builder.master("local[2]").appName("integration")
-    session = fast_session(builder, delta=True, kafka=True)
+    jars = line_of(pyspark.__version__) in DELTA_SPARK_LINES
+    session = fast_session(builder, delta=jars, kafka=jars)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

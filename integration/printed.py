@@ -18,7 +18,22 @@ def command(said: str, words: str) -> list[str]:
 
 def run(printed: list[str], *more: str, code: int = 0) -> str:
     """Run a printed command; it must end with ``code``. Returns what it wrote to stdout."""
+    return _ended(printed, *more, code=code).stdout
+
+
+def obey(said: str, words: str) -> None:
+    """Run the printed command that contains ``words``, then the one that its plan prints: the same with --yes."""
+    run(command(said, words), code=2)
+    run(command(said, words), "--yes")
+
+
+def refused(printed: list[str], *more: str) -> str:
+    """Run a printed command that must be refused, with exit code 2. Returns what it wrote to stderr."""
+    return _ended(printed, *more, code=2).stderr
+
+
+def _ended(printed: list[str], *more: str, code: int) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / printed[0]
     done = subprocess.run([program, *printed[1:], *more], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return done

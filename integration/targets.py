@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 from deltalake import DeltaTable
+from psycopg import sql
 
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_sinks.delta import DeltaSink
@@ -22,9 +24,9 @@ class PostgresTarget:
     def sink(self, **options: Any) -> PostgresSink:
         return PostgresSink(self.dsn, table="orders", **options)
 
-    def says(self, sql: str) -> list[tuple[Any, ...]]:
+    def says(self, statement: str) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
-            cursor = connection.execute(sql.encode())
+            cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
     def ids(self) -> list[int]:
@@ -32,6 +34,29 @@ class PostgresTarget:
 
     def vanish(self) -> None:
         self.says("drop table orders")
+
+
+class Backup:
+    """A copy of a database as it is now, to be put back in its place.
+
+    Args:
+        url: of the database.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._server = parts._replace(path="/postgres").geturl()
+        self._name, self._copy = parts.path[1:], f"{parts.path[1:]}_backup"
+        self._say("CREATE DATABASE {} TEMPLATE {}", self._copy, self._name)
+
+    def put_back(self) -> None:
+        """Have the database be what it was; whoever is connected to it is thrown out."""
+        self._say("DROP DATABASE {} WITH (FORCE)", self._name)
+        self._say("ALTER DATABASE {} RENAME TO {}", self._copy, self._name)
+
+    def _say(self, statement: str, *names: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as connection:
+            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 class DeltaTarget:

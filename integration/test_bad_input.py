@@ -148,6 +148,47 @@ def test_a_value_that_postgres_cannot_hold_is_refused_by_column(stream, pg, ddl,
     assert pg.ids() == []
 
 
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize(
+    ("expression", "named"),
+    [
+        ("parse_json(concat('{\"a\": \"', word, '\"}'))", "variant"),
+        ("array(parse_json('1'))", "array<variant>"),
+        ("map(named_struct('a', word), 1)", "map<struct<a:string>,int>"),
+    ],
+)
+def test_a_type_without_a_form_in_postgres_is_refused_by_its_name(stream, pg, expression, named, existing):
+    if existing:
+        pg.says("create table orders (id bigint, word jsonb, _epoch bigint)")
+    said = stream.receive(range(5)).fail(
+        exactly_once(pg.sink()), shape=lambda df: df.selectExpr("id", f"{expression} as word")
+    )
+    assert "[ONCE-E506]" in said
+    assert named in said
+    assert pg.says("select count(*) from pg_class where relname = 'orders'") == [(int(existing),)]
+
+
+def test_a_users_own_type_is_refused_by_its_name(stream, pg):
+    from pyspark.ml.feature import VectorAssembler
+
+    vectors = VectorAssembler(inputCols=["id"], outputCol="point")
+    said = stream.receive(range(5)).fail(
+        exactly_once(pg.sink()), shape=lambda df: vectors.transform(df).select("id", "point")
+    )
+    assert "[ONCE-E506]" in said
+    assert "VectorUDT" in said
+
+
+def test_a_moment_past_the_year_9999_inside_json_is_refused_by_column(stream, pg):
+    far = "timestamp_micros(253402300800000000 + 86400000000 * id)"
+    said = stream.receive(range(5)).fail(
+        exactly_once(pg.sink()), shape=lambda df: df.selectExpr("id", f"named_struct('until', {far}) as word")
+    )
+    assert "[ONCE-E503]" in said
+    assert "column word" in said
+    assert "OverflowError" not in said
+
+
 def test_a_table_restored_to_an_older_state_is_refused(stream, pg):
     stream.receive(range(10)).run(exactly_once(pg.sink()))
     pg.says("create table kept as select * from onceonly.head")

@@ -63,14 +63,14 @@ def test_spark_skips_a_stale_commit_without_a_word_and_is_found_out(harness: Spa
         planned = zombie.plan()
         prepared = zombie.prepares(planned)
         table = zombie.sink._open.table  # type: ignore[attr-defined]
-        checks = table.check_retention
+        checks = table.check_properties
 
-        def then_overtake() -> None:
-            table.check_retention = checks
-            checks()
+        def then_overtake(*, removes: bool) -> None:
+            table.check_properties = checks
+            checks(removes=removes)
             story.driver()
 
-        table.check_retention = then_overtake
+        table.check_properties = then_overtake
         with pytest.raises(Superseded):
             zombie.commits(planned, prepared)
         story.holds(first)

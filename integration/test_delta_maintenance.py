@@ -98,7 +98,7 @@ def test_a_clone_is_another_table_than_the_one_that_was_written(
         assert (position.marker, position.has_rows) == (None, True)
         with pytest.raises(IdentityError) as refused:
             pointed.tries(following)
-        assert refused.value.code == "E209"
+        assert refused.value.code == "E207"
 
 
 def test_a_named_table_is_found_through_the_catalog_and_later_without_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from math import inf, nan
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from onceonly import rowhash
+from onceonly.digest import row_hash
 from onceonly.frames import of_arrow
 from onceonly.protocol import Estimate
 from onceonly.sparkbatch import SparkBatch
@@ -155,6 +161,95 @@ def test_no_rows_have_a_digest(rows: DataFrame) -> None:
 def test_other_rows_have_another_digest(spark: SparkSession, given: str, other: str, way) -> None:
     one, two = (spark.sql(f"SELECT * FROM VALUES {values} AS t(a, b)") for values in (given, other))
     assert way(one) != way(two)
+
+
+NESTED = [
+    ("array(array(5, 0), array(7))", "array(array(5), array(0, 7))"),
+    ("array(array(1, 0), array())", "array(array(1), array(0))"),
+    ("array(null, 0)", "array(0, null)"),
+    ("array(struct(array(5, 0)), struct(array(7)))", "array(struct(array(5)), struct(array(0, 7)))"),
+    ("map(struct(1, cast(null as int)), 1)", "map(struct(cast(null as int), 1), 1)"),
+    ("map(array(1, 0), array(0))", "map(array(1), array(0, 0))"),
+    ("array(map(1, 0), map(0, 1))", "array(map(1, 0, 0, 1), map())"),
+    ("map(1, 2, 3, 4)", "map(1, 4, 3, 2)"),
+    ("cast(null as array<int>)", "array()"),
+    ("array(1)", "array(1, null)"),
+    ("'a' collate UTF8_LCASE", "'A' collate UTF8_LCASE"),
+    ("array('a' collate UTF8_LCASE)", "array('A' collate UTF8_LCASE)"),
+]
+"""Two values of one type, differing in what a hash of their parts alone would not see."""
+
+
+@pytest.mark.parametrize("way", [driver, nowhere, partial(driver, estimate=FEW)])
+@pytest.mark.parametrize(("given", "other"), NESTED)
+def test_other_values_of_a_nested_type_have_another_digest(spark: SparkSession, given: str, other: str, way) -> None:
+    both = spark.sql(f"SELECT 1 AS at, {given} AS it UNION ALL SELECT 2, {other}")
+    one, two = (both.where(f"at = {at}").select("it") for at in (1, 2))
+    assert way(one) == way(one)
+    assert way(one) != way(two)
+
+
+def test_the_order_of_a_maps_entries_is_not_its_value(spark: SparkSession) -> None:
+    one, two = (spark.sql(f"SELECT map({it}) AS it") for it in ("'a', 1, 'b', null", "'b', null, 'a', 1"))
+    assert driver(one) == driver(two) == nowhere(two)
+
+
+@pytest.mark.parametrize("estimate", [UNKNOWN, FEW])
+def test_rows_without_columns_are_counted(spark: SparkSession, estimate: Estimate) -> None:
+    bare = spark.range(10).select()
+    assert driver(bare, estimate) == nowhere(bare) == executors(bare)
+    assert driver(bare, estimate).rows == 10
+
+
+SCALARS = {"int": [0, 1, 5], "bigint": [0, 1, 2**40], "boolean": [False, True], "string": ["", "0", "1"]}
+"""Few values, so that flags, lengths and values of other depths look alike."""
+
+KEYS = st.sampled_from(sorted(SCALARS))
+TYPES = st.recursive(
+    KEYS,
+    lambda inner: st.one_of(
+        inner.map(lambda kind: f"array<{kind}>"),
+        st.tuples(inner, inner).map(lambda kinds: f"struct<a: {kinds[0]}, b: {kinds[1]}>"),
+        st.tuples(KEYS, inner).map(lambda kinds: f"map<struct<k: {kinds[0]}>, {kinds[1]}>"),
+    ),
+    max_leaves=4,
+)
+
+
+def values(kind: DataType) -> st.SearchStrategy[Any]:
+    """Values of a type as Python has them, each null now and then but for keys."""
+    match kind:
+        case ArrayType(elementType=element):
+            some: st.SearchStrategy[Any] = st.lists(values(element), max_size=3)
+        case StructType(fields=fields):
+            some = st.tuples(*(values(field.dataType) for field in fields))
+        case MapType(keyType=key, valueType=value):
+            some = st.dictionaries(values(key).filter(lambda it: it is not None), values(value), max_size=2)
+        case _:
+            some = st.sampled_from(SCALARS[kind.simpleString()])
+    return st.none() | some
+
+
+def spelled(value: Any) -> str:
+    """One text per value, whatever the order in which a map came."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(sorted(f"{spelled(key)}: {spelled(each)}" for key, each in value.items())) + "}"
+    if isinstance(value, list | tuple):
+        return f"{type(value).__name__}({', '.join(map(spelled, value))})"
+    return repr(value)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data(), kind=TYPES)
+def test_rows_of_any_nested_type_hash_alike_only_where_they_are_alike(spark: SparkSession, data, kind: str) -> None:
+    type_ = StructType.fromDDL(f"it {kind}")
+    found = data.draw(st.lists(values(type_["it"].dataType), min_size=60, max_size=60))
+    df = spark.createDataFrame([(value,) for value in found], type_).coalesce(1)
+    hashes = [row[0] for row in df.select(row_hash(df.schema)).collect()]
+    by_value = dict(zip(map(spelled, found), hashes, strict=True))
+    assert len(set(by_value.values())) == len(by_value)
+    assert hashes == [by_value[spelled(value)] for value in found]
+    assert driver(df) == nowhere(df) == executors(df.repartition(3)) == driver(df, FEW)
 
 
 def test_rows_that_were_not_taken_to_the_last_have_no_digest(rows: DataFrame) -> None:

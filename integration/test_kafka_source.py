@@ -8,7 +8,7 @@ from integration.servers import KafkaAddress
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import col
 
-from onceonly_sinks.kafka.session import with_kafka
+from onceonly_sinks.kafka import with_kafka
 
 pytestmark = pytest.mark.spark
 

@@ -242,7 +242,7 @@ def test_a_new_checkpoint_over_a_topic_writes_only_offsets_that_no_epoch_holds(t
     topic.send(range(10, 16))
     said = topic.run(by_offset(sink, ledger=ledger))
     assert "[ONCE-E203]" in said
-    assert 'overlap="trim"), with topic, partition, offset' in said
+    assert 'overlap="trim"), where the rows still have .selectExpr("topic", "partition", "offset"' in said
     topic.lose_checkpoint()
     assert topic.run(by_offset(sink, ledger=ledger, overlap="trim"), maxOffsetsPerTrigger=6) == ""
     assert ids(sink) == list(range(16))

@@ -98,8 +98,7 @@ class Pipeline:
             head = ledger.head("orders")
             number, before = (head.epoch.number + 1, head.epoch.chain) if head else (1, chain.GENESIS)
             digest = Digest(len(self.seen[-1][1]))
-            linked = chain.link(before, slice_, digest, "s")
-            epoch = Epoch(number, slice_, linked, before, digest, "s", (("list", 1),), lineage)
+            epoch = chain.linked(Epoch(number, slice_, "", before, digest, "s", (("list", 1),), lineage))
             files = tuple(self._files(slice_.start, slice_.end))
             ledger.record(EpochRecord("orders", Fence(1, "me"), epoch, (), files))
 

@@ -46,9 +46,19 @@ def test_a_gap_is_given_up_by_name(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
     said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
+    assert "[ONCE-E229]" in said
     run(command(said, "accept-loss"), "--yes")
     stream.run(exactly_once(either.sink()))
     assert either.ids() == [*range(5), *range(10, 15)]
+
+
+def test_a_batch_that_was_not_handed_over_is_read_again(stream, either):
+    stream.receive(range(5)).run(exactly_once(either.sink()))
+    stream.receive(range(5, 10)).run(lambda df, batch_id: None)
+    said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
+    run(command(said, "checkpoint rebuild"), "--yes")
+    stream.run(exactly_once(either.sink()))
+    assert either.ids() == list(range(15))
 
 
 def test_a_batch_that_was_cut_anew_gets_its_recorded_entry_back(stream, either):
@@ -79,6 +89,9 @@ def test_lost_state_is_accepted_by_name(stream, either):
     said = stream.fail(exactly_once(either.sink()), **options)
     assert "[ONCE-E206]" in said
     run(command(said, "accept-state-loss"), "--yes")
+    said = stream.fail(exactly_once(either.sink()), **options)
+    assert "[ONCE-E211]" in said  # the state was given up; that rows come again is another decision
+    run(command(said, "accept-duplicates"), "--yes")
     stream.run(exactly_once(either.sink()), **options)
     assert either.ids() == [0, 0, 1, 1, 2, 2]
 
@@ -129,7 +142,7 @@ def test_an_audit_of_a_clean_pipeline_says_exactly_once(stream, either):
 def test_a_pipeline_is_resolved_without_spark(stream, either):
     ledger = str(stream.root / "ledger.db")
     stream.receive(range(5)).run(exactly_once(either.sink(), ledger=ledger))
-    said = run(["onceonly", "txn", "resolve", "--query", "orders", "--ledger", ledger])
+    said = run(["onceonly", "txn", "resolve", "--query", "orders", "--ledger", ledger, "--yes"])
     assert "epoch 1" in said
     stream.receive(range(5, 10)).run(exactly_once(either.sink(), ledger=ledger))
     assert either.ids() == list(range(10))

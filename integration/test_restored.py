@@ -20,7 +20,7 @@ from integration.company import Company, refused_with, until
 from integration.printed import command, run
 from integration.several import Several
 from integration.stage import ROWS, Scene
-from psycopg import sql
+from integration.targets import Backup
 
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.lab.proxy import PostgresProxy
@@ -54,29 +54,6 @@ def verdict(several: Several) -> str:
 
 
 # ---- restored one by one
-
-
-class Backup:
-    """A copy of a database as it is now, to be put back in its place.
-
-    Args:
-        url: of the database.
-    """
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._server = parts._replace(path="/postgres").geturl()
-        self._name, self._copy = parts.path[1:], f"{parts.path[1:]}_backup"
-        self._say("CREATE DATABASE {} TEMPLATE {}", self._copy, self._name)
-
-    def put_back(self) -> None:
-        """Have the database be what it was; whoever is connected to it is thrown out."""
-        self._say("DROP DATABASE {} WITH (FORCE)", self._name)
-        self._say("ALTER DATABASE {} RENAME TO {}", self._copy, self._name)
-
-    def _say(self, statement: str, *names: str) -> None:
-        with psycopg.connect(self._server, autocommit=True) as connection:
-            connection.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import inspect
 import json
 import re
 import shlex
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from onceonly import exactly_once
 from onceonly.cli.app import app
 from onceonly_sinks.postgres import statements
+from onceonly_sinks.postgres.head import Sight
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -151,7 +154,7 @@ PROTOCOL = ROOT / "docs" / "concepts" / "protocol.md"
 
 def test_the_sql_of_the_protocol_page_is_what_is_sent() -> None:
     said = [block.code for block in blocks(PROTOCOL.read_text()) if block.info == "sql"]
-    sent = [statements.DDL[0], statements.INSTALL, statements.ADVANCE]
+    sent = [statements.DDL[0], statements.INSTALL, statements.ADVANCE.format(place=Sight().sql)]
     assert [" ".join(sql.split()) for sql in said] == [" ".join(sql.split()) for sql in sent]
 
 
@@ -168,7 +171,7 @@ def test_the_note_that_the_protocol_page_shows_is_the_one_that_is_written(
 # ---- pitfalls and the tests that show them
 
 PITFALLS = ROOT / "docs" / "pitfalls.md"
-NUMBERS = [f"C{number}" for number in range(1, 48)]
+NUMBERS = [f"C{number}" for number in range(1, 49)]
 CLAIMS = "sinks/onceonly_sinks/conformance/"
 """Functions below are tests if the suite lists them; each sink's tests inherit them."""
 
@@ -239,6 +242,18 @@ def test_a_pitfall_is_shown_ruled_out_or_open(number: str, entry: str) -> None:
     assert named or "- **Cannot happen**: " in entry or "- **Open**: " in entry, number
     assert len(named) == len(set(named)) == entry.count("::"), number
     assert [name for name in named if not is_a_test(name)] == []
+
+
+def test_the_page_names_every_argument_of_exactly_once() -> None:
+    [said] = re.findall(
+        r"The arguments of `exactly_once\(\)` are (.*?)\.", dict(pitfalls(PITFALLS.read_text()))["C30"], re.S
+    )
+    found = [
+        name
+        for name, parameter in inspect.signature(exactly_once).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    ]
+    assert re.findall(r"`(\w+)`", said) == found
 
 
 def test_the_page_lists_what_is_open() -> None:

@@ -1,0 +1,99 @@
+"""A real database set back together with its own ledger, and one that moved to another server by dump and restore."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from integration.printed import command, refused, run
+from integration.targets import Backup, PostgresTarget
+
+from onceonly import exactly_once
+from onceonly.lab.postgres import EmbeddedPostgres, temporary_postgres
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+
+def audit(target: PostgresTarget, code: int = 0) -> str:
+    return run(["onceonly", "audit", "--query", "orders", "--ledger", target.dsn], code=code)
+
+
+# ---- a database that was set back, and its ledger with it
+
+
+def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothing(stream, pg):
+    stream.receive(range(5)).run(exactly_once(pg.sink()))
+    backup = Backup(pg.dsn)
+    stream.receive(range(5, 10), range(10, 15)).run(exactly_once(pg.sink()))
+    backup.put_back()
+    said = stream.receive(range(15, 20)).fail(exactly_once(pg.sink()))
+    assert "[ONCE-E229]" in said
+    assert pg.ids() == list(range(5))
+    found = audit(pg, code=1)
+    assert found.startswith("GAPS")
+    assert "A180" in found
+    run(command(said, "checkpoint rebuild"), "--yes")
+    stream.run(exactly_once(pg.sink()))
+    assert pg.ids() == list(range(20))
+    assert audit(pg).startswith("EXACTLY ONCE")
+
+
+def test_an_audit_tells_of_a_database_restored_with_its_ledger_before_anybody_restarts(stream, pg):
+    stream.receive(range(5)).run(exactly_once(pg.sink()))
+    backup = Backup(pg.dsn)
+    assert audit(pg).startswith("EXACTLY ONCE")
+    stream.receive(range(5, 10)).run(exactly_once(pg.sink()))
+    backup.put_back()
+    assert "A180" in audit(pg, code=1)
+
+
+# ---- a database on another server
+
+
+@pytest.fixture
+def home(postgres: EmbeddedPostgres, tmp_path: Path) -> PostgresTarget:
+    return PostgresTarget(postgres.database(f"home_{abs(hash(tmp_path)):x}"))
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[PostgresTarget]:
+    """An empty database of the same name on a server that has another identifier."""
+    with temporary_postgres() as server:
+        yield PostgresTarget(server.dsn)
+
+
+@pytest.fixture
+def move(postgres: EmbeddedPostgres, home: PostgresTarget, elsewhere: PostgresTarget) -> Callable[[], PostgresTarget]:
+    """What a major upgrade does: dump here, restore there."""
+
+    def moved() -> PostgresTarget:
+        dump = [postgres.program("pg_dump"), "-d", home.dsn]
+        restore = [postgres.program("psql"), "-q", "-v", "ON_ERROR_STOP=1", "-d", elsewhere.dsn]
+        said = subprocess.run(dump, check=True, capture_output=True)
+        subprocess.run(restore, check=True, capture_output=True, input=said.stdout)
+        return elsewhere
+
+    return moved
+
+
+def test_a_database_that_was_moved_by_dump_and_restore_goes_on_and_loses_nothing(stream, home, move):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(home.sink()))
+    there = move()
+    said = stream.receive(range(10, 15)).fail(exactly_once(there.sink()))
+    assert "[ONCE-E208]" in said
+    assert there.ids() == list(range(10))
+    run(command(said, "--same-data"), "--yes")
+    stream.run(exactly_once(there.sink()))
+    assert there.ids() == list(range(15))
+    assert audit(there).startswith("EXACTLY ONCE")
+
+
+def test_a_moved_database_that_lacks_rows_is_not_taken_for_the_same_data(stream, home, move):
+    stream.receive(range(5), range(5, 10)).run(exactly_once(home.sink()))
+    there = move()
+    there.says("delete from orders where id = 7")
+    said = stream.receive(range(10, 15)).fail(exactly_once(there.sink()))
+    assert "ONCE-E228" in refused(command(said, "--same-data"), "--yes")
+    assert there.ids() == [number for number in range(10) if number != 7]

@@ -1,0 +1,116 @@
+"""Others change a Delta table by Spark while a query writes it: let pass as an event, or refused, as was chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from integration.delta_by_spark import CLUSTERED, SparkHarness
+from integration.streams import FileStream
+
+from onceonly import exactly_once
+from onceonly.audit import audit
+from onceonly.errors import IdentityError
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.conformance.story import Story
+from onceonly_sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+PASSING = {
+    "DELETE FROM {t} WHERE note = 'row 0 of 1'": "deletes",
+    "UPDATE {t} SET note = 'x' WHERE note = 'row 0 of 1'": "changes",
+    "MERGE INTO {t} t USING (SELECT 1L step) s ON t.step = s.step WHEN MATCHED THEN DELETE": "changes",
+    "INSERT OVERWRITE {t} SELECT 1L, 1L, 'x'": "changes",
+    "INSERT INTO {t} VALUES (1, 1, 'x')": "appends",
+}
+"""What Spark may do, with the lowest rung that lets it pass."""
+
+QUIET = (
+    "OPTIMIZE {t}",
+    "OPTIMIZE {t} ZORDER BY (id)",
+    "ALTER TABLE {t} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')",
+    "REORG TABLE {t} APPLY (PURGE)",
+    "ALTER TABLE {t} ADD COLUMNS (later INT)",
+    "ALTER TABLE {t} ALTER COLUMN later COMMENT 'later'",
+    "VACUUM {t}",
+)
+RUNGS = ("nothing", "appends", "deletes", "changes")
+
+
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+@pytest.mark.parametrize("statement", PASSING)
+def test_spark_changes_a_table_and_the_rung_decides(
+    spark: SparkSession, tmp_path: Path, statement: str, vectors: bool
+) -> None:
+    lowest = RUNGS.index(PASSING[statement])
+    path = tmp_path / "rows"
+    harness = SparkHarness(spark, path, foreign=RUNGS[lowest])
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        if vectors:
+            spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
+        driver.writes()
+        planned = driver.plan()
+        prepared = driver.prepares(planned)
+        spark.sql(statement.format(t=f"delta.`{path}`"))
+        if lowest:
+            harness.options = {"foreign": RUNGS[lowest - 1]}
+            strict = story.stranger(7, "strict")
+            strict.sink.install(strict.fence)
+            assert [one.fatal for one in strict.position().disturbances] == [True]
+            harness.options = {"foreign": RUNGS[lowest]}
+            driver = story.driver(8)
+            assert [(one.fatal, one.allowed) for one in driver.position().disturbances] == [(False, True)]
+            driver.writes()
+        prepared.abandon()
+
+
+def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    with Story(SparkHarness(spark, path, foreign="nothing")) as story:
+        driver = story.driver()
+        for statement in QUIET:
+            driver.writes()
+            driver.writes()
+            spark.sql(statement.format(t=f"delta.`{path}`"))
+            driver.writes()
+            assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+
+
+def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "rows"
+    with Story(SparkHarness(spark, path, CLUSTERED, foreign="nothing")) as story:
+        driver = story.driver()
+        driver.writes()
+        spark.sql(f"ALTER TABLE delta.`{path}` CLUSTER BY (step)")
+        spark.sql(f"OPTIMIZE delta.`{path}` FULL")
+        driver.writes()
+        assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+
+
+def test_an_erasure_request_does_not_stop_a_stream_that_allows_it(spark: SparkSession, tmp_path: Path) -> None:
+    path, ledger = tmp_path / "rows", tmp_path / "ledger.db"
+    stream = FileStream(spark, tmp_path)
+    for number, foreign in enumerate(("deletes", "deletes", "appends")):
+        stream.receive(range(number * 10, number * 10 + 10))
+        wrapped = exactly_once(DeltaSink(path, foreign=foreign), name="erased", ledger=str(ledger))
+        if foreign == "appends":
+            with pytest.raises(Exception, match="E209") as stopped:
+                stream.run(wrapped)
+            assert isinstance(stopped.value, IdentityError) or "E209" in str(stopped.value)
+        else:
+            stream.run(wrapped)
+        spark.sql(f"DELETE FROM delta.`{path}` WHERE id % 5 = 0")
+    events = SqlLedger(str(ledger)).events("erased")
+    foreign_events = [event for event in events if event.kind is EventKind.FOREIGN]
+    assert [event.reason.split(",")[0] for event in foreign_events] == ["delta:rows: DELETE as version 3"]
+    reader = DeltaSink(path, foreign="deletes")
+    result = audit(None, "erased", [reader])
+    assert result.spoken.startswith("EXACTLY ONCE ("), result.text

@@ -1,0 +1,71 @@
+"""What changes under a running query: a topic that gets more partitions, and state in RocksDB that meets a replay."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+from integration.company import until
+from integration.streams import settings
+from integration.targets import ids
+from integration.test_float_lineage import ROCKS
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+from onceonly_checkpoints import chain
+
+pytestmark = pytest.mark.spark
+
+
+def send(servers: str, topic: str, values: range, partitions: int) -> None:
+    producer = Producer({"bootstrap.servers": servers, "log_level": 0})
+    for value in values:
+        producer.produce(topic, str(value).encode(), partition=value % partitions)
+    assert producer.flush(30) == 0
+
+
+@pytest.mark.kafka
+def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(spark, any_kafka, sink, ledger, tmp_path):
+    topic = any_kafka.topic(f"growing-{tmp_path.name}"[:60], partitions=2)
+    send(any_kafka.servers, topic, range(10), 2)
+    asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka").options(**asked).load()
+    number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
+    writer = number.writeStream.foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+    writer = writer.option("checkpointLocation", str(tmp_path / "ck"))
+    query = writer.trigger(processingTime="0 seconds").start()
+    try:
+        until(lambda: len(sink.rows()) == 10, "the rows of two partitions are written")
+        admin = AdminClient({"bootstrap.servers": any_kafka.servers, "log_level": 0})
+        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+        send(any_kafka.servers, topic, range(10, 30), 4)
+        until(lambda: len(sink.rows()) >= 30, "the rows of four partitions are written")
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert ids(sink) == list(range(30))
+    epochs = [record.epoch for record in ledger.epochs("orders")]
+    assert chain.first_break(epochs) is None
+    assert '"3":' in str(epochs[-1].slice.end)
+
+
+def test_state_in_rocksdb_goes_on_after_a_replay(spark, stream, sink, ledger):
+    def counted(df):
+        return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").alias("n"))
+
+    def run() -> None:
+        stream.run(exactly_once(sink, ledger=ledger), shape=counted, mode="update")
+
+    with settings(spark, ROCKS):
+        stream.receive(range(6))
+        run()
+        stream.receive(range(6, 9))
+        run()
+        stream.remove("commits", 1)
+        before = len(sink.rows())
+        stream.receive(range(9, 15))
+        run()
+    found = [(row["id"], row["n"]) for row in sink.rows()]
+    assert sorted(found[:before]) == sorted([(0, 2), (1, 2), (2, 2), (0, 3), (1, 3), (2, 3)])
+    assert sorted(found[before:]) == [(0, 5), (1, 5), (2, 5)]
+    assert list((stream.checkpoint / "state").rglob("*.zip")), "the state is not RocksDB's"

@@ -1,0 +1,76 @@
+"""What a user of a real query sees of a refusal: its lines once in the log, its parts from error and query alike."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+import pytest
+
+from onceonly import exactly_once, refusal
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = pytest.mark.spark
+
+
+def stopped(stream, wrapped):
+    query = stream.start(wrapped)
+    with pytest.raises(Exception, match="ONCE-E") as caught:
+        query.awaitTermination(60)
+    return query, caught.value
+
+
+def test_a_refusal_is_found_in_the_error_and_in_the_query(stream, sink, ledger):
+    stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
+    stream.lose_checkpoint()
+    query, error = stopped(stream, exactly_once(sink, ledger=ledger))
+    found = refusal(query)
+    assert found == refusal(error)
+    assert found is not None
+    assert found.code == "E211"
+    assert found.cause.startswith("the checkpoint was deleted or moved")
+    assert "onceonly queries adopt orders" in found.next
+    assert found.next.splitlines()[-1].startswith("or ")
+    assert found.to_dict()["what"] == found.what
+    assert ledger.events("orders")[-1].kind is EventKind.FAILED
+    assert ledger.events("orders")[-1].code == "E211"
+
+
+def test_a_refusal_is_logged_once_and_what_led_to_it_is_not_in_the_traceback(stream, ledger, caplog):
+    sink = PostgresSink("postgresql://nobody@127.0.0.1:1/nowhere", "orders")
+    with caplog.at_level(logging.INFO, "onceonly"):
+        query, error = stopped(stream.receive(range(5)), exactly_once(sink, ledger=ledger))
+    found = refusal(query)
+    assert found is not None
+    assert found.code == "E501"
+    (record,) = [one for one in caplog.records if one.levelno >= logging.ERROR and one.name.startswith("onceonly")]
+    assert record.getMessage() == str(found)
+    assert record.exc_info is None
+    assert "psycopg" not in str(error)
+
+
+def test_a_query_that_runs_or_died_of_something_else_has_no_refusal(stream, sink, ledger):
+    query = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger))
+    assert refusal(query) is None
+    query.awaitTermination(60)
+    assert refusal(query) is None
+    assert refusal(ZeroDivisionError("division by zero")) is None
+
+
+def test_a_query_that_ends_says_so_and_the_next_one_speaks_of_no_silent_end(stream, sink, ledger):
+    stream.receive(range(5)).run(exactly_once(sink, ledger=ledger))
+    await_ended(ledger, 1)
+    stream.receive(range(5, 10)).run(exactly_once(sink, ledger=ledger))
+    opened = [event.reason for event in ledger.events("orders") if event.kind is EventKind.OPENED]
+    assert "without a word" not in opened[-1]
+    assert f":{os.getpid()} {stream.spark.sparkContext.applicationId}" in opened[-1]
+
+
+def await_ended(ledger, generation: int) -> None:
+    """The thread that closes a run notes its end a moment after the query is over."""
+    until = time.monotonic() + 20
+    while not any(one.kind is EventKind.ENDED and one.generation == generation for one in ledger.events("orders")):
+        assert time.monotonic() < until, "the end of the query was not noted"
+        time.sleep(0.05)

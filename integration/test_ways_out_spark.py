@@ -1,0 +1,69 @@
+"""Whatever happens to a pipeline: each command that its refusal prints leads out, and loses no more than it names."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from integration.waysout import page
+from integration.waysout.situations import SITUATIONS
+from integration.waysout.walk import Cell, walk
+from integration.waysout.world import SHAPES, Database, Files, Shape, Table, Topic, World
+
+pytestmark = [pytest.mark.waysout, pytest.mark.spark, pytest.mark.postgres, pytest.mark.kafka]
+
+CELLS = [(shape, name) for shape in SHAPES for name, what in SITUATIONS.items() if what.fits(shape)]
+
+Worlds = Callable[[Shape, bool], World]
+
+
+@pytest.fixture(scope="session")
+def worlds(request: pytest.FixtureRequest, spark, any_postgres, tmp_path_factory) -> Worlds:
+    """Makes pipelines at epoch 4, one for all cells that do not spoil its source."""
+    made: dict[Shape, World] = {}
+    number = itertools.count()
+
+    def make(shape: Shape) -> World:
+        root = tmp_path_factory.mktemp("ways")
+        name = f"ways{next(number)}"
+        table = Table(root / "table", root)
+        database = Database(any_postgres.database(name))
+        second = Database(any_postgres.database(f"{name}b"), "postgres:second")
+        sinks = {"Postgres": [database], "Delta": [table], "three": [database, table, second]}[shape.sinks]
+        broker = request.getfixturevalue("any_kafka") if shape.source == "Kafka" else None
+        source = Topic(spark, broker, name) if broker else Files(spark, root / "in")
+        return World(source, sinks, root, stateful=shape.state == "stateful").write_all()
+
+    def get(shape: Shape, alone: bool) -> World:
+        if alone:
+            return make(shape)
+        if shape not in made:
+            made[shape] = make(shape)
+        return made[shape]
+
+    return get
+
+
+@pytest.fixture
+def written_down(request: pytest.FixtureRequest) -> Iterator[Callable[[Cell], None]]:
+    """Adds a line to the results, where ``--ways-out`` says."""
+    found: list[Cell] = []
+    yield found.append
+    place = request.config.getoption("--ways-out")
+    if place:
+        page.write(found, Path(place))
+
+
+@pytest.mark.parametrize(("shape", "situation"), CELLS, ids=[f"{s.source}-{s.state}-{s.sinks}-{n}" for s, n in CELLS])
+def test_each_printed_way_leads_out(
+    worlds: Worlds, written_down: Callable[[Cell], None], shape: Shape, situation: str
+) -> None:
+    cell = Cell(shape.source, shape.state, shape.sinks, situation)
+    written_down(cell)
+    walk(worlds(shape, SITUATIONS[situation].spoils), cell)
+    print(cell)
+    assert cell.ways, f"{cell.code} prints no way out that can be followed"
+    ends = [f"{way.remedy}: {way.verdict}" for way in cell.ways if not way.good]
+    assert not ends, "\n".join(ends)
