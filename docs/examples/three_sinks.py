@@ -44,6 +44,7 @@ def main(spark: SparkSession, work: Path) -> None:
     # A reader of several tables asks at which version of each they agree.
     point = read_point("orders", 2, ledger=f"{checkpoint}.onceonly.db")
     version = point["delta:state"].at("version")
+    assert isinstance(version, int)
     print(f"epoch 2 is version {version} of {work / 'state'}")
     assert [row["item"] for row in DeltaTable(work / "state", version=version).to_pyarrow_table().to_pylist()] == [
         "red pen"
