@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class FileStream:
         self._files = 0
         self.per_trigger = 1
 
-    def receive(self, *batches: range) -> FileStream:
+    def receive(self, *batches: Iterable[int]) -> FileStream:
         """Drop one file per range of ids; a name earlier in the alphabet is an older file."""
         for ids in batches:
             table = pa.table({"id": list(ids), "word": [f"w{number}" for number in ids]})

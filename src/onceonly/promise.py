@@ -41,9 +41,13 @@ def _warning(code: str, **details: object) -> Happening:
 
 
 def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
-    """Rows that Spark dropped from the batch of an epoch, since they were older than the watermark in force."""
+    """Rows that Spark dropped from the batch of an epoch, since they were too old.
+
+    It goes by the watermark that the batch before had, so that what one stateful step sends late to the next is kept;
+    its counter counts rows as they reach a step: several rows of one group that were aggregated on the way are one.
+    """
     watermark = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return Happening(EventKind.LATE, f"{rows} late rows were dropped by Spark, watermark {watermark}", epoch)
+    return Happening(EventKind.LATE, f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}", epoch)
 
 
 def late_rows(event: Event) -> int:
