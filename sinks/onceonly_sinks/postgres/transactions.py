@@ -136,6 +136,9 @@ class Transactions:
                 raise classify.Refused(failure) from (None if failure.quotes else error)
             reason = failure.reason if failure else type(error).__name__
             raise OutcomeUnknown(self._context.sink, reason) from error
+        except BaseException:  # the driver is told to end: nobody asks for the answer any more
+            self.drop(connection, cut=True)
+            raise
         connection.close()
 
     def answering(self, connection: Connection) -> AbstractContextManager[None]:
