@@ -26,6 +26,7 @@ def _on(*kinds: Kind, faults: tuple[Fault, ...], rows: int = 2, **more: object) 
 _P, _D, _K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
 _CRASH_BETWEEN = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.KILL))
 _ZOMBIE = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_BEFORE, Action.PAUSE, steps=100))
+_FENCE_AND_DIE = Fault(3, Point.INSTALL_AFTER, Action.KILL)
 _ANSWER_LOST = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.LOSE_ANSWER))
 _DELAYED = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY))
 # M10 passes PREPARE_SENT twice in each commit; this many points after epoch 2 began to commit is epoch 3's first half.
@@ -211,7 +212,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "reader at read_uncommitted",
         "open transaction, then abort",
         (Anomaly.PHANTOM,),
-        _on(_K, faults=_ZOMBIE, losses=(Loss(3, Damage.DELETED),)),
+        # The third fences the second, whose transaction is aborted; the fourth is refused before it could write it anew.
+        _on(_K, faults=(*_ZOMBIE, _FENCE_AND_DIE), incarnations=4, losses=(Loss(4, Damage.DELETED),)),
         Making(look=writers.uncommitted),
         _AT_THE_END,
     ),
