@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import time
+from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 
 from onceonly import exactly_once, refusal
@@ -49,6 +51,29 @@ def test_a_refusal_is_logged_once_and_what_led_to_it_is_not_in_the_traceback(str
     assert record.getMessage() == str(found)
     assert record.exc_info is None
     assert "psycopg" not in str(error)
+
+
+@pytest.mark.postgres
+def test_a_refusal_on_an_executor_is_the_one_that_is_raised(stream, pg, ledger):
+    pg.says("create table orders (id bigint, word text)")
+    name = urlsplit(pg.dsn).path[1:]
+
+    def closed_to_others(df):
+        if not pg.ids():  # the first epoch: the driver connects
+            return df
+        with psycopg.connect(pg.dsn.replace(f"/{name}", "/postgres"), autocommit=True) as connection:
+            connection.execute(f'alter database "{name}" allow_connections false')
+        return df
+
+    wrapped = exactly_once(pg.sink(via="executors"), ledger=ledger, before=closed_to_others)
+    query, error = stopped(stream.receive(range(5), range(5, 10)), wrapped)
+    found = refusal(query)
+    assert found is not None
+    assert found.code == "E501"
+    assert "not currently accepting connections" in found.what + found.cause
+    assert "DestinationError: [ONCE-E501]" in str(error)
+    assert "SparkException" not in str(error).partition("[ONCE-E501]")[0]
+    assert ledger.events("orders")[-1].code == "E501"
 
 
 def test_a_query_that_runs_or_died_of_something_else_has_no_refusal(stream, sink, ledger):

@@ -146,6 +146,24 @@ def refuse(code: str, **details: object) -> OnceOnlyError:
     return _FAMILIES[code[:2]](code, **details)
 
 
+def repeat(code: str, what: str, remedy: str, message: str) -> OnceOnlyError:
+    """Make an error again of which only the text is left, to be raised.
+
+    Args:
+        code: of the catalogue.
+        what: its first line, without the code.
+        remedy: its next command or change.
+        message: all of it.
+
+    Raises:
+        KeyError: no error has such a code.
+    """
+    family = _FAMILIES[code[:2]]
+    made = family.__new__(family, message)
+    made.code, made.what, made.remedy, made.details = code, what, remedy, {}
+    return made
+
+
 def caution(code: str, **details: object) -> str:
     """The warning of a code in one line: what is so and why it matters. The rest is in ``onceonly explain``."""
     entry = CATALOGUE[code]

@@ -47,7 +47,8 @@ def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
     its counter counts rows as they reach a step: several rows of one group that were aggregated on the way are one.
     """
     watermark = datetime.fromtimestamp(watermark_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return Happening(EventKind.LATE, f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}", epoch)
+    told = f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}"
+    return Happening(EventKind.LATE, told, epoch)
 
 
 def late_rows(event: Event) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import OnceOnlyError, repeat
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -58,6 +60,15 @@ def refusal(of: BaseException | StreamingQuery) -> Refused | None:
     """
     error = of if isinstance(of, BaseException) else of.exception()
     return next((found for text in _texts(error) if (found := read(text))), None)
+
+
+def told_by(error: BaseException) -> OnceOnlyError | None:
+    """The error of this package that a task raised on an executor; ``None`` if it was another one.
+
+    Spark hands on its text alone, within an error of its own.
+    """
+    found = refusal(error)
+    return repeat(found.code, found.what, found.next, str(found)) if found and found.code.startswith("E") else None
 
 
 def _texts(error: BaseException | None) -> Iterator[str]:

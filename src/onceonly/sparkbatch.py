@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from onceonly import digest, frames, rowhash
+from onceonly import digest, frames, refusals, rowhash
 from onceonly.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.trim import Trim
@@ -162,10 +162,15 @@ class SparkBatch:
         return known[key]
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run ``task`` over every partition."""
+        """Run ``task`` over every partition.
+
+        Raises:
+            OnceOnlyError: what a task raised each time that Spark tried it.
+        """
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
-        answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
+        with _told():
+            answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
     def write(self, directory: str) -> None:
@@ -219,6 +224,17 @@ def _collecting() -> Generator[None]:
     except Exception as error:
         if limit := _BEYOND.search(str(error)):
             raise TooLargeForDriver(limit[0]) from error
+        raise
+
+
+@contextmanager
+def _told() -> Generator[None]:
+    """Raise what a task raised, and not the error that Spark makes of it."""
+    try:
+        yield
+    except Exception as error:
+        if told := refusals.told_by(error):
+            raise told from None
         raise
 
 

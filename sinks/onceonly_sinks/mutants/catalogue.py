@@ -212,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "reader at read_uncommitted",
         "open transaction, then abort",
         (Anomaly.PHANTOM,),
-        # The third fences the second, whose transaction is aborted; the fourth is refused before it could write it anew.
+        # The third fences the second, whose transaction is aborted; the fourth is refused before it writes it anew.
         _on(_K, faults=(*_ZOMBIE, _FENCE_AND_DIE), incarnations=4, losses=(Loss(4, Damage.DELETED),)),
         Making(look=writers.uncommitted),
         _AT_THE_END,
