@@ -133,10 +133,14 @@ def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
     return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
 
 
-def keeps_recomputed_state(last: Epoch | None, number: int) -> bool:
-    """Whether an operator took what the batch of this epoch made of Spark's state, and nothing was written since."""
+def keeps_recomputed_state(last: Epoch | None, number: int, offer: Offer | None) -> bool:
+    """Whether an operator took what the batch of this epoch made of Spark's state, and nothing was written since.
+
+    Whoever took it that input of exactly this batch is gone took what the batch, run again, is without it.
+    """
     accepted = last.standing.accepted if last else ()
-    return any(one.kind == "keep-recomputed-state" and one.first == number for one in accepted)
+    without = offer is not None and bool(offer.missing) and acceptance.misses_input(accepted, offer.range)
+    return without or any(one.kind == "keep-recomputed-state" and one.first == number for one in accepted)
 
 
 def _moved(last: Epoch) -> bool:

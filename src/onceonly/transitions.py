@@ -327,7 +327,7 @@ def _executed(state: State, outcome: Executed) -> State:
         return replace(state, phase=Phase.RECORD)
     batch = state.epoch.lineage.batch_id if state.epoch.lineage else 0
     was, now = (f"{digest.rows} rows, {digest.text}" for digest in (state.epoch.digest, outcome.digest))
-    if comparison.keeps_recomputed_state(state.last, state.epoch.number):
+    if comparison.keeps_recomputed_state(state.last, state.epoch.number, state.offer):
         what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
         diverged = Happening(EventKind.DIVERGED, what, state.epoch.number)
         return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))

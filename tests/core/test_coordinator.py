@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.core.stories import SINK, cut, epochs, offer, reading, receipt, recorded, sight
+from tests.core.stories import SINK, adoption, cut, epochs, offer, reading, receipt, recorded, sight
 
 from onceonly import commands as c
 from onceonly import coordinator
@@ -47,7 +47,7 @@ class Machine:
             self.state = coordinator.apply(self.state, outcome)
         return self
 
-    def opens(self, last: Epoch | None = TWO, generation: int = 1) -> Machine:
+    def opens(self, last: Epoch | None = TWO, generation: int = 1, descent: tuple[Epoch, ...] = ()) -> Machine:
         """Hear everything up to the comparison of the batch."""
         fence = Fence(generation, "them")
         self.hears(
@@ -55,7 +55,7 @@ class Machine:
             c.Recalled(recorded(last) if last else None),
         )
         if self.state.offer is not None:
-            self.looks(last)
+            self.looks(last, *descent)
         self.hears(
             c.Installed(),
             reading(last, known=last, rows=last is not None, identity="table-1" if last else ""),
@@ -168,6 +168,23 @@ def test_a_skipped_stateful_batch_is_executed_and_its_digest_compared():
     assert same.hears(c.Executed(TWO.digest), c.Done()).asks == c.Return()
     other = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
     assert refusal(other.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
+
+
+def test_who_gave_up_input_of_a_batch_took_what_it_is_without_it():
+    """Seed 6359: E214 was accepted, and the batch, run again for its state, stopped the query by E215."""
+    again = offer(TWO.slice, 1, stateful=True, missing=("file:///one",))
+    ours = adoption(TWO, "accept-loss", TWO.slice.end, first=2, last=2, offsets=again.range)
+    machine = Machine(again).opens(ours, descent=(TWO, ours)).hears(c.Recollected((TWO, ours)))
+    assert machine.asks == c.Execute()
+    assert machine.hears(c.Executed(Digest(1, 2, 3)), c.Done()).asks == c.Return()
+    assert EventKind.DIVERGED in machine.events
+
+
+def test_a_batch_that_lacks_nothing_is_compared_although_its_input_was_given_up():
+    again = offer(TWO.slice, 1, stateful=True)
+    ours = adoption(TWO, "accept-loss", TWO.slice.end, first=2, last=2, offsets=again.range)
+    machine = Machine(again).opens(ours, descent=(TWO, ours)).hears(c.Recollected((TWO, ours)))
+    assert refusal(machine.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
 
 
 def test_a_resolve_without_a_batch_ends_once_everything_stands():

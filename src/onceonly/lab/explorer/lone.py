@@ -11,11 +11,10 @@ from onceonly.lab.explorer.moves import Move, MoveTable
 from onceonly.lab.explorer.table import Codes
 from onceonly.lab.model import invariants, operator
 from onceonly.lab.model.invariants import Breach, Name, Violation
-from onceonly.lab.model.parts import Desk, Harm, Left, SimulatedLedger, StagingArea, Target, between, records_in
-from onceonly.lab.model.program import Program
-from onceonly.lab.model.sinks import REFUSED_ROW
+from onceonly.lab.model.parts import Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
+from onceonly.lab.model.situation import Situation
 from onceonly.lab.model.spark import Checkpoint
-from onceonly.lab.model.world import ALLOWED, HARMED, Driver, Part
+from onceonly.lab.model.world import Driver, Part
 
 _FLOOR = 1000
 """The lone driver's generation is above every other, so that its way does not depend on what they were."""
@@ -178,7 +177,7 @@ class Lone:
         parts = self._moves.parts.decode(codes)
         targets = cast(tuple[Target, ...], parts[: self._bound.staging])
         opened = any(target.fence for target in targets)
-        if ended.refusal in self._allowed(parts):
+        if self._explained(parts, ended):
             return self._way_out(codes, ended) if ended.stopped else None
         if ended.finished and any(target.broken for target in targets) and not (self._bound.obeys and opened):
             return None  # whoever had opened it before it was harmed is not told; the next opening is
@@ -193,22 +192,14 @@ class Lone:
             return _Complaint(Anomaly.LOSS, words, harm=True)
         return _Complaint(Anomaly.STUCK, f"is refused: {ended.refusal}")
 
-    def _allowed(self, parts: tuple[Part, ...]) -> frozenset[str]:
-        """Refusals that what was damaged explains."""
-        allowed: set[str] = set()
-        if parts[self._bound.checkpoints[1]] is not None:
-            allowed |= self._bound.explained
-        desk = cast(Desk, parts[self._bound.desk])
-        targets = cast(tuple[Target, ...], parts[: self._bound.staging])
-        if any(target.broken for target in targets):
-            allowed |= HARMED | ALLOWED  # a sink that ends earlier is one that a batch does not continue
-        if any(target.harm == Harm.PICKY for target in targets):
-            allowed.add(REFUSED_ROW)
-        if desk.gone:
-            allowed.add("E214")
-        if desk.program and Program(desk.program).misuses:
-            allowed |= {"E103", "E123", "E124"}
-        return frozenset(allowed)
+    def _explained(self, parts: tuple[Part, ...], ended: Driver) -> bool:
+        """Whether what the refusal says is so."""
+        bound = self._bound
+        staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[bound.staging : bound.ledger + 1])
+        checkpoint, desk = cast(Checkpoint, parts[bound.checkpoints[ended.at]]), cast(Desk, parts[bound.desk])
+        targets, source = cast(tuple[Target, ...], parts[: bound.staging]), bound.source
+        now = Situation(targets, staging, ledger, checkpoint, desk, ended.planned, source, bound.trims)
+        return now.explains(ended.refusal)
 
     def story(self, codes: Codes, violation: Violation) -> tuple[str, ...]:
         """The lone driver's steps where it is what failed."""

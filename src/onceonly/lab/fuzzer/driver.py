@@ -28,9 +28,9 @@ def drive(scene: Scene, process: Process) -> None:
         scene.steps.append(f"{process.name}: the engine stops: {refused}")
     except (OnceOnlyError, SinkRefused) as error:
         process.refusal = error.code
-        if isinstance(error, OnceOnlyError) and query.planned is not None:
-            gone = query.planned.records & scene.desk.gone
-            process.stop = Stop(error.code, str(error), query.planned, gone, tuple(scene.intents.values()))
+        if isinstance(error, OnceOnlyError) and process.planned is not None:
+            gone = process.planned.records & scene.desk.gone
+            process.stop = Stop(error.code, str(error), process.planned, gone, tuple(scene.intents.values()))
         scene.steps.append(f"{process.name} stops: {error.code}")
     if process.refusal:
         scene.scribe.refused(process.number, process.refusal)
@@ -51,7 +51,6 @@ class _Query:
             sleep=lambda seconds: scene.step(process),
         )
         self._state: State | None = None
-        self.planned: Planned | None = None
 
     def run(self) -> None:
         holding: int | None = None
@@ -79,7 +78,7 @@ class _Query:
         return planned
 
     def _write(self, planned: Planned) -> None:
-        self.planned = planned
+        self._process.planned = planned
         bound, written = self._scene.bound, self._state is not None and not self._state.skipped
         checkpoint = self._scene.checkpoints[self._process.at]
         looks_back = bound.trims and not written

@@ -19,8 +19,8 @@ from onceonly.lab.model.invariants import Violation
 from onceonly.lab.model.parts import RESTORED, Harm
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import REFUSED_ROW
+from onceonly.lab.model.situation import Situation
 from onceonly.lab.model.spark import Damage
-from onceonly.lab.model.world import ALLOWED, HARMED
 from onceonly.lab.schedule import LEDGER, SENT, Action, Fault, Schedule
 
 
@@ -68,8 +68,7 @@ class _Paused:
 class _Play:
     def __init__(self, schedule: Schedule, off: frozenset[Rule]) -> None:
         self._schedule = schedule
-        self._allowed = _allowed(schedule)
-        self._scene = Scene(schedule, off, self._allowed)
+        self._scene = Scene(schedule, off, _allowed(schedule))
         self._scene.before_step = self._wake_if_due
         self._scene.suffer = self._suffer
         self._turns: dict[int, Turn] = {}
@@ -116,7 +115,7 @@ class _Play:
         self._scene.mend()
         last = self._led_on(last)
         self._scene.scribe.settled(last.refusal)
-        if not last.finished and last.refusal not in self._allowed | self._explained():
+        if not last.finished and not self._explained(last):
             raise Broken(Violation(Anomaly.STUCK, f"the last driver is refused: {last.refusal}"))
 
     def _led_on(self, last: Process) -> Process:
@@ -130,12 +129,12 @@ class _Play:
                 last = self._incarnate(number)
         return last
 
-    def _explained(self) -> frozenset[str]:
-        """Refusals that what befell sinks and input explains."""
-        broken = any(one.broken for one in self._scene.targets.values())
-        return (HARMED | ALLOWED if broken else frozenset[str]()) | (
-            {"E214"} if self._scene.desk.gone else frozenset[str]()
-        )
+    def _explained(self, last: Process) -> bool:
+        """Whether what a refusal says is so."""
+        scene, bound = self._scene, self._scene.bound
+        targets, checkpoint = tuple(scene.targets.values()), scene.checkpoints[last.at]
+        shared = (targets, scene.staging, scene.ledger, checkpoint, scene.desk)
+        return Situation(*shared, last.planned, bound.source, bound.trims).explains(last.refusal)
 
     # ---- drivers
 
@@ -246,7 +245,7 @@ class _Play:
 
 
 def _allowed(schedule: Schedule) -> frozenset[str]:
-    """Refusals that are right: a checkpoint that is lost takes the state of the query along."""
+    """Refusals that the history calls right: a checkpoint that is lost takes the state of the query along."""
     if not any(loss.what in set(Damage) for loss in schedule.losses):
         return frozenset()
     return bound_of(schedule).explained

@@ -18,7 +18,7 @@ from onceonly.lab.model.operator import Stop, Wreck, obey, ways
 from onceonly.lab.model.parts import Desk, Harm, SimulatedLedger, StagedEpoch, StagingArea, Target, harmed
 from onceonly.lab.model.rules import ALL_KEPT, Rule
 from onceonly.lab.model.sinks import Fate, Reply, Wire
-from onceonly.lab.model.spark import SHARED, Checkpoint, Damage, Source, damaged
+from onceonly.lab.model.spark import SHARED, Checkpoint, Damage, Planned, Source, damaged
 from onceonly.lab.model.world import Bound
 from onceonly.lab.schedule import Action, Fault, Schedule
 from onceonly_checkpoints.ledger import Intent
@@ -57,6 +57,7 @@ class Process:
         stop: why it was refused, for the operator.
         due: what goes wrong with the request that it is about to send.
         computed: how often it has computed a batch.
+        planned: the batch that it was handed last; ``None`` before the first.
     """
 
     number: int
@@ -67,6 +68,7 @@ class Process:
     stop: Stop | None = None
     due: tuple[Fault, ...] = ()
     computed: int = 0
+    planned: Planned | None = None
 
     @property
     def name(self) -> str:

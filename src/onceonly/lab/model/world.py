@@ -90,9 +90,6 @@ def _gist(state: State | None) -> tuple[object, ...]:
 ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
 """Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
 
-HARMED = frozenset({"E207", "E208", "E210", "E217", "E219", "E220", "E229", "E508"})
-"""Refusals that a sink explains that was set back or replaced, or does not hold what it has confirmed."""
-
 Part = Target | StagingArea | SimulatedLedger | Checkpoint | Desk | Driver | Left | None
 World = tuple[Part, ...]
 """Targets, staging, ledger, two checkpoints, desk, two drivers, what may still happen; for places: :class:`Bound`."""
