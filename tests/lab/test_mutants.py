@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from onceonly.lab.stores.ground import Broker, Ground
 from onceonly.lab.stores.world import Making
 
 MUTANTS = {one.id: one for one in mutants()}
+PAGE = Path(__file__).parents[2] / "docs" / "fault-lab.md"
 QUICK = [one for one in MUTANTS.values() if Kind.KAFKA not in one.kinds and one.id != "M15"]
 """M15 has to wait until a client gives up; Kafka has to be waited for anyway."""
 
@@ -61,8 +63,13 @@ def test_a_mutant_that_has_to_be_waited_for_is_called_what_it_is(mutant: Mutant,
     assert_killed(mutant, with_broker)
 
 
-def test_there_are_the_twenty_two_and_no_other() -> None:
-    assert list(MUTANTS) == [f"M{number}" for number in range(1, 23)]
+def test_the_page_of_the_lab_lists_all_mutants_and_no_other() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if re.match(r"\| M\d+ \|", line)]
+    assert [row[0] for row in rows] == [f"M{number}" for number in range(1, len(MUTANTS) + 1)]
+    for row, one in zip(rows, MUTANTS.values(), strict=True):
+        assert row[0] == one.id
+        assert row[1:3] == [one.broken, one.killer]
+        assert row[3:] == [", ".join(one.schedule.sinks), ", ".join(one.expected)]
 
 
 def test_every_mutant_breaks_something_and_has_faults() -> None:

@@ -10,7 +10,7 @@ from onceonly.lab.mutation import Mutant
 from onceonly.lab.schedule import LEDGER, Action, Fault, Loss, Schedule
 from onceonly.lab.stores.play import Terms
 from onceonly.lab.stores.world import Making
-from onceonly_sinks.mutants import answers, fences, matching, staging, transactions, writers
+from onceonly_sinks.mutants import answers, fences, matching, people, refusing, staging, transactions, writers
 
 _AT_THE_END = Terms(reads=())
 _ONE_EPOCH_FIRST = Fault(1, Point.RETURN_BEFORE, Action.KILL)
@@ -33,6 +33,8 @@ _DELAYED = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY))
 _AT_HALF_OF_THE_NEXT = 14
 _BETWEEN_SINKS = (Fault(1, Point.COMMIT_AFTER, Action.KILL),)
 _TWO_EPOCHS = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
+_TWO_MORE = Fault(2, Point.RETURN_BEFORE, Action.KILL, hit=3)
+"""The second driver skips that epoch, writes two more and dies."""
 _CHECKPOINT_LOST = (Loss(2, Damage.DELETED),)
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -234,6 +236,78 @@ MUTANTS: tuple[Mutant, ...] = (
         _on(_P, faults=(_ONE_EPOCH_FIRST,), rows=8),
         Making(sink=writers.WritesInParallel),
         Terms(reads=(), ordered=True),
+    ),
+    Mutant(
+        "M23",
+        "a second call for a batch is skipped",
+        "a program hands a batch over in two calls",
+        (Anomaly.LOSS,),
+        _on(_P, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),)),
+        Making(driver=people.SkipsASecondCall),
+        Terms(reads=(), parts=2, refusals=frozenset({"E123"})),
+    ),
+    Mutant(
+        "M24",
+        "an acceptance switches off unrelated rules",
+        "one sink moved, the other set back before that is accepted",
+        (Anomaly.LOSS, Anomaly.AUDIT),
+        _on(_P, _D, faults=(_ONE_EPOCH_FIRST, _TWO_MORE), records=4, incarnations=3),
+        Making(operator=people.TakesAWordForAll),
+        Terms(
+            reads=(),
+            before=(
+                (2, people.back_up),
+                (3, people.move_table),
+                (4, people.restore),
+                (4, lambda world: world.operator().obey("accept-loss")),
+            ),
+            refusals=frozenset({"E208"}),
+        ),
+    ),
+    Mutant(
+        "M25",
+        "the start of a checkpoint's first batch is remembered as none",
+        "topic moved, new checkpoint, that accepted",
+        (Anomaly.STUCK,),
+        _on(_P, faults=(_ONE_EPOCH_FIRST,), incarnations=2),
+        Making(runner=people.RemembersNoStart),
+        Terms(
+            reads=(),
+            begins=True,
+            before=((2, people.move_topic), (3, lambda world: world.operator().obey("continue"))),
+            refusals=frozenset({"E212"}),
+        ),
+    ),
+    Mutant(
+        "M26",
+        "a refused row filed as an unknown outcome",
+        "a constraint refuses a row",
+        (Anomaly.STUCK,),
+        _on(_P, faults=(_ONE_EPOCH_FIRST,)),
+        Making(sink=refusing.TakesARefusalForSilence),
+        Terms(reads=(), before=((2, refusing.forbid),), refusals=frozenset({"E503"})),
+    ),
+    Mutant(
+        "M27",
+        "rows taken into a partition that does not last as its table does",
+        "server killed",
+        (Anomaly.LOSS,),
+        _on(_P, faults=(Fault(1, Point.DISCOVER_AFTER, Action.KILL),), rows=1, incarnations=2),
+        Making(sink=refusing.careless),
+        Terms(
+            reads=(),
+            before=((1, refusing.unlogged_partition), (3, refusing.crash)),
+            refusals=frozenset({"E508"}),
+        ),
+    ),
+    Mutant(
+        "M28",
+        "staging keyed by name only",
+        "crash between sinks, another pipeline of the name opens",
+        (Anomaly.STUCK,),
+        _on(_P, _D, faults=_BETWEEN_SINKS),
+        Making(staging=staging.by_name),
+        Terms(reads=(), random=True, before=((2, staging.another_environment),)),
     ),
 )
 """In the order of their numbers. Every one is broken in one place, and runs on real stores."""

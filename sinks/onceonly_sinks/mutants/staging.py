@@ -1,18 +1,26 @@
-"""M12, M13, M14, M19: runners that keep no bytes of an epoch, believe them unread, or drop them too early."""
+"""M12, M13, M14, M19, M28: bytes of an epoch that nobody keeps, that are believed unread, or dropped too early."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from onceonly import commands as c
-from onceonly import faults
+from onceonly import coordinator, faults
 from onceonly.batch import ArrowBatch
 from onceonly.faults import Point
+from onceonly.lab.model.parts import PIPELINE
 from onceonly.lab.stores.told import ToldRunner
 from onceonly.lab.stores.world import World
+from onceonly.protocol import Sink
+from onceonly.runner import Runner
+from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints.manifest import Reference
+from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_sinks.memory import MemorySink
 
 
 class ComputesAgain(ToldRunner):
@@ -77,3 +85,22 @@ def tear(world: World) -> None:
     """The power fails: a staged file whose name was not flushed into its directory is gone."""
     world.staged()[-1].unlink()
     world.scribe.fault("a staged file is torn off")
+
+
+def by_name(folder: str, _: Sequence[Sink]) -> Staging:
+    """M28: a directory belongs to whoever has the pipeline's name, wherever his sinks lie."""
+    return Staging(folder, PIPELINE, ())
+
+
+def another_environment(world: World) -> None:
+    """A pipeline of the same name, with a sink and a ledger of its own, is opened on the same staging directory."""
+    sink = MemorySink("another environment")
+    with closing(SqlLedger(str(world.folder / "another.db"))) as ledger:
+        for opening in range(_OPENINGS):
+            state = coordinator.start(PIPELINE, (sink.id,), f"another-{opening}", None)
+            Runner([sink], ledger, staging=world.staging([sink])).run(state)
+    world.scribe.fault("another environment opens a pipeline of the same name")
+
+
+_OPENINGS = 3
+"""Each one counts a generation, so that the last one is above that of whoever staged the epoch in doubt."""

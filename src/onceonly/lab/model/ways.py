@@ -84,10 +84,15 @@ def every(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Way, ...]:
     return tuple(Way("queries adopt", tuple(shlex.split(typed))) for typed in options.values())
 
 
-def printed(text: str) -> tuple[Way, ...]:
-    """The ways out in a message that leave nothing to be filled in but what the reader is to know."""
+def printed(text: str, *, knowing: bool = False) -> tuple[Way, ...]:
+    """The ways out in a message that leave nothing to be filled in.
+
+    Args:
+        text: the message.
+        knowing: whether the reader also knows what only the owner of a source does.
+    """
     found = (_way(shlex.split(match["words"])) for match in _COMMAND.finditer(text))
-    return tuple(dict.fromkeys(way for way in found if way.verb in _VERBS and way.kind not in _LIES))
+    return tuple(dict.fromkeys(way for way in found if way.verb in _VERBS and (knowing or way.kind not in _LIES)))
 
 
 def _way(words: list[str]) -> Way:

@@ -6,8 +6,8 @@ import secrets
 import threading
 from collections.abc import Callable
 
-from onceonly import coordinator, faults
-from onceonly.errors import OnceOnlyError
+from onceonly import calls, coordinator, faults
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.lab.history import Entry, Kind, Op
@@ -29,7 +29,7 @@ class Stuck(RuntimeError):
 
 
 class Driver:
-    """A driver. What a mutant may break are :meth:`opening` and :meth:`taken`.
+    """A driver. What a mutant may break are :meth:`opening`, :meth:`taken` and :meth:`admits`.
 
     Args:
         number: of the incarnation.
@@ -55,6 +55,7 @@ class Driver:
         scene = Scene(number, world.places, world.scribe, nemesis)
         self.runner = world.making.runner(self._sinks, self.ledger, world.staging(self._sinks), scene)
         self._state: State | None = None
+        self._finished: int | None = None
         self._still, self._go = threading.Event(), threading.Event()
         self._ending = threading.Event()
         self._doomed = False
@@ -122,6 +123,7 @@ class Driver:
 
     def _refused(self, code: str, error: Exception) -> None:
         self.refusal, self.why = code, f"{type(error).__name__}: {error}"
+        self.world.told = str(error)
         failed = Entry("engine", Kind.FAIL, Op.OFFER, incarnation=self.number, code=code)
         self.world.scribe.append(failed)
 
@@ -156,14 +158,30 @@ class Driver:
         self.world.checkpoints[self._at] = after
 
     def _callback(self, offer: Offer, planned: Planned) -> None:
+        for part in self.world.source.parts:
+            if self.admits(calls.Call(PIPELINE, planned.batch_id, planned.batch_id, self._finished)):
+                self._call(offer, planned, part)
+
+    def _call(self, offer: Offer, planned: Planned, part: int) -> None:
+        """One call of the wrapper by the user's program."""
         taken = self.taken(offer)
-        if taken is None:
-            return
-        state = coordinator.resume(self._state, taken) if self._state else self.opening(taken)
-        self._state = None
-        self._state = self.runner.run(state, self.world.source.batch(planned))
+        if taken is not None:
+            state = coordinator.resume(self._state, taken) if self._state else self.opening(taken)
+            self._state = None
+            self._state = self.runner.run(state, self.world.source.batch(planned, part))
+        self._finished = planned.batch_id
 
     # ---- what a mutant may break
+
+    def admits(self, call: calls.Call) -> bool:
+        """Whether the wrapper goes on with what the program hands it.
+
+        Raises:
+            OnceOnlyError: it refuses it.
+        """
+        if refusal := calls.decide_call(call):
+            raise refuse(refusal.code, **dict(refusal.details))
+        return True
 
     def opening(self, offer: Offer) -> State:
         """The state of a new opening."""

@@ -72,7 +72,7 @@ class PostgresPlace(Place):
         import psycopg
         from psycopg import sql
 
-        self.table, self._wire = table, wire
+        self.server, self.table, self._wire = server, table, wire
         self.id = f"postgres:{table}"
         self.direct = server.database(_DATABASE)
         self.dsn = self.direct.replace(f":{server.port}/", f":{wire.port}/")

@@ -40,6 +40,9 @@ class Terms:
         files: the same.
         ordered: whether rows of one key are promised to stand in the order of the input.
         speculative: executors write, and every task runs twice.
+        begins: the source says where a checkpoint's first batch begins.
+        parts: in how many calls the program hands each batch over.
+        refusals: codes that are a right answer to what is done besides.
         before: what else goes wrong before an incarnation.
     """
 
@@ -48,6 +51,9 @@ class Terms:
     files: bool = False
     ordered: bool = False
     speculative: bool = False
+    begins: bool = False
+    parts: int = 1
+    refusals: frozenset[str] = frozenset()
     before: tuple[tuple[int, Callable[[World], None]], ...] = ()
 
 
@@ -101,9 +107,17 @@ class _Play:
         folder, places = ground.places(schedule.sinks)
         for place in places:
             place.executors = terms.speculative
-        source = Source(schedule.records, schedule.rows, terms.random, terms.files, terms.speculative)
+        source = Source(
+            schedule.records,
+            schedule.rows,
+            terms.random,
+            terms.files,
+            terms.speculative,
+            terms.begins,
+            tuple(range(terms.parts)),
+        )
         damage = any(loss.what != LEDGER for loss in schedule.losses)
-        self._allowed = ALLOWED if damage else frozenset[str]()
+        self._allowed = terms.refusals | (ALLOWED if damage else frozenset[str]())
         promises = tuple(Promise(place.id, ordered=terms.ordered) for place in places)
         header = Header(
             promises,

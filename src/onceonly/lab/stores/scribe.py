@@ -119,7 +119,7 @@ class Scribe:
             sink=sink,
             epoch=epoch.number,
             slice=(taken,),
-            rows=self._source.told(taken),
+            rows=self._source.brought(taken),
             digest=epoch.digest.text,
             generation=generation,
             manifest=epoch.manifest,

@@ -11,6 +11,7 @@ from onceonly.lab.model.parts import PIPELINE
 from onceonly.lab.model.spark import Checkpoint, Damage, damaged
 from onceonly.lab.pollers import Look
 from onceonly.lab.schedule import LEDGER
+from onceonly.lab.stores.operator import Operator
 from onceonly.lab.stores.places import Place
 from onceonly.lab.stores.scribe import Scribe
 from onceonly.lab.stores.source import Source
@@ -33,6 +34,11 @@ def committed_rows(place: Place) -> Look:
     return place.look()
 
 
+def shipped_staging(folder: str, sinks: Sequence[Sink]) -> Staging:
+    """Staging as it ships."""
+    return Staging(folder, PIPELINE, sinks)
+
+
 @dataclass(frozen=True, slots=True)
 class Making:
     """How the parts of a run are made. The defaults are the product; whoever breaks it replaces one.
@@ -42,12 +48,16 @@ class Making:
         runner: carries commands out.
         driver: what stands between engine and runner; ``None``: the ordinary one.
         look: makes a reader of a place.
+        staging: makes the directory of staged epochs that belongs to some sinks.
+        operator: obeys what is printed.
     """
 
     sink: Callable[[Place], Sink] = shipped_sink
     runner: type[ToldRunner] = ToldRunner
     driver: type[Driver] | None = None
     look: Callable[[Place], Look] = committed_rows
+    staging: Callable[[str, Sequence[Sink]], Staging] = shipped_staging
+    operator: type[Operator] = Operator
 
 
 @dataclass
@@ -62,6 +72,7 @@ class World:
         making: how parts are made.
         checkpoints: the one that queries start on comes last; the others are still used by whoever has them.
         ledgers: how often the ledger was made.
+        told: the message of the newest refusal.
     """
 
     folder: Path
@@ -71,6 +82,7 @@ class World:
     making: Making
     checkpoints: list[Checkpoint] = field(default_factory=lambda: [Checkpoint("the checkpoint", "q")])
     ledgers: int = 1
+    told: str = ""
 
     def ledger(self) -> SqlLedger:
         """A connection to the ledger that stands now."""
@@ -78,7 +90,11 @@ class World:
 
     def staging(self, sinks: Sequence[Sink]) -> Staging:
         """The directory of staged epochs."""
-        return Staging(str(self.folder / "staging"), PIPELINE, sinks)
+        return self.making.staging(str(self.folder / "staging"), sinks)
+
+    def operator(self) -> Operator:
+        """Somebody who obeys what is printed."""
+        return self.making.operator(self)
 
     def staged(self) -> list[Path]:
         """Data files of staged epochs."""
