@@ -61,7 +61,7 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
 
 def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
-        if reading.receipt and reading.position.epoch < reading.receipt.epoch:
+        if reading.receipt and reading.position.epoch < reading.receipt.epoch and not (facts.heals and _staged(facts)):
             yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
 
 
@@ -75,7 +75,19 @@ def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -
         first=found + 1,
         last=_newest_of(facts, reading),
         all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+        staged=_staged(facts),
     )
+
+
+def _staged(facts: OpeningFacts) -> bool:
+    """Whether no sink lacks more than the newest epoch of another, whose rows, if it has any, were staged for all."""
+    highest = _highest(facts)
+    if highest is None or not (highest.epoch.manifest or highest.epoch.adoption):
+        return False
+    number, first = highest.epoch.number, dict(highest.epoch.sinks)
+    stands = [max(one.position.epoch, first.get(one.sink, number + 1) - 1) for one in facts.readings]
+    confirmed = [one.receipt.epoch for one in facts.readings if one.receipt]
+    return min(stands) >= number - 1 and max(confirmed, default=0) <= number
 
 
 def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
