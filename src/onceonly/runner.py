@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol
 from onceonly import commands as c
 from onceonly import coordinator, endings, faults, recovery, staging, stops
 from onceonly.errors import refuse
-from onceonly.facts import Happening, Offer, Reading
+from onceonly.facts import Happening, Offer, Reading, Refusal
 from onceonly.faults import Point
 from onceonly.overlap import held_files
 from onceonly.promise import unsaid
@@ -424,10 +424,21 @@ class Runner:
             lineage = state.offer.lineage if state.offer else newest and newest.standing.lineage
             checkpoint = lineage.checkpoint if lineage else ""
             named = Where(state.pipeline, f" --ledger {ledger}", checkpoint)
+            refusal = self._still_staged(refusal)
             told = stops.tell(refusal, self._ledger, named, newest, state.offer)
             details |= told.details
             stops.remember(self._ledger, state.pipeline, state.fence or Fence(0, state.owner), told.stop)
         raise refuse(refusal.code, **{**details, **dict(refusal.details)})
+
+    def _still_staged(self, refusal: Refusal) -> Refusal:
+        """A refusal that counts on staged bytes, without them where they are gone: then no command brings them."""
+        said = dict(refusal.details)
+        if said.get("staged"):
+            try:
+                self._fetch_staged(str(said["staged"]), None)
+            except UnreadableManifest:
+                return Refusal.of(refusal.code, **{**said, "staged": None})
+        return refusal
 
     @property
     def _where(self) -> str:

@@ -63,7 +63,7 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
         details["onward"] = onward(where, acceptance.applicable("continue", stop, end), newest.number if newest else 0)
         details["again"] = again(where, acceptance.applicable("accept-duplicates", stop, end), counted)
     if refusal.code == "E207" and (lost := acceptance.applicable("accept-loss", stop, end)):
-        behind, staged = not said.get("all_back"), bool(said.get("staged"))
+        behind, staged = not said.get("all_back"), said.get("staged") is not None
         details["ways"] = set_back(where, lost, behind_others=behind, staged=staged, told=counted)
     if refusal.code == "E208":
         same = acceptance.applicable("same-data", stop) if said.get("holds") else None
