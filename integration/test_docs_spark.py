@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,10 @@ from integration.streams import FileStream
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
 from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, blocks, name, run
+
+from onceonly import exactly_once
+from onceonly.refusals import read
+from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -51,3 +56,19 @@ def test_the_spark_blocks_of_the_readme_write_what_they_say(
     stream.run(made["both"])
     for path in (given["path"], given["history"]):
         assert made["spark"].read.format("delta").load(path).count() == 20
+
+
+def test_the_refusal_in_the_readme_is_what_is_printed(spark: SparkSession, tmp_path: Path) -> None:
+    """But for ids of queries and the folder."""
+    stream = FileStream(spark, tmp_path).receive(range(3))
+    stream.checkpoint = tmp_path / "checkpoint"
+    write = exactly_once(DeltaSink(str(tmp_path / "orders")))
+    stream.run(write)
+    stream.lose_checkpoint()
+    said = read(stream.receive(range(3, 5)).fail(exactly_once(DeltaSink(str(tmp_path / "orders")))))
+    [shown] = [block.code for block in blocks(README.read_text()) if block.code.startswith("[ONCE-E211]")]
+    assert _anywhere(str(said), tmp_path) == _anywhere(shown.rstrip(), Path("/data"))
+
+
+def _anywhere(said: str, folder: Path) -> str:
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", said.replace(str(folder), "FOLDER"))

@@ -92,12 +92,8 @@ SITUATIONS: Mapping[str, Situation] = {
     "last batch cut anew": Situation(_entries_gone("commits", "offsets"), cut=2 * CUT),
     "sink set back by 1": Situation(_sink_of("at3")),
     "sink set back by 3": Situation(_sink_of("at1")),
-    "sink and ledger set back by 1": Situation(
-        _sink_of("at3", ledger=True), hole=range(3 * CUT, END), sinks=("Postgres", "Delta")
-    ),
-    "sink and ledger set back by 3": Situation(
-        _sink_of("at1", ledger=True), hole=range(CUT, END), sinks=("Postgres", "Delta")
-    ),
+    "sink and ledger set back by 1": Situation(_sink_of("at3", ledger=True), sinks=("Postgres", "Delta")),
+    "sink and ledger set back by 3": Situation(_sink_of("at1", ledger=True), sinks=("Postgres", "Delta")),
     "RESTORE of the table": Situation(_restored, gone=range(3 * CUT, END), sinks=("Delta",)),
     "table replaced": Situation(lambda world: world.first.replace()),
     "topic made again": Situation(lambda world: world.source.make_again(), sources=("Kafka",), spoils=True),

@@ -66,6 +66,8 @@ class Stop:
         offered: the range of the batch that was refused; ``None`` if there was no batch.
         head: the newest epoch of the ledger at that time; the stop is past when there is another.
         repeats: whether the batch is proven to hold rows of epochs, although its offsets do not tell.
+        then: what stops the pipeline once this is accepted, since one and the same batch needs two decisions; ``None``
+            for nothing that is known.
     """
 
     code: str
@@ -76,12 +78,13 @@ class Stop:
     offered: Slice | None = None
     head: int = 0
     repeats: bool = False
+    then: Stop | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`."""
         value: Mapping[str, Any] = json.loads(text)
-        known(value, "code", "sinks", "epochs", "version", "offered", "head", "repeats")
+        known(value, "code", "sinks", "epochs", "version", "offered", "head", "repeats", "then")
         first, last = value.get("epochs", (0, 0))
         return cls(
             value["code"],
@@ -92,6 +95,7 @@ class Stop:
             Slice.from_json(value["offered"]) if "offered" in value else None,
             value.get("head", 0),
             value.get("repeats", False),
+            cls.parse(value["then"]) if "then" in value else None,
         )
 
     @property
@@ -106,6 +110,7 @@ class Stop:
                 offered=self.offered and self.offered.to_json(),
                 head=self.head,
                 repeats=self.repeats or None,
+                then=self.then and self.then.text,
             )
         )
 
@@ -223,6 +228,13 @@ def complete(given: Adoption, wanted: Adoption) -> Adoption:
 def misses_input(accepted: tuple[Adoption, ...], offered: Slice) -> bool:
     """Whether it was accepted that input of exactly this range is gone."""
     return any(one.kind == "accept-loss" and one.offsets == offered for one in accepted)
+
+
+def gives_up_range(accepted: Adoption) -> bool:
+    """Whether epochs are given up that no sink holds: what lies between two positions of the source."""
+    if accepted.kind != "accept-loss" or accepted.sinks or accepted.offsets is None:
+        return False
+    return accepted.offsets.start != accepted.offsets.end
 
 
 def moved(accepted: tuple[Adoption, ...], end: SourceOffsets) -> bool:

@@ -8,14 +8,16 @@ the sink; leaving a part out (``overlap="trim"``) needs the position of each row
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from itertools import pairwise
 
 from onceonly import acceptance, overlap
 from onceonly.errors import caution
 from onceonly.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
-from onceonly.sources import Order, describe, name_origins, order, portable, same_inputs, same_origins
+from onceonly.sources import Order, counted, describe, name_origins, order, portable, same_inputs, same_origins
 from onceonly.trim import Cut, Trim, plain
 from onceonly_checkpoints import chain
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.slices import Slice, SourceOffsets
@@ -111,7 +113,16 @@ def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
     if facts.last.standing.accepts("accept-state-loss"):
         return None
     offered = facts.offer.lineage.query_id
-    return Refusal.of("E206", pipeline=facts.pipeline, offered=offered, recorded=_query_before(facts))
+    then = decide_batch(replace(facts, last=_without_state(facts.last)))
+    after = then if isinstance(then, Refusal) else None
+    return Refusal.of("E206", pipeline=facts.pipeline, offered=offered, recorded=_query_before(facts), after=after)
+
+
+def _without_state(last: Epoch) -> Epoch:
+    """The epoch by which lost state is accepted, as far as a batch is compared with it."""
+    stood, end = last.standing, last.slice.end
+    carried = replace(stood, accepted=(*stood.accepted, Adoption("accept-state-loss")))
+    return replace(last, number=last.number + 1, slice=Slice(end, end), lineage=None, carried=carried)
 
 
 def _query_before(facts: BatchFacts) -> str:
@@ -250,12 +261,12 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
         said["cause"] = (
             f"the checkpoint was deleted or moved (before: query id {recorded}, now {offer.lineage.query_id})"
         )
-        return _gap("E204", last, said) if way == Order.AFTER else Refusal.of("E203", **said)
-    if way == Order.AFTER and _finished_more(facts, last):
-        return _gap("E229", last, {**said, "batch": offer.lineage.batch_id - 1})
+        return _gap("E204", last, offer, said) if way == Order.AFTER else Refusal.of("E203", **said)
+    if way == Order.AFTER and (more := _finished_more(facts, last)) > 0:
+        return _gap("E229", last, offer, {**said, "batch": offer.lineage.batch_id - 1}, more)
     if way == Order.AFTER:
         said["cause"] = "Spark jumped ahead because commit entries are missing from the checkpoint"
-        return _gap("E204", last, said)
+        return _gap("E204", last, offer, said)
     if way == Order.SAME:
         said["cause"] = 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
     else:
@@ -263,15 +274,30 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
     return Refusal.of("E203", **said)
 
 
-def _gap(code: str, last: Epoch, said: dict[str, object]) -> Refusal:
-    """What lies between was never an epoch; given up, it becomes the next one, without rows."""
-    return Refusal.of(code, **said, first=last.number + 1, last=last.number + 1)
+def _gap(code: str, last: Epoch, offer: Offer, said: dict[str, object], epochs: int = 1) -> Refusal:
+    """What lies between was never an epoch, or is none any more; given up, it becomes one without rows.
+
+    Args:
+        code: of the refusal.
+        last: the newest epoch that is known.
+        offer: the batch that starts further on.
+        said: further details.
+        epochs: how many of them lie between.
+    """
+    offsets = counted(last.slice.end, offer.start, offer.sources)
+    rows = "" if offsets is None else f"{offsets} offset{'' if offsets == 1 else 's'}"
+    many = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    gap = (f"{many}, {rows}" if rows else many) if code == "E229" else rows or "the range"
+    return Refusal.of(code, **said, first=last.number + 1, last=last.number + epochs, gap=gap)
 
 
-def _finished_more(facts: BatchFacts, last: Epoch) -> bool:
-    """Whether Spark took batches for done that no sink and no ledger knows."""
+def _finished_more(facts: BatchFacts, last: Epoch) -> int:
+    """How many batches Spark took for done that no sink and no ledger knows, and nobody has given up."""
     newest = last.standing.lineage
-    return newest is not None and facts.offer.lineage.batch_id > newest.batch_id + 1
+    if newest is None:
+        return 0
+    given_up = sum(one.last - one.first + 1 for one in last.standing.accepted if acceptance.gives_up_range(one))
+    return facts.offer.lineage.batch_id - newest.batch_id - 1 - given_up
 
 
 _KEPT = {

@@ -72,11 +72,12 @@ def start(
     adopt: Adopt = None,
     accepted: Adoption | None = None,
     dropped: str = "",
+    heals: bool = False,
     overlap: Overlap = "stop",
     stages: bool = False,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, dropped, overlap, stages)
+    return State(Phase.PROBE, pipeline, sinks, owner, offer, adopt, accepted, dropped, heals, overlap, stages)
 
 
 def resume(state: State, offer: Offer) -> State:

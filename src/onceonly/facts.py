@@ -70,6 +70,7 @@ class OpeningFacts:
         accepted: set by ``queries adopt`` only: what is accepted.
         dropped: set by ``queries drop-sink`` only: the sink that is taken out of the pipeline.
         lost: the epoch that sinks cannot be brought to, and need not: that loss is accepted; 0 for none.
+        heals: set by ``txn resolve`` only: a sink is brought to the epoch of the others although it once held it.
     """
 
     pipeline: str
@@ -79,6 +80,7 @@ class OpeningFacts:
     accepted: Adoption | None = None
     dropped: str = ""
     lost: int = 0
+    heals: bool = False
 
 
 @dataclass(frozen=True, slots=True)

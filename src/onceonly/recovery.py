@@ -61,7 +61,8 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
 
 def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
     for reading in facts.readings:
-        if reading.receipt and reading.position.epoch < reading.receipt.epoch:
+        heals = facts.heals and _staged(facts) is not None
+        if reading.receipt and reading.position.epoch < reading.receipt.epoch and not heals:
             yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
 
 
@@ -75,7 +76,25 @@ def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -
         first=found + 1,
         last=_newest_of(facts, reading),
         all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+        staged=_staged(facts),
     )
+
+
+def _staged(facts: OpeningFacts) -> str | None:
+    """What brings every sink to the newest epoch of another, where none lacks more than that one.
+
+    Returns:
+        The reference of the staged bytes; empty where the epoch has no rows; ``None`` where there is no such thing.
+    """
+    highest = _highest(facts)
+    if highest is None or not (highest.epoch.manifest or highest.epoch.adoption):
+        return None
+    number, first = highest.epoch.number, dict(highest.epoch.sinks)
+    stands = [max(one.position.epoch, first.get(one.sink, number + 1) - 1) for one in facts.readings]
+    confirmed = [one.receipt.epoch for one in facts.readings if one.receipt]
+    if min(stands) < number - 1 or max(confirmed, default=0) > number:
+        return None
+    return highest.epoch.manifest or ""
 
 
 def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:

@@ -20,16 +20,14 @@ class Where:
 
     Attributes:
         pipeline: its name.
-        ledger: options that name the ledger or, where there is none, the sinks; with a leading blank.
+        ledger: options that name the ledger or, where there is none, the sinks; with a leading blank. Where the ledger
+            knows other addresses of the sinks they name both: a command would ask the place from which one was moved.
         checkpoint: the query's; empty where it is not known.
-        elsewhere: options that name all sinks, with a leading blank, where the ledger knows other addresses of them;
-            without these a command would ask the place from which a sink was moved.
     """
 
     pipeline: str
     ledger: str
     checkpoint: str = ""
-    elsewhere: str = ""
 
     @property
     def query(self) -> str:
@@ -38,8 +36,7 @@ class Where:
 
     def adopt(self, accepted: Adoption) -> str:
         """The command that accepts something."""
-        said = acceptance.option(accepted) + self.elsewhere
-        return "onceonly queries adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {said}"
+        return "onceonly queries adopt " + f"{shlex.quote(self.pipeline)}{self.ledger} {acceptance.option(accepted)}"
 
 
 def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
@@ -53,15 +50,19 @@ def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
     return f"{epochs}, {rows} row{'' if rows == 1 else 's'}"
 
 
-def set_back(where: Where, lost: Adoption, *, behind_others: bool, told: str) -> str:
+def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool, told: str) -> str:
     """What can be done for a sink that no longer holds epochs which it once confirmed.
 
     Args:
         where: what the commands name.
         lost: the acceptance of the loss: sink and epochs.
         behind_others: whether other sinks of the pipeline stand further on.
+        staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them.
         told: how many epochs and rows are gone.
     """
+    if staged:
+        heals = "onceonly txn resolve " + where.query
+        return f"the rows that it lacks were staged for all sinks, so nothing is lost by: {heals}"
     ways = ["a newer backup of the sink loses nothing, if there is one"]
     if behind_others:
         ways.append("(the other sinks stand further on: their rows cannot be brought to this one by a command yet)")
@@ -88,6 +89,15 @@ def rewind(where: Where, epoch: int) -> str:
 def again(where: Where, accepted: Adoption | None, told: str) -> str:
     """The way to write rows of epochs again, on a line of its own; empty where it does not apply."""
     return f"\nor write {told} again on purpose: {where.adopt(accepted)}" if accepted else ""
+
+
+def after_it(where: Where, accepted: Adoption | None, told: str) -> str:
+    """The second decision that the same batch needs, on a line of its own; empty where none is known."""
+    if accepted is None:
+        return ""
+    what = f"write {told} again" if accepted.kind == "accept-duplicates" else "go on from where the batch starts"
+    what = f"give up {told}" if accepted.kind == "accept-loss" else what
+    return f"\nand after it: {what}: {where.adopt(accepted)}"
 
 
 def onward(where: Where, accepted: Adoption | None, epoch: int) -> str:

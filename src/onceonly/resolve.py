@@ -57,10 +57,13 @@ class LastBatch:
 def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     """Open a pipeline without a batch: fence older drivers out, settle what is in doubt, bring the ledger up to date.
 
+    A sink that lacks the newest epoch of the others gets it from the bytes that were staged, also where it held that
+    epoch before and was set back since.
+
     Raises:
         OnceOnlyError: what a restart of the query would raise, too.
     """
-    state = _open(sinks, ledger, pipeline)
+    state = _open(sinks, ledger, pipeline, heals=True)
     number = state.last.number if state.last else 0
     generation = state.fence.generation if state.fence else 0
     said = [
@@ -113,7 +116,11 @@ def adopt(
     end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
-    return _adopt(state, sinks, ledger, accepted, end=end, base=base)
+    epoch = _adopt(state, sinks, ledger, accepted, end=end, base=base)
+    if stop and stop.then and stop.then.head == epoch.number and acceptance.covers(accepted, stop):
+        assert state.fence is not None
+        stops.remember(ledger, pipeline, state.fence, stop.then)
+    return epoch
 
 
 def _needed(state: State) -> bool:
@@ -244,7 +251,13 @@ def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
 
 
 def _open(
-    sinks: Sequence[Sink], ledger: Ledger, pipeline: str, *, accepted: Adoption | None = None, dropped: str = ""
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    pipeline: str,
+    *,
+    accepted: Adoption | None = None,
+    dropped: str = "",
+    heals: bool = False,
 ) -> State:
     state = coordinator.start(
         pipeline,
@@ -254,6 +267,7 @@ def _open(
         adopt="here" if accepted and accepted.kind == FROM_CHECKPOINT else None,
         accepted=accepted,
         dropped=dropped,
+        heals=heals,
     )
     return Runner(sinks, ledger).run(state)
 

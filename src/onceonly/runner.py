@@ -17,9 +17,8 @@ from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
 from onceonly import coordinator, endings, faults, recovery, staging, stops
-from onceonly.acceptance import Stop
 from onceonly.errors import refuse
-from onceonly.facts import Happening, Offer, Reading
+from onceonly.facts import Happening, Offer, Reading, Refusal
 from onceonly.faults import Point
 from onceonly.overlap import held_files
 from onceonly.promise import unsaid
@@ -43,7 +42,6 @@ from onceonly.trim import Trim, Trimmable
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
-from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 log = logging.getLogger(__name__)
 
@@ -419,16 +417,28 @@ class Runner:
         refusal = command.refusal
         # The message must stand alone: the command it prints names the ledger, without its password.
         ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
+        ledger += self._elsewhere(state.pipeline) if refusal.code != "E213" else ""  # there the call lacks a sink
         details: dict[str, object] = {"ledger": ledger, "where": self._where}
         if refusal.code.startswith("E2"):
             newest = state.last or (state.head.epoch if state.head else None)
             lineage = state.offer.lineage if state.offer else newest and newest.standing.lineage
             checkpoint = lineage.checkpoint if lineage else ""
-            named = Where(state.pipeline, f" --ledger {ledger}", checkpoint, self._elsewhere(state.pipeline))
+            named = Where(state.pipeline, f" --ledger {ledger}", checkpoint)
+            refusal = self._still_staged(refusal)
             told = stops.tell(refusal, self._ledger, named, newest, state.offer)
             details |= told.details
-            self._remember(state, told.stop)
+            stops.remember(self._ledger, state.pipeline, state.fence or Fence(0, state.owner), told.stop)
         raise refuse(refusal.code, **{**details, **dict(refusal.details)})
+
+    def _still_staged(self, refusal: Refusal) -> Refusal:
+        """A refusal that counts on staged bytes, without them where they are gone: then no command brings them."""
+        said = dict(refusal.details)
+        if said.get("staged"):
+            try:
+                self._fetch_staged(str(said["staged"]), None)
+            except UnreadableManifest:
+                return Refusal.of(refusal.code, **{**said, "staged": None})
+        return refusal
 
     @property
     def _where(self) -> str:
@@ -463,13 +473,6 @@ class Runner:
                 time.time_ns() // 1_000_000,
             )
         )
-
-    def _remember(self, state: State, stop: Stop) -> None:
-        """What was refused is kept with all that it names, so that ``queries adopt`` can fill it in."""
-        nothing = SourceOffsets(())
-        fence = state.fence or Fence(0, state.owner)
-        offered = stop.offered or Slice(nothing, nothing)
-        self._ledger.intend(Intent(state.pipeline, stops.REFUSED, fence, offered, refused=stop.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,24 @@ def order(one: SourceOffsets, other: SourceOffsets) -> Order:
     return found.pop() if len(found) == 1 else Order.UNCLEAR
 
 
+def counted(start: SourceOffsets, end: SourceOffsets, sources: tuple[SourceIdentity, ...]) -> int | None:
+    """How many offsets of Kafka lie between two positions.
+
+    Returns:
+        Their number, which is that of the records but for transactions and compaction; ``None`` where it is not known:
+        another source counts otherwise, or a partition is named at one end only.
+    """
+    if not sources or not all((one.identity or "").startswith(KAFKA) for one in sources):
+        return None
+    there, found = dict(end.entries), 0
+    for source, text in start.entries:
+        first, last = numbers(text), numbers(there.get(source))
+        if not first or not last or first.keys() != last.keys():
+            return None
+        found += sum(int(last[path] - first[path]) for path in first)
+    return found
+
+
 def describe(offsets: SourceOffsets) -> str:
     """Offsets for a sentence: one text, or ``source=text`` for several."""
     texts = [(source, "the beginning" if text is None else text) for source, text in offsets.entries]

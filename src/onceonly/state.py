@@ -57,6 +57,7 @@ class State:
         adopt: where a target stands that we have never written.
         accepted: what the opening accepts (``queries adopt``); ``None`` for an ordinary one.
         dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
+        heals: whether a sink is brought to the epoch of the others although it once held it (``txn resolve``).
         overlap: what becomes of a batch that offers rows of recorded epochs.
         stages: epochs are staged although there is one sink.
         floor: the next generation must be greater than this; of whoever was refused by a look, the one it proposed.
@@ -97,6 +98,7 @@ class State:
     adopt: Adopt = None
     accepted: Adoption | None = None
     dropped: str = ""
+    heals: bool = False
     overlap: Overlap = "stop"
     stages: bool = False
     floor: int = 0

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from onceonly import acceptance
 from onceonly.acceptance import Stop
 from onceonly.facts import Offer, Refusal
-from onceonly.remedies import Where, again, moved, onward, put_back, set_back, tally
+from onceonly.remedies import Where, after_it, again, moved, onward, put_back, set_back, tally
 from onceonly.trim import plain
-from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.epoch import Epoch, Fence
+from onceonly_checkpoints.ledger import Intent, Ledger
+from onceonly_checkpoints.slices import Slice, SourceOffsets
 
 REFUSED = 0
 """Epoch number under which the ledger keeps what was refused last."""
@@ -47,27 +47,58 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
         newest: the newest epoch of the sinks; ``None`` for none.
         offer: the batch; ``None`` where there is none.
     """
-    head = ledger.head(where.pipeline)
-    stop = acceptance.stop_of(refusal, offer.range if offer else None, head.epoch.number if head else 0)
-    if refusal.code in _OVERLAPS and newest and offer:
-        first = _first(refusal, ledger, where.pipeline, newest, offer)
-        repeats = refusal.code == "E211" and _repeats(ledger, where.pipeline, newest.number, offer)
-        stop = replace(stop, first=first, last=newest.number, repeats=repeats)
+    head, said = ledger.head(where.pipeline), dict(refusal.details)
+    stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
     end = newest.slice.end if newest else None
     counted = _counted(ledger, where.pipeline, stop)
-    named = acceptance.named(stop.sinks, stop.version) + where.elsewhere
+    named = acceptance.named(stop.sinks, stop.version)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
-    details["back"] = "" if dict(refusal.details).get("state_lost") else put_back(where)
+    details["back"] = "" if said.get("state_lost") else put_back(where)
+    if refusal.code == "E206":
+        after = said.get("after")
+        if isinstance(after, Refusal) and newest:
+            stop = replace(stop, then=_stop(after, ledger, where.pipeline, newest, offer, head=newest.number + 1))
+        details["then"] = _then(ledger, where, stop.then, end)
     if refusal.code in _OVERLAPS:
         details["onward"] = onward(where, acceptance.applicable("continue", stop, end), newest.number if newest else 0)
         details["again"] = again(where, acceptance.applicable("accept-duplicates", stop, end), counted)
     if refusal.code == "E207" and (lost := acceptance.applicable("accept-loss", stop, end)):
-        behind = not dict(refusal.details).get("all_back")
-        details["ways"] = set_back(where, lost, behind_others=behind, told=counted)
+        behind, staged = not said.get("all_back"), said.get("staged") is not None
+        details["ways"] = set_back(where, lost, behind_others=behind, staged=staged, told=counted)
     if refusal.code == "E208":
-        same = acceptance.applicable("same-data", stop) if dict(refusal.details).get("holds") else None
+        same = acceptance.applicable("same-data", stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
     return Told(details, stop)
+
+
+def _stop(
+    refusal: Refusal, ledger: Ledger, pipeline: str, newest: Epoch | None, offer: Offer | None, *, head: int
+) -> Stop:
+    """What a refusal names, with the epochs that only the ledger can tell."""
+    stop = acceptance.stop_of(refusal, offer.range if offer else None, head)
+    if refusal.code not in _OVERLAPS or newest is None or offer is None:
+        return stop
+    first = _first(refusal, ledger, pipeline, newest, offer)
+    repeats = refusal.code == "E211" and _repeats(ledger, pipeline, newest.number, offer)
+    return replace(stop, first=first, last=newest.number, repeats=repeats)
+
+
+_SECOND = ("accept-duplicates", "accept-loss", "continue")
+"""What a batch may need beside the loss of its state; the first one that applies is printed."""
+
+
+def _then(ledger: Ledger, where: Where, stop: Stop | None, end: SourceOffsets | None) -> str:
+    accepted = next((one for kind in _SECOND if (one := acceptance.applicable(kind, stop, end))), None)
+    if stop is None or accepted is None:
+        return ""
+    return after_it(where, accepted, _counted(ledger, where.pipeline, stop))
+
+
+def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
+    """Keep what was refused, with all that it names, so that ``queries adopt`` can ask for it by name."""
+    nothing = SourceOffsets(())
+    offered = stop.offered or Slice(nothing, nothing)
+    ledger.intend(Intent(pipeline, REFUSED, fence, offered, refused=stop.text))
 
 
 def last(ledger: Ledger, pipeline: str) -> Stop | None:

@@ -156,7 +156,9 @@ def _read_one(state: State, reading: Reading) -> State:
 def _decide_opening(state: State) -> State:
     head = state.head.epoch if state.head else None
     adopt = state.adopt is not None
-    facts = OpeningFacts(state.pipeline, state.readings, head, adopt, state.accepted, state.dropped, state.lost)
+    facts = OpeningFacts(
+        state.pipeline, state.readings, head, adopt, state.accepted, state.dropped, state.lost, state.heals
+    )
     match recovery.decide_opening(facts):
         case Refusal() as refusal:
             return _refused(state, refusal)

@@ -323,7 +323,7 @@ def test_a_new_checkpoint_over_kafka_goes_on_by_obeying_what_is_printed(run: Run
     while said:
         asked += 1
         assert asked <= 1 + what.stateful, said  # lost state is one question, the position another
-        (command,) = ways(said)
+        command, *_ = ways(said)
         planned = run(*command)
         assert planned.exit_code == 2, planned.output
         done = run(*printed(planned.stderr, "--yes"))
@@ -370,6 +370,54 @@ def test_a_sink_that_was_moved_with_its_rows_is_taken_after_a_check(run: Run, on
     assert ids(one, "a") == list(range(30))
 
 
+def moved_away(pipeline: Pipeline, identity: str) -> str:
+    """The sink at another address, with all it held; nothing is at the old one any more. The options that name it."""
+    store = MemoryStore()
+    store._log[:], store._serials = pipeline.stores["a"]._log, pipeline.stores["a"]._serials
+    store.identity = identity or pipeline.stores["a"].identity
+    old = pipeline.stores["a"].address
+    pipeline.stores["a"] = store
+    gc.collect()
+    assert MemoryStore.at(old) is None
+    [sink] = pipeline.sinks()
+    return shlex.join(("--sink", sink.address))
+
+
+def test_every_command_names_the_place_that_the_sink_has_now(run: Run, one: Pipeline) -> None:
+    one.driver().writes(3, 4)
+    place = moved_away(one, "")
+    one.stores["a"].restore(2)
+    one.stores["a"]._mishaps.clear()
+    said = refused(one, "E207", offered(5))
+    found = [line for line in said.splitlines() if "onceonly " in line]
+    assert len(found) == 3
+    assert all(place in line for line in found), said
+    obeys(run, said, "ledger rebuild")
+    starts(one, offered(3), rows(3))
+    assert ids(one, "a") == list(range(30))
+
+
+def test_an_audit_that_is_printed_asks_the_sink_that_is_running(run: Run, one: Pipeline) -> None:
+    place = moved_away(one, "")
+    one.stores["a"].overwrite(rows(2))
+    said = refused(one, "E209", offered(3))
+    assert place in shlex.join(printed(said, "audit --query"))
+    assert run(*printed(said, "audit --query")).exit_code == 1
+    obeys(run, said, "accept-change")
+
+
+def test_a_server_that_was_moved_is_not_told_that_its_rows_are_gone(run: Run, one: Pipeline) -> None:
+    place = moved_away(one, "another server")
+    said = refused(one, "E208", offered(3))
+    assert "if it was moved, it may hold all of it" in said
+    commands = ways(said)
+    assert [place in shlex.join(command) for command in commands] == [True, True]
+    assert ["--same-data" in command for command in commands] == [True, False]
+    obeys(run, said, "--same-data")
+    one.driver().writes(3)
+    assert ids(one, "a") == list(range(30))
+
+
 def test_a_copy_that_lacks_rows_is_not_taken_for_the_same_data(run: Run, one: Pipeline) -> None:
     one.stores["a"].identity = "another server"
     said = refused(one, "E208", offered(3))
@@ -406,6 +454,63 @@ def test_a_sink_that_was_set_back_is_told_first_what_loses_nothing(run: Run, one
 
 
 ONE_EPOCH_AHEAD = "batch 3 is done by its word"
+
+
+def test_a_checkpoint_that_is_ahead_says_how_many_epochs_are_given_up(run: Run, one: Pipeline) -> None:
+    ahead = offer(cut(50, 60), 5)
+    said = refused(one, "E229", ahead)
+    assert "or give up 3 epochs, 30 offsets: " in said
+    assert printed(said, "--accept-loss")[-1] == "3..5"
+    obeys(run, said, "--accept-loss")
+    starts(one, ahead, rows(6))
+    assert ids(one, "a") == [*range(20), *range(50, 60)]
+
+
+def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
+    obeys(run, refused(one, "E229", offer(cut(50, 60), 5)), "--accept-loss")
+    assert "or give up 1 epoch, 10 offsets: " in refused(one, "E229", offer(cut(60, 70), 6))
+
+
+def test_one_of_several_that_was_set_back_by_an_epoch_gets_it_from_what_was_staged(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3)
+    three.stores["b"].restore(2)
+    three.stores["b"]._mishaps.clear()  # a backup knows nothing of what came after it
+    said = refused(three, "E207", offered(4))
+    assert "accept-loss" not in said
+    assert "nothing is lost by: onceonly txn resolve" in said
+    obeys(run, said, "txn resolve")
+    three.driver().writes(4)
+    three.holds(4)
+
+
+def test_staged_bytes_that_are_gone_are_not_counted_on(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3)
+    three.stores["b"].restore(2)
+    three.stores["b"]._mishaps.clear()
+    said = refused(three, "E207", offered(4))
+    bereft(three)
+    planned = run(*printed(said, "txn resolve"), "--yes")
+    assert "[ONCE-E219]" in planned.stderr
+    said = refused(three, "E207", offered(4))
+    assert "txn resolve" not in said
+    obeys(run, said, "accept-loss")
+    three.driver().writes(4)
+    assert ids(three, "b") == [*range(20), *range(30, 40)]
+
+
+@pytest.mark.parametrize("name", [name for name, (what, _, _) in WALKS.items() if what.stateful])
+def test_lost_state_prints_both_commands_and_the_query_goes_on_after_them(run: Run, one: Pipeline, name: str) -> None:
+    what, code, doubled = WALKS[name]
+    written = pa.table({"id": range(int(_at(what)), 30), "text": [""] * (30 - int(_at(what)))})
+    commands = ways(refused(one, code, what, written))
+    assert len(commands) == 1 + (int(_at(what)) != 20)
+    for command in commands:
+        planned = run(*command)
+        assert planned.exit_code == 2, planned.output
+        assert run(*printed(planned.stderr, "--yes")).exit_code == 0
+    starts(one, what, written)
+    assert Counter(ids(one, "a")) == Counter([*range(20), *range(int(_at(what)), 30)])
+    assert set(doubled) <= set(range(20))
 
 
 def test_one_of_several_that_was_set_back_is_not_promised_a_lossless_way(three: Pipeline) -> None:

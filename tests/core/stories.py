@@ -14,7 +14,9 @@ from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 SINK = "memory:orders"
 
-FROM_THE_LEDGER = dict.fromkeys(("ways", "back", "onward", "again", "copy", "lost", "named", "first", "last"), "")
+FROM_THE_LEDGER = dict.fromkeys(
+    ("ways", "back", "onward", "again", "copy", "lost", "named", "first", "last", "then"), ""
+)
 """Details that the ledger adds to what the rules say of a refusal."""
 
 SOURCES = (SourceIdentity("0", kafka_identity("cluster", {"events": "id-1"})),)

@@ -72,7 +72,15 @@ class Finding:
         others = [sink.head.number for sink in facts.sinks if sink.id != self.sink and sink.head]
         place = Where(self.pipeline, where, lineage.checkpoint if lineage else "")
         behind, told = max(others, default=0) >= self.epoch, tally(records, self.epoch, last)
-        return set_back(place, lost, behind_others=behind, told=told)
+        staged = self._staged(facts, last)
+        ways = set_back(place, lost, behind_others=behind, staged=staged, told=told)
+        return f"{ways}\nor, these files being gone, give up {told}: {place.adopt(lost)}" if staged else ways
+
+    def _staged(self, facts: Facts, last: int) -> bool:
+        """Whether one epoch is lacking, which every other sink holds and whose bytes were staged."""
+        others = [sink.head for sink in facts.sinks if sink.id != self.sink]
+        newest = [one for one in others if one and one.number == last and (one.manifest or one.adoption)]
+        return last == self.epoch and bool(others) and len(newest) == len(others)
 
     @property
     def severity(self) -> Severity:

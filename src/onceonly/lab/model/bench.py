@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import pyarrow as pa
+
+from onceonly.batch import ArrowBatch
 from onceonly.commands import Committed, Installed, Overtaken
 from onceonly.facts import Reading
-from onceonly.lab.model.parts import Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
+from onceonly.lab.model.parts import RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
 from onceonly.lab.model.sinks import Wire
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.manifest import UnreadableManifest
 
 
 class Turned(Exception):
@@ -36,6 +40,16 @@ class Bench:
         """Handles on the targets."""
         return tuple(BenchSink(self, name) for name in self.targets)
 
+    def fetch(self, staging: StagingArea) -> Callable[[str, Batch | None], Any]:
+        """How the runner of a stopped driver asks whether staged bytes are still there; it reads none of them."""
+
+        def read(reference: str, _: Batch | None) -> Batch:
+            if staging.holds(reference) is None:
+                raise UnreadableManifest(f"{reference} is gone")
+            return ArrowBatch(pa.table({}))
+
+        return read
+
     def heal(self, staging: StagingArea) -> None:
         """What every opening does first where one sink is an epoch behind: commands read staged files, too."""
         newest = [target.newest for target in self.targets.values() if target.newest]
@@ -45,7 +59,7 @@ class Bench:
             return
         for name, target in self.targets.items():
             number = target.newest.epoch.number if target.newest else 0
-            if number == highest.epoch.number - 1 and not target.harm:
+            if number == highest.epoch.number - 1 and target.harm in {"", *RESTORED}:
                 marker = replace(highest, sink=name)
                 held = Held(highest.epoch, marker, bytes_.content)
                 self.targets[name] = replace(target, held=(*target.held, held))

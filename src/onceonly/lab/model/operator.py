@@ -81,7 +81,7 @@ def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
     bench = Bench(wreck.targets, wreck.ledger)
     ledger = BenchLedger(bench)
     try:
-        Runner(bench.sinks, ledger).run(state)
+        Runner(bench.sinks, ledger, fetch=bench.fetch(wreck.staging)).run(state)
     except OnceOnlyError as error:
         gone = missing(state.offer) if state.offer else 0
         return Stop(error.code, str(error), planned, gone, ledger.intents), replace(wreck, ledger=bench.ledger)
