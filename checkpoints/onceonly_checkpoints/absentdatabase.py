@@ -22,11 +22,12 @@ def absent_database(error: BaseException) -> str:
     asked: Any = getattr(error, "pgconn", None)
     if asked is None:
         return ""
-    tried = {option.keyword.decode(): option.val.decode() for option in asked.info if option.val}
+    tried: dict[str, Any] = {option.keyword.decode(): option.val.decode() for option in asked.info if option.val}
     wanted = tried.get("dbname") or tried.get("user", "")
     for other in _ALWAYS_THERE:
         try:
-            with psycopg.connect(**{**tried, "dbname": other, "connect_timeout": _SECONDS}) as connection:
+            parameters: dict[str, Any] = {**tried, "dbname": other, "connect_timeout": _SECONDS}
+            with psycopg.connect(**parameters) as connection:
                 query = "SELECT 1 FROM pg_catalog.pg_database WHERE datname = %s"
                 return "" if connection.execute(query, [wanted]).fetchone() else wanted
         except psycopg.Error:
