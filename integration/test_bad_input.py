@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import os
 import stat
@@ -11,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import OnceOnlyError, exactly_once
+from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -73,6 +75,17 @@ def test_a_key_twice_in_one_epoch_is_refused(stream, target):
     assert "[ONCE-E505]" in said
 
 
+@pytest.mark.parametrize("existing", [False, True])
+def test_a_misspelt_key_lists_the_columns_and_names_the_one_that_was_meant(stream, either, existing):
+    if existing:
+        stream.receive(range(5)).run(exactly_once(either.sink(key="id")))
+    said = stream.receive(range(5, 10)).fail(exactly_once(either.sink(key="wrod")))
+    assert "[ONCE-E506]" in said
+    assert "wrod" in said
+    assert "id, word" in said
+    assert "did you mean word?" in said
+
+
 def test_an_upsert_takes_the_newest_of_a_key(stream, either):
     sink = either.sink(key="id", sequence="seq")
     stream.receive(range(10), range(10, 20)).run(
@@ -106,6 +119,18 @@ def test_a_ledger_deleted_while_stopped_costs_no_row(stream, either, tmp_path):
     stream.remove("commits", 1)
     stream.receive(range(20, 30)).run(exactly_once(either.sink(), ledger=ledger))
     assert either.ids() == list(range(30))
+
+
+def test_what_a_topic_lacks_is_added_beside_what_a_table_wants_as_the_refusal_says(spark):
+    def taken_by_kafka(frame):
+        Columns.check("kafka:orders", frame.limit(0).toArrow().schema, "orders")
+        return frame.columns
+
+    orders = spark.createDataFrame([(1, "w1")], "id bigint, word string")
+    with pytest.raises(OnceOnlyError, match="no column value") as refused:
+        taken_by_kafka(orders)
+    printed = ast.literal_eval(refused.value.remedy.partition("selectExpr")[2])
+    assert taken_by_kafka(orders.selectExpr(*printed)) == ["id", "word", "value"]
 
 
 # ---- Postgres

@@ -16,7 +16,9 @@ from urllib.parse import quote
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
+from onceonly_checkpoints.absentdatabase import absent_database
 from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_checkpoints.storage import file_in_the_way
 
 PATIENCE_S = 10
 """How long to wait for a lock or a connection, seconds."""
@@ -118,6 +120,8 @@ class SqliteFile:
         return _SQLITE_WORDS.get(code, f"SQLite failed with {name}")
 
     def _why_not_opened(self) -> str:
+        if found := file_in_the_way(self.path.parent):
+            return f"{found} is a file, where a directory is wanted"
         if not self.path.parent.is_dir():
             return f"the directory {self.path.parent} does not exist"
         if self.path.is_dir():
@@ -226,6 +230,8 @@ class PostgresDatabase:
             answer = PGconn.ping(address.encode())
             if answer != Ping.OK:
                 return "the server rejects connections" if answer == Ping.REJECT else "the server does not answer"
+        if absent := absent_database(error):
+            return f'the server has no database "{absent}"'
         return "the server refused the login: wrong password, role or database"
 
     def words(self, error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.slices import Slice
@@ -130,6 +130,7 @@ class Pipeline:
     epoch: int = 0
 
 
+@runtime_checkable
 class Ledger(Protocol):
     """What the core needs of a ledger. All methods raise :class:`LedgerUnavailable`.
 

@@ -99,6 +99,11 @@ def local_path(url: str) -> Path:
     return Path(unquote(urlsplit(url).path))
 
 
+def file_in_the_way(folder: Path) -> Path | None:
+    """The file at a path, or at one of those above it, because of which no directory can lie there."""
+    return next((path for path in (folder, *folder.parents) if path.exists() and not path.is_dir()), None)
+
+
 class LocalStorage:
     """A directory of this machine. A created file and its directory entry are on the disk when ``create`` returns.
 
@@ -123,7 +128,10 @@ class LocalStorage:
 
     def read(self, path: str) -> bytes:
         """Content of a file."""
-        return (self._root / path).read_bytes()
+        try:
+            return (self._root / path).read_bytes()
+        except NotADirectoryError as error:
+            raise FileNotFoundError(error.errno, error.strerror, error.filename) from error
 
     def create(self, path: str, data: bytes) -> None:
         """Create a file atomically: a flushed temporary file is linked to its name, then the directory is flushed."""

@@ -17,6 +17,7 @@ from onceonly_checkpoints.storage import (
     FsspecStorage,
     LocalStorage,
     UnreachableStorage,
+    file_in_the_way,
     file_system,
     flush_directory,
     is_local,
@@ -87,9 +88,14 @@ def directory(place: str) -> Directory:
         place: a path, a ``file:`` URI, or a URL that Spark and an installed driver of fsspec understand.
 
     Raises:
-        ConfigurationError: E114, no driver of fsspec reads it here, or it carries a secret.
+        ConfigurationError: E114, no driver of fsspec reads it here, it carries a secret, or a file is in the way.
     """
-    return LocalDirectory(local_path(place).absolute()) if is_local(place) else RemoteDirectory(place)
+    if not is_local(place):
+        return RemoteDirectory(place)
+    path = local_path(place).absolute()
+    if found := file_in_the_way(path):
+        raise refuse("E114", place=place, cause=f"{found} is a file")
+    return LocalDirectory(path)
 
 
 class LocalDirectory:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly import (
+    arguments,
     coordinator,
     engine,
     faults,
@@ -40,14 +41,13 @@ from onceonly.protocol import Sink
 from onceonly.runner import Runner
 from onceonly.runs import Runs
 from onceonly.sparkbatch import SparkBatch
-from onceonly.stagefiles import directory
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly.written import Written
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.slices import InputFile, SourceOffsets, canonical
+from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import is_local, local_path
 
 if TYPE_CHECKING:
@@ -423,63 +423,11 @@ def exactly_once(
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
             E114 rows cannot be staged there.
     """
-    _check_sinks(sinks)
-    if before is not None and not callable(before):
-        raise _meaningless("before", before, "a function from DataFrame to DataFrame")
-    if name is not None and not name.strip():
-        raise _meaningless("name", name, "a name that is not blank")
-    chosen = _OVERLAPS.get(overlap)
-    if chosen is None:
-        raise _meaningless("overlap", overlap, '"stop" or "trim"')
-    if lossy_source is not None and lossy_source not in engine.LOSSY.values():
-        raise _meaningless("lossy_source", lossy_source, " or ".join(f'"{kind}"' for kind in engine.LOSSY.values()))
-    place = _staging_place(staging)
-    return ExactlyOnce(sinks, _Options(name, ledger, before, _adopted(adopt), chosen, place, lossy_source))
-
-
-_OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
-
-
-def _staging_place(staging: str | os.PathLike[str] | None) -> str | None:
-    if staging is None:
-        return None
-    place = os.fspath(staging)
-    directory(place)  # what cannot be reached from here is refused before the query starts
-    return place
-
-
-def _adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
-    if adopt is None:
-        return None
-    if adopt == "here":
-        return "here"
-    if not isinstance(adopt, Mapping):
-        raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
-    texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
-    return SourceOffsets.of(texts)
-
-
-def _check_sinks(sinks: tuple[Sink, ...]) -> None:
-    example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
-    if not sinks:
-        raise refuse("E102", problem="exactly_once() got no sink.", next=example)
-    for sink in sinks:
-        if isinstance(sink, type):
-            problem = f"exactly_once() got the class {sink.__name__}, and wants a sink made with it."
-            raise refuse("E102", problem=problem, next=example)
-        if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            problem = f"exactly_once() got {type(sink).__name__!r}, which is not a sink."
-            raise refuse("E102", problem=problem, next=example)
-    ids = [sink.id for sink in sinks]
-    if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
-        problem = f"Two sinks of one pipeline have the id {min(twins)!r}."
-        raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
-
-
-def _meaningless(argument: str, value: object, wanted: str) -> Exception:
-    return refuse(
-        "E110",
-        problem=f"exactly_once({argument}={value!r}) is not understood.",
-        cause=f"{argument}= takes {wanted}",
-        next=f"give {wanted}, or leave {argument}= out",
-    )
+    arguments.check_sinks(sinks)
+    arguments.check_before(before)
+    arguments.check_name(name)
+    arguments.check_ledger(ledger)
+    arguments.check_lossy(lossy_source)
+    chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
+    options = _Options(name, ledger, before, arguments.adopted(adopt), chosen, place, lossy_source)
+    return ExactlyOnce(sinks, options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from onceonly import OnceOnlyError, engine, exactly_once, wrap
+from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
@@ -32,6 +33,9 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
     [
         {"name": " "},
         {"before": 3},
+        {"before": MemorySink},
+        {"ledger": SqlLedger},
+        {"ledger": 7},
         {"overlap": "skip"},
         {"adopt": "there"},
         {"adopt": 7},

@@ -360,6 +360,12 @@ def test_a_missing_column_comes_with_the_statement_that_adds_it(dsn: str) -> Non
     assert rows(dsn) == [(1, "new")]
 
 
+def test_a_column_that_the_batch_lacks_is_added_beside_those_that_other_sinks_want(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint, note text, who text NOT NULL)")
+    with Writer(dsn) as writer:
+        assert 'selectExpr("*", "... AS who")' in refused(writer, orders(1), "E506").remedy
+
+
 def test_a_column_of_the_epochs_name_in_the_batch_is_refused(dsn: str, via: str) -> None:
     with Writer(dsn, via=via) as writer:
         refused(writer, pa.table({"id": [1], "_epoch": [2]}), "E506")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.storage import file_in_the_way
 from onceonly_sinks.delta.columns import Column, columns_of
 from onceonly_sinks.delta.log import LOG, DeltaLog
 from onceonly_sinks.delta.loginspect import Entry
@@ -129,10 +130,13 @@ class Table:
             DestinationError: E508, something else lies there.
         """
         folder = Path(self.root)
-        if not self.is_local or not folder.exists():
+        if not self.is_local:
             return
-        if not folder.is_dir():
-            raise self._unusable("it is a file", "give a directory of its own")
+        if found := file_in_the_way(folder):
+            said = "it is a file" if found == folder else f"{found} is a file, and no table can lie below one"
+            raise self._unusable(said, "give a directory of its own")
+        if not folder.exists():
+            return
         strangers = (path.name for path in folder.iterdir() if not path.name.startswith((".", "_")))
         if not (folder / LOG).is_dir() and any(strangers):
             raise self._unusable(

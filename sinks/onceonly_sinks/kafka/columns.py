@@ -44,7 +44,9 @@ class Columns:
         """
         if "value" not in schema.names:
             raise _differs(
-                sink, "the batch has no column value", 'add one, e.g. selectExpr("to_json(struct(*)) AS value")'
+                sink,
+                "the batch has no column value",
+                'add one beside the others, e.g. with selectExpr("*", "to_json(struct(*)) AS value")',
             )
         if topic is None and "topic" not in schema.names:
             raise _differs(

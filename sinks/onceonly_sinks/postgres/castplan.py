@@ -6,6 +6,7 @@ wrap is refused here, naming the column. Pure: no database, runs on executors.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -136,8 +137,13 @@ def _complete(sink: str, written: set[str], table: Table) -> None:
             "E506",
             sink=sink,
             difference=f"the batch has no column {', '.join(missing)}, which the table wants and cannot fill itself",
-            next="add it to the query's columns, or give it a default",
+            next=f"add it beside the others, e.g. with {_added(missing)}, or give it a default in the table",
         )
+
+
+def _added(missing: Sequence[str]) -> str:
+    """How a query gets columns more: ``*`` keeps those that other sinks of the pipeline want."""
+    return f"selectExpr({', '.join(json.dumps(part) for part in ('*', *(f'... AS {name}' for name in missing)))})"
 
 
 # ---- which way a column goes

@@ -131,6 +131,26 @@ def read(error: BaseException) -> Failure | None:
     )
 
 
+def raised(error: BaseException) -> BaseException:
+    """What the driver raised, where SQLAlchemy raised it again."""
+    return getattr(error, "orig", None) or error
+
+
+def no_database(sink: str, name: str) -> OnceOnlyError:
+    """The server answers, and has no such database."""
+    return refuse(
+        "E508",
+        sink=sink,
+        reason=f'the server has no database "{name}"',
+        cause="a misspelt name in the connection string, or nobody has created it",
+        next=f"correct the name, or create it: CREATE DATABASE {_quoted(name)}; then restart the query",
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def refusal(failure: Failure, context: Context) -> OnceOnlyError:
     """The error that a failure before or instead of a commit becomes."""
     for states, make in _FAMILIES:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.protocol import Conflict, OutcomeUnknown, Superseded, TooLargeForDriver
+from onceonly_checkpoints.absentdatabase import absent_database
 from onceonly_sinks.postgres import classify, head, health, staging, survey
 from onceonly_sinks.postgres.classify import Failure
 from onceonly_sinks.postgres.head import Head, Writer
@@ -103,6 +104,8 @@ class Saying:
             return staging.refused(self._writer.sink, error)
         if failure is None:
             return error
+        if not failure.state and (database := absent_database(classify.raised(error))):
+            return classify.no_database(self._writer.sink, database)
         blocker = self._blocker() if failure.conflicts else ""
         grant = self._grant() if failure.state == classify.INSUFFICIENT_PRIVILEGE else ""
         context = replace(self._context, types=types, blocker=blocker, grant=grant)

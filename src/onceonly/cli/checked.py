@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
 from onceonly.audit.verdict import CLEAN, FINDINGS
-from onceonly.cli.output import Output, emit_json, emit_table, plural, say
+from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
 from onceonly.doctor import Check, State
 
 
@@ -27,7 +27,7 @@ def emit_checks(found: Sequence[Check], output: Output, **about: str) -> int:
 
 
 def _show(found: Sequence[Check], problems: int) -> None:
-    emit_table(("", "what", "seen"), ((check.state, check.name, check.said) for check in found))
+    emit_table(("", "what", "seen"), _rows(found))
     for check in found:
         if check.remedy and check.state is not State.OK:
             say()
@@ -39,3 +39,11 @@ def _show(found: Sequence[Check], problems: int) -> None:
             say(f"  next: {check.remedy}")
     say()
     say(plural(problems, "problem") if problems else "no problem found")
+
+
+def _rows(found: Sequence[Check]) -> Iterator[tuple[object, ...]]:
+    """On a terminal what several checks are about is named by the first of them; on a pipe each line stands alone."""
+    grouped, last = on_terminal(), ""
+    for check in found:
+        yield check.state, "" if grouped and check.name == last else check.name, check.said
+        last = check.name

@@ -23,7 +23,7 @@ from onceonly_checkpoints import sparklog, surgery
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.slices import SourceOffsets
 from onceonly_checkpoints.sparklog import OffsetEntry, UnreadableCheckpoint
-from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
+from onceonly_checkpoints.storage import LocalStorage, Storage, file_in_the_way, open_storage
 from onceonly_checkpoints.surgery import FileToWrite, Problem
 
 app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files.")
@@ -39,6 +39,8 @@ def opened(path: str) -> Generator[Storage]:
         CheckpointError: E601, E602 or E603.
     """
     storage = open_storage(path)
+    if isinstance(storage, LocalStorage) and (found := file_in_the_way(Path(storage.url))):
+        raise refuse("E603", path=path, reason=f"{found} is a file")
     try:
         yield storage
     except UnreadableCheckpoint as error:

@@ -77,7 +77,7 @@ def server(name: str, url: str, observed: Observed = UNOBSERVED) -> Iterator[Che
     try:
         found = read_server(url)
     except (LedgerUnavailable, ValueError) as error:
-        remedy = "check host, port, role and password (PGPASSWORD, ~/.pgpass)"
+        remedy = "check host, port, database, role and password (PGPASSWORD, ~/.pgpass)"
         yield Check(name, State.PROBLEM, reason_of(error), remedy)
         return
     yield Check(name, State.OK, f"Postgres {found.settings['server_version']} answers")

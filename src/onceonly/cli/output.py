@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from onceonly.cli.layout import GAP, Layout, fitted
 
 SCHEMA_VERSION = 1
 """Version of every JSON form that a command prints."""
@@ -27,9 +28,14 @@ class Output(StrEnum):
     JSON = "json"
 
 
+def on_terminal() -> bool:
+    """Whether data goes to a screen."""
+    return sys.stdout.isatty()
+
+
 def console() -> Console:
     """The console for data. Made anew each time, so that it follows redirections and ``NO_COLOR``."""
-    if sys.stdout.isatty():
+    if on_terminal():
         return Console(file=sys.stdout, highlight=False)
     return Console(file=sys.stdout, highlight=False, color_system=None, width=_UNBROKEN)
 
@@ -50,20 +56,41 @@ def emit_json(document: Mapping[str, Any]) -> None:
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-    """Print a table; on a pipe every row is one line."""
+    """Print a table; on a pipe every row is one line, on a terminal nothing is cut that has no blank."""
     screen = console()
     if title:
         say(title, style="bold")
-    style = box.SIMPLE_HEAD if screen.is_terminal else None
-    table = Table(*columns, box=style, pad_edge=False, header_style="bold")
-    for row in rows:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
     if screen.is_terminal:
-        screen.print(table)
+        _on_screen(screen, [list(columns), *cells])
         return
+    table = Table(*columns, box=None, pad_edge=False)
+    for row in cells:
+        table.add_row(*map(Text, row))
     with screen.capture() as captured:
         screen.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def _on_screen(screen: Console, rows: Sequence[Sequence[str]]) -> None:
+    layout = fitted(rows, screen.width)
+    header, *rest = rows
+    screen.print(_beside(header, layout, "bold"))
+    screen.print("─" * min(screen.width, layout.width), style="dim")
+    for row in rest:
+        beneath = layout.beneath(row)
+        screen.print(_beside(["" if at in beneath else cell for at, cell in enumerate(row)], layout))
+        for at in beneath:
+            if row[at]:
+                say(f"  {header[at]}  {row[at]}")
+
+
+def _beside(row: Sequence[str], layout: Layout, style: str = "") -> Table:
+    line = Table(box=None, pad_edge=False, show_header=False, padding=(0, GAP, 0, 0))
+    for width in layout.widths.values():
+        line.add_column(width=width, overflow="fold")
+    line.add_row(*(Text(row[at], style=style) for at in layout.widths))
+    return line
 
 
 def emit_pairs(pairs: Iterable[tuple[str, object]]) -> None:

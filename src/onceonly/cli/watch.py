@@ -145,6 +145,8 @@ def _headline(one: Glance) -> Text:
 
 def _table(one: Glance) -> Table:
     table = Table("epoch", "rows", "sinks", "lag", "longest phases, ms", box=None, pad_edge=False, header_style="dim")
+    for column in table.columns:
+        column.overflow = "fold"
     for row in one.rows:
         table.add_row(*map(Text, row))
     return table

@@ -1,0 +1,131 @@
+"""What ``exactly_once()`` is called with: what cannot mean anything is refused by name, before a query starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from onceonly.engine import LOSSY
+from onceonly.errors import refuse
+from onceonly.facts import Adopt, Overlap
+from onceonly.protocol import Sink
+from onceonly.stagefiles import directory
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.slices import SourceOffsets, canonical
+
+_OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
+
+
+def overlap(wanted: str) -> Overlap:
+    """What to do with rows of recorded epochs.
+
+    Raises:
+        ConfigurationError: E110, no such way.
+    """
+    chosen = _OVERLAPS.get(wanted)
+    if chosen is None:
+        raise _meaningless("overlap", wanted, '"stop" or "trim"')
+    return chosen
+
+
+def check_before(before: object) -> None:
+    """Refuse what cannot be called with a batch.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if before is not None and (not callable(before) or isinstance(before, type)):
+        raise _meaningless("before", before, "a function from DataFrame to DataFrame")
+
+
+def check_name(name: str | None) -> None:
+    """Refuse a name that nobody can type.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if name is not None and not name.strip():
+        raise _meaningless("name", name, "a name that is not blank")
+
+
+def check_lossy(kind: str | None) -> None:
+    """Refuse a kind of source that keeps its rows, or that there is none of.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if kind is not None and kind not in LOSSY.values():
+        raise _meaningless("lossy_source", kind, " or ".join(f'"{known}"' for known in LOSSY.values()))
+
+
+def check_ledger(ledger: object) -> None:
+    """Refuse what is neither the place of a ledger nor a ledger; a class is none.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if ledger is None or isinstance(ledger, str | os.PathLike):
+        return
+    if isinstance(ledger, type) or not isinstance(ledger, Ledger):
+        raise _meaningless("ledger", ledger, "a URL, the path of a SQLite file, or a Ledger that was made")
+
+
+def staging_place(staging: str | os.PathLike[str] | None) -> str | None:
+    """Where epochs are staged, as text.
+
+    Raises:
+        ConfigurationError: E114, files cannot lie there, or not be read from here.
+    """
+    if staging is None:
+        return None
+    place = os.fspath(staging)
+    directory(place)  # what cannot be reached from here is refused before the query starts
+    return place
+
+
+def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
+    """Where a target stands that already holds rows.
+
+    Raises:
+        ConfigurationError: E110, neither ``"here"`` nor offsets.
+    """
+    if adopt is None:
+        return None
+    if adopt == "here":
+        return "here"
+    if not isinstance(adopt, Mapping):
+        raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
+    texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
+    return SourceOffsets.of(texts)
+
+
+def check_sinks(sinks: tuple[Sink, ...]) -> None:
+    """Refuse what does not form an epoch.
+
+    Raises:
+        ConfigurationError: E102, no sink, not a sink, or two with one id.
+    """
+    example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
+    if not sinks:
+        raise refuse("E102", problem="exactly_once() got no sink.", next=example)
+    for sink in sinks:
+        if isinstance(sink, type):
+            problem = f"exactly_once() got the class {sink.__name__}, and wants a sink made with it."
+            raise refuse("E102", problem=problem, next=example)
+        if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+            problem = f"exactly_once() got {type(sink).__name__!r}, which is not a sink."
+            raise refuse("E102", problem=problem, next=example)
+    ids = [sink.id for sink in sinks]
+    if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
+        problem = f"Two sinks of one pipeline have the id {min(twins)!r}."
+        raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
+
+
+def _meaningless(argument: str, value: object, wanted: str) -> Exception:
+    return refuse(
+        "E110",
+        problem=f"exactly_once({argument}={value!r}) is not understood.",
+        cause=f"{argument}= takes {wanted}",
+        next=f"give {wanted}, or leave {argument}= out",
+    )
