@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: a commit takes milliseconds, a staged batch of a large job minutes."""
 
+_COMMITTED, _ADOPTED = "committed", "adopted"
+
 _OUTCOMES = {
     EventKind.SKIPPED: "skipped",
     EventKind.TRIMMED: "trimmed",
@@ -121,6 +123,7 @@ class Exporter:
 
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name
+        self._begin_at_zero(name)
         found = open_epoch(self._ledger, entry, now_ms)
         for record in self._ledger.epochs(name, self._last.setdefault(name, 0) + 1):
             self._count(record)
@@ -137,9 +140,16 @@ class Exporter:
         if head is not None:
             self._stands(name, head)
 
+    def _begin_at_zero(self, name: str) -> None:
+        # Of a series that appears with its first event, Prometheus cannot tell that it has increased.
+        for outcome in (_COMMITTED, _ADOPTED, *_OUTCOMES.values()):
+            self._epochs.labels(name, outcome)
+        self._rows.labels(name)
+        self._late.labels(name)
+
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
-        self._epochs.labels(name, "committed" if epoch.adoption is None else "adopted").inc()
+        self._epochs.labels(name, _COMMITTED if epoch.adoption is None else _ADOPTED).inc()
         self._rows.labels(name).inc(epoch.digest.rows)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
