@@ -98,8 +98,8 @@ package:
 	$(BIN)/python scripts/wheel_contents.py
 
 compose:
-	@if docker compose version >/dev/null 2>&1; then docker compose config -q && echo "compose: the file is valid"; \
-	elif command -v docker-compose >/dev/null; then docker-compose config -q && echo "compose: the file is valid"; \
+	@if docker compose version >/dev/null 2>&1; then docker compose --profile metrics config -q && echo "compose: the file is valid"; \
+	elif command -v docker-compose >/dev/null; then docker-compose --profile metrics config -q && echo "compose: the file is valid"; \
 	else echo "compose: docker-compose.yml was not checked (neither docker compose nor docker-compose is here)"; fi
 
 # The site, in site/; any warning is an error, and nothing in it is fetched from elsewhere when it is read.

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from onceonly_checkpoints import htmlform
 from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.jsonform import UnreadableMarker, known, present
 from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets, canonical
@@ -382,6 +383,11 @@ class Receipt:
     def at(self, name: str) -> int | str | None:
         """Return one coordinate of the position, or ``None`` where the sink has no such coordinate."""
         return dict(self.position).get(name)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        said = {**self.to_json(), "position": htmlform.place(self.position)}
+        return htmlform.pairs(said.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.errors import OnceOnlyError
-    from onceonly.readpoint import ReadPoint, read_point
+    from onceonly.reading import ReadPoint, history, read_point
     from onceonly.refusals import Refused, refusal
     from onceonly.wrap import ExactlyOnce, exactly_once
 
-__all__ = ["ExactlyOnce", "OnceOnlyError", "ReadPoint", "Refused", "exactly_once", "read_point", "refusal"]
+__all__ = ["ExactlyOnce", "OnceOnlyError", "ReadPoint", "Refused", "exactly_once", "history", "read_point", "refusal"]
 
 _HOMES = {
     "ExactlyOnce": "onceonly.wrap",
     "OnceOnlyError": "onceonly.errors",
-    "ReadPoint": "onceonly.readpoint",
+    "ReadPoint": "onceonly.reading",
     "Refused": "onceonly.refusals",
     "exactly_once": "onceonly.wrap",
-    "read_point": "onceonly.readpoint",
+    "history": "onceonly.reading",
+    "read_point": "onceonly.reading",
     "refusal": "onceonly.refusals",
 }
 

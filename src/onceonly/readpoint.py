@@ -16,6 +16,7 @@ from typing import Literal
 
 from onceonly.errors import refuse
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
+from onceonly_checkpoints.htmlform import place, table
 from onceonly_checkpoints.ledger import Ledger
 
 _WINDOW = 64
@@ -44,6 +45,11 @@ class ReadPoint:
         """
         return {receipt.sink: receipt for receipt in self.receipts}[sink]
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the place in each sink."""
+        rows = [(one.sink, one.rows, place(one.position)) for one in self.receipts]
+        return table(("sink", "rows", "position"), rows, title=f"{self.pipeline}, epoch {self.epoch}")
+
 
 def read_point(
     pipeline: str, epoch: int | Literal["latest"] = "latest", *, ledger: str | os.PathLike[str] | Ledger
@@ -63,32 +69,33 @@ def read_point(
         ConfigurationError: E110, there is no such epoch on record, or not every sink has confirmed it.
         LedgerUnavailable: the ledger cannot be read.
     """
-    with _opened(ledger) as opened:
-        place = shlex.quote(opened.address)
-        found = _newest(opened, pipeline) if epoch == "latest" else _recorded(opened, pipeline, epoch)
+    with opened(ledger) as known:
+        address = shlex.quote(known.address)
+        found = _newest(known, pipeline) if epoch == "latest" else _recorded(known, pipeline, epoch)
     if found is None:
         wanted = "no epoch that every sink confirmed" if epoch == "latest" else f"no complete epoch {epoch}"
         raise refuse(
             "E110",
             problem=f'Pipeline "{pipeline}" has {wanted} on record.',
             cause="another name or number, another ledger, or an epoch that is still being committed",
-            next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {place}",
+            next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
         )
     return ReadPoint(pipeline, found.epoch.number, found.receipts)
 
 
 @contextmanager
-def _opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
+def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
+    """A ledger by URL or path, closed at the end; one that is open already stays so."""
     if not isinstance(ledger, str | os.PathLike):
         yield ledger
         return
     from onceonly_checkpoints.sqlledger import SqlLedger
 
-    opened = SqlLedger(os.fspath(ledger))
+    found = SqlLedger(os.fspath(ledger))
     try:
-        yield opened
+        yield found
     finally:
-        opened.close()
+        found.close()
 
 
 def _complete(record: EpochRecord) -> bool:

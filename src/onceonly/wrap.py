@@ -7,7 +7,6 @@ thread, so a callback that wakes up after ``stop()`` can only meet its own, outd
 from __future__ import annotations
 
 import atexit
-import html
 import itertools
 import logging
 import os
@@ -37,6 +36,7 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.estimate import Past, estimate, units
 from onceonly.facts import Adopt, Happening, Offer, Overlap
 from onceonly.faults import Point
+from onceonly.notebook import Receipts, Report
 from onceonly.protocol import Sink
 from onceonly.runner import Runner
 from onceonly.runs import Runs
@@ -45,7 +45,6 @@ from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly.written import Written
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.slices import InputFile
 from onceonly_checkpoints.storage import is_local, local_path
@@ -118,7 +117,7 @@ class ExactlyOnce:
         self._number = next(_wrappers)
         self._current: _Opening | None = None
         self._turn = threading.Lock()
-        self._last_receipts: tuple[Receipt, ...] = ()
+        self._last_receipts = Receipts()
         self._plan: engine.Plan | None = None
         self._written: Written | None = None
 
@@ -127,18 +126,21 @@ class ExactlyOnce:
         return f"exactly_once({', '.join(map(repr, self._sinks))}{named})"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the promise, as :meth:`explain` says it."""
-        return f"<pre>{html.escape(self.explain())}</pre>"
+        """What a notebook shows: the promise, as :meth:`explain` says it, and the newest receipts."""
+        return self.explain().html + (self._last_receipts.html if self._last_receipts else "")
 
     @property
-    def last_receipts(self) -> tuple[Receipt, ...]:
+    def last_receipts(self) -> Receipts:
         """What each sink answered to the newest epoch of this process; empty before the first."""
         return self._last_receipts
 
-    def explain(self) -> str:
-        """What is promised for each sink, why, and what would weaken it. Says more once the query runs."""
+    def explain(self) -> Report:
+        """What is promised for each sink, why, and what would weaken it: a text, and in a notebook a table.
+
+        Says more once the query runs.
+        """
         chosen = guarantee.Chosen(self._options.adopt, self._options.before is not None, self._stages)
-        return guarantee.explain(self._sinks, self._plan, self._written, chosen)
+        return Report(guarantee.explain(self._sinks, self._plan, self._written, chosen))
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -265,7 +267,7 @@ class ExactlyOnce:
         if state.skipped:
             log.info("pipeline %s: epoch %d already held by %s, skipped", opening.pipeline, epoch.number, sinks)
             return
-        self._last_receipts = state.receipts
+        self._last_receipts = Receipts(state.receipts)
         phases = " ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = epoch.digest.rows
         log.info("pipeline %s: epoch %d committed %s %d rows %s", opening.pipeline, epoch.number, sinks, rows, phases)

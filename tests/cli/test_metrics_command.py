@@ -6,10 +6,12 @@ import json
 import re
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry
 from tests.audit.histories import slice_
 from tests.audit.world import World
@@ -31,7 +33,7 @@ def test_what_is_committed_after_the_start_is_counted(world: World) -> None:
     exporter = Exporter(world.ledger)
     exporter.look(0)
     assert value(exporter, "onceonly_epoch") == 4
-    assert value(exporter, "onceonly_rows_total") is None
+    assert value(exporter, "onceonly_rows_total") == 0
     world.write(9)
     world.write(5)
     exporter.look(0)
@@ -40,6 +42,15 @@ def test_what_is_committed_after_the_start_is_counted(world: World) -> None:
     assert value(exporter, "onceonly_epochs_total", outcome="committed") == 2
     assert value(exporter, "onceonly_phase_seconds_count", phase="commit") == 2
     assert value(exporter, "onceonly_epoch") == 6
+
+
+def test_counters_stand_at_zero_before_anything_happens(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    # Prometheus sees no increase in a series that begins with its first event.
+    for outcome in ("committed", "adopted", "skipped", "trimmed", "resolved", "diverged", "failed", "fenced", "opened"):
+        assert value(exporter, "onceonly_epochs_total", outcome=outcome) == 0, outcome
+    assert value(exporter, "onceonly_late_rows_total") == 0
 
 
 def test_events_are_counted_once(world: World) -> None:
@@ -111,6 +122,43 @@ def test_a_ledger_that_is_gone_is_a_metric(world: World) -> None:
     world.delete_ledger()
     exporter.look(0)
     assert exporter.registry.get_sample_value("onceonly_ledger_up") == 0
+
+
+def test_what_happens_before_a_ledger_can_be_read_for_the_first_time_is_counted(tmp_path: Path) -> None:
+    exporter = Exporter(SqlLedger(str(tmp_path / "ledger.db")))
+    exporter.look(now_ms() - 1)
+    World(tmp_path).write_all([7, 2]).ledger.note(Event("orders", EventKind.FAILED, "E203: overlap"))
+    exporter.look(now_ms())
+    assert value(exporter, "onceonly_epochs_total", outcome="committed") == 2
+    assert value(exporter, "onceonly_epochs_total", outcome="failed") == 1
+    assert value(exporter, "onceonly_rows_total") == 9
+
+
+def test_what_a_ledger_that_was_away_at_first_knows_from_before_is_not_counted(world: World, tmp_path: Path) -> None:
+    world.ledger.close()
+    away = world.path.rename(tmp_path / "away")
+    exporter = Exporter(SqlLedger(str(world.path)))
+    exporter.look(now_ms() + 1)
+    away.rename(world.path)
+    time.sleep(0.01)
+    world.ledger = SqlLedger(str(world.path))
+    world.write(5)
+    exporter.look(now_ms())
+    assert value(exporter, "onceonly_epochs_total", outcome="committed") == 1
+    assert value(exporter, "onceonly_epochs_total", outcome="opened") == 0
+    assert value(exporter, "onceonly_rows_total") == 5
+
+
+def test_that_a_ledger_cannot_be_read_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    exporter = Exporter(world.ledger)
+    world.delete_ledger()
+    for _ in range(3):
+        exporter.look(0)
+    assert len([one for one in caplog.records if "cannot be read" in one.getMessage()]) == 1
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def dashboard(run: Run) -> dict[str, Any]:

@@ -54,6 +54,7 @@ COMMANDS = [
     ["session", "prepare"],
     ["lab", "recheck"],
     ["lab", "rules-off"],
+    ["lab", "up"],
     ["lab", "run"],
     ["lab", "replay"],
     ["lab", "shrink"],

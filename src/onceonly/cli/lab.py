@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_rules, lab_run, lab_schedules
+from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_rules, lab_run, lab_schedules, lab_up
 from onceonly.cli.calm import DEBUG, words_for
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_table, say, talk
@@ -53,6 +53,7 @@ class LabGroup(TyperGroup):
 
 app = typer.Typer(cls=LabGroup, no_args_is_help=True, help="The fault lab: break a pipeline on purpose and judge it.")
 
+app.command("up")(lab_up.command)
 app.command("run")(lab_run.command)
 app.command("replay")(lab_schedules.replay)
 app.command("shrink")(lab_schedules.shrink)

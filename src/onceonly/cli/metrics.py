@@ -21,14 +21,16 @@ def command(
     address: Annotated[str, typer.Option("--address", help="Address to listen on.")] = "127.0.0.1",
     every: EveryOption = 5.0,
     dashboard: Annotated[bool, typer.Option("--dashboard", help="Print the Grafana dashboard and end.")] = False,
+    alerts: Annotated[bool, typer.Option("--alerts", help="Print alert rules for Prometheus and end.")] = False,
 ) -> None:
     """Serve epochs by outcome, rows, phase times, lag and the age of doubt to Prometheus, from the ledger alone.
 
     Counters start at 0 with this command. Ctrl-C ends it.
     """
-    if dashboard:
-        print(files("onceonly.metrics").joinpath("dashboard.json").read_text(encoding="utf-8"), end="")
-        return
+    for wanted, file in ((dashboard, "dashboard.json"), (alerts, "alerts.yml")):
+        if wanted:
+            print(files("onceonly.metrics").joinpath(file).read_text(encoding="utf-8"), end="")
+            return
     if ledger is None:
         raise no_ledger()
     try:

@@ -1,7 +1,7 @@
 """Turns what appears in a ledger into Prometheus metrics; counters start at 0 with the exporter, as is usual there.
 
 What a pipeline did before the exporter's first look is not counted, and everything that a pipeline does that appears
-later is.
+later is. Where the ledger could not be read at that look, the times in it tell the one from the other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,11 @@ log = logging.getLogger(__name__)
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Seconds: a commit takes milliseconds, a staged batch of a large job minutes."""
+
+_WHILE_AWAY = 1000
+"""How many epochs are looked through for those that were recorded before a ledger could be read."""
+
+_COMMITTED, _ADOPTED = "committed", "adopted"
 
 _OUTCOMES = {
     EventKind.SKIPPED: "skipped",
@@ -51,6 +56,8 @@ class Exporter:
         self._ledger = ledger
         self._wanted = wanted
         self._looked = False
+        self._away_since_ms: int | None = None
+        self._readable = True
         self._lock = threading.Lock()
         self._last: dict[str, int] = {}
         self._events: dict[str, Event | None] = {}
@@ -87,21 +94,25 @@ class Exporter:
         Args:
             now_ms: milliseconds since 1970.
         """
-        self._ask(lambda entries: self._look_at(entries, now_ms))
+        if not self._ask(lambda entries: self._look_at(entries, now_ms)) and not self._looked:
+            self._away_since_ms = self._away_since_ms or now_ms
 
     def begin(self) -> None:
         """Count from here on what pipelines do that are not shown yet; the first look does the same of all."""
         self._ask(self._begin)
 
-    def _ask(self, what: Callable[[Sequence[Pipeline]], None]) -> None:
+    def _ask(self, what: Callable[[Sequence[Pipeline]], None]) -> bool:
         with self._lock:
             try:
                 what(self._ledger.pipelines())
             except LedgerUnavailable as error:
-                log.warning("the ledger cannot be read: %s", error)
-                self._up.set(0)
-                return
-            self._up.set(1)
+                if self._readable:
+                    log.warning("the ledger cannot be read: %s", error)
+                self._readable = False
+            else:
+                self._readable = True
+            self._up.set(self._readable)
+            return self._readable
 
     def _look_at(self, entries: Sequence[Pipeline], now_ms: int) -> None:
         if not self._looked:
@@ -115,12 +126,24 @@ class Exporter:
         known = {entry.name for entry in self.shown}
         for entry in entries:
             if entry.name not in known:
-                events = self._ledger.events(entry.name)
-                self._last[entry.name], self._events[entry.name] = entry.epoch, events[-1] if events else None
+                events = [one for one in self._ledger.events(entry.name) if self._is_old(one.at_ms)]
+                self._last[entry.name], self._events[entry.name] = self._old(entry), events[-1] if events else None
         self._looked = True
+
+    def _is_old(self, at_ms: int) -> bool:
+        return self._away_since_ms is None or at_ms <= self._away_since_ms
+
+    def _old(self, entry: Pipeline) -> int:
+        """Number of the newest epoch that is not counted."""
+        if self._away_since_ms is None:
+            return entry.epoch
+        first = max(1, entry.epoch - _WHILE_AWAY + 1)
+        records = self._ledger.epochs(entry.name, first) if entry.epoch else ()
+        return max((one.epoch.number for one in records if self._is_old(one.recorded_ms)), default=first - 1)
 
     def _look(self, entry: Pipeline, now_ms: int) -> None:
         name = entry.name
+        self._begin_at_zero(name)
         found = open_epoch(self._ledger, entry, now_ms)
         for record in self._ledger.epochs(name, self._last.setdefault(name, 0) + 1):
             self._count(record)
@@ -137,9 +160,16 @@ class Exporter:
         if head is not None:
             self._stands(name, head)
 
+    def _begin_at_zero(self, name: str) -> None:
+        # Of a series that appears with its first event, Prometheus cannot tell that it has increased.
+        for outcome in (_COMMITTED, _ADOPTED, *_OUTCOMES.values()):
+            self._epochs.labels(name, outcome)
+        self._rows.labels(name)
+        self._late.labels(name)
+
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
-        self._epochs.labels(name, "committed" if epoch.adoption is None else "adopted").inc()
+        self._epochs.labels(name, _COMMITTED if epoch.adoption is None else _ADOPTED).inc()
         self._rows.labels(name).inc(epoch.digest.rows)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
