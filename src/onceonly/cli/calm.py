@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperGroup
 
 from onceonly.audit.verdict import UNANSWERED
-from onceonly.cli.confirm import TYPED
-from onceonly.cli.output import talk
+from onceonly.cli.failing import tell, tell_usage
+from onceonly.cli.typed import TYPED
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_checkpoints.jsonform import UnreadableMarker
@@ -37,15 +37,29 @@ class CalmGroup(TyperGroup):
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except Exception as error:
-            if not _is_ours(error) and (os.environ.get(DEBUG) or type(error).__module__.startswith("typer")):
+            if of_usage(error):
+                raise
+            if not _is_ours(error) and os.environ.get(DEBUG):
                 raise
             give_up(words_for(error))
 
 
 def give_up(words: str) -> NoReturn:
     """Say why there is no answer, and leave with code 2."""
-    talk(words)
+    tell(words)
     raise typer.Exit(UNANSWERED)
+
+
+def of_usage(error: Exception) -> bool:
+    """Whether the parser did not understand what was typed. It shows such an error by itself; JSON is added here."""
+    found: Any = error
+    if not type(error).__module__.startswith("typer"):
+        return False
+    if hasattr(found, "format_message"):
+        context = getattr(found, "ctx", None)
+        verb = context.command_path.split()[1:] if context else []
+        tell_usage(found.format_message(), " ".join(["onceonly", *verb]))
+    return True
 
 
 def _is_ours(error: Exception) -> bool:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from contextvars import ContextVar
+from collections.abc import Iterable
 
 import typer
 
 from onceonly.audit.verdict import UNANSWERED
-from onceonly.cli.output import talk
+from onceonly.cli.output import emit_json, talk
+from onceonly.cli.typed import TYPED, json_wanted
 from onceonly.errors import mask
-
-TYPED: ContextVar[tuple[str, ...]] = ContextVar("TYPED", default=())
-"""The arguments of the command line that is running."""
 
 
 def again() -> str:
@@ -21,13 +19,19 @@ def again() -> str:
     return mask(shlex.join(["onceonly", *TYPED.get(), "--yes"]))
 
 
-def confirmed(yes: bool) -> bool:
+def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = ()) -> bool:
     """Whether to go on.
+
+    Args:
+        yes: it was said in the command.
+        plan: what would be done, for a command that prints JSON; in words it has been printed already.
 
     Raises:
         typer.Exit: with 2, nobody said yes; nothing was changed.
     """
-    if yes or (sys.stdin.isatty() and typer.confirm("Do this?", err=True)):
+    if yes or (sys.stdin.isatty() and not json_wanted() and typer.confirm("Do this?", err=True)):
         return True
     talk(f"Nothing was changed. To do it:\n{again()}")
+    if json_wanted():
+        emit_json({"changed": False, "plan": dict(plan), "next": again()})
     raise typer.Exit(UNANSWERED)

@@ -13,7 +13,7 @@ from onceonly.audit.facts import reason_of
 from onceonly.cli import checks_pipeline, checks_sink, checks_spark
 from onceonly.cli.checked import emit_checks
 from onceonly.cli.checks import packages, python_version
-from onceonly.cli.options import LedgerOption, OutputOption, SinkOption
+from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import Output, plural
 from onceonly.cli.places import open_ledger
 from onceonly.doctor import Check, State
@@ -26,10 +26,6 @@ DSN = "ONCEONLY_DSN"
 _CHECK_LEDGER = "check --ledger, or the variable ONCEONLY_LEDGER"
 
 
-QueryOption = Annotated[
-    str | None,
-    typer.Option("--query", "-q", envvar="ONCEONLY_QUERY", metavar="NAME", help="The only pipeline to look at."),
-]
 CheckpointOption = Annotated[
     list[str] | None,
     typer.Option("--checkpoint", metavar="PATH", help="A checkpointLocation, may repeat; those of a ledger are known."),

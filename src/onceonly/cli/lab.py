@@ -13,8 +13,9 @@ from typer.core import TyperGroup
 
 from onceonly.cli import lab_mutants, lab_necessity, lab_points, lab_report, lab_rules, lab_run, lab_schedules, lab_up
 from onceonly.cli.calm import DEBUG, words_for
+from onceonly.cli.failing import tell
 from onceonly.cli.options import OutputOption
-from onceonly.cli.output import Output, emit_json, emit_table, say, talk
+from onceonly.cli.output import Output, emit_json, emit_table, say
 from onceonly.lab.checker import Finding, Judgement, Verdict, judge
 from onceonly.lab.history import History, UnreadableHistory, load
 from onceonly.lab.junit import junit as to_junit
@@ -36,9 +37,9 @@ class LabGroup(TyperGroup):
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except UnreadableHistory as error:
-            talk(f"Cannot judge: {error}")
+            tell(f"Cannot judge: {error}")
         except UnreadableSchedule as error:
-            talk(f"Cannot play: {error}")
+            tell(f"Cannot play: {error}")
         except Exception as error:
             usage: Any = error
             if hasattr(usage, "exit_code"):
@@ -47,7 +48,7 @@ class LabGroup(TyperGroup):
                 raise
             if os.environ.get(DEBUG):
                 raise
-            talk(words_for(error))
+            tell(words_for(error))
         raise typer.Exit(FAILED)
 
 

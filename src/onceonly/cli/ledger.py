@@ -9,9 +9,9 @@ import typer
 from onceonly.cli import exporting, pruning
 from onceonly.cli import rebuild as plans
 from onceonly.cli.confirm import confirmed
-from onceonly.cli.options import LedgerOption, QueryOption, YesOption
+from onceonly.cli.options import LedgerOption, QueryOption, SinkOption, YesOption
 from onceonly.cli.output import emit_pairs, say
-from onceonly.cli.places import no_ledger, open_ledger, place
+from onceonly.cli.places import ledger_address, no_ledger, open_ledger, place
 
 app = typer.Typer(no_args_is_help=True, help="The ledger: an index, never an authority.")
 
@@ -23,13 +23,9 @@ def group() -> None:
 
 @app.command()
 def rebuild(
-    query: Annotated[
-        str, typer.Option("--query", "-q", envvar="ONCEONLY_QUERY", metavar="NAME", help="Name of the pipeline.")
-    ],
-    sink: Annotated[
-        list[str] | None,
-        typer.Option("--sink", envvar="ONCEONLY_SINK", metavar="KIND:TARGET", help="Address of a sink, may repeat."),
-    ] = None,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
@@ -37,12 +33,13 @@ def rebuild(
 
     Records that agree with a marker keep their files and phase times; epochs that the sinks no longer remember stay.
     """
-    with place(ledger, query, sink, create=True) as here:
-        plan = plans.plan(here)
-        emit_pairs(plan.pairs)
-        if confirmed(yes):
+    with place(ledger, query, sink) as here:
+        plan = plans.plan(here, ledger_address(ledger, here))
+    emit_pairs(plan.pairs)
+    if confirmed(yes):
+        with place(ledger, here.pipeline, sink, create=True) as here:
             plans.carry_out(here, plan)
-            say(f"ledger of {query} rebuilt up to epoch {plan.newest}")
+            say(f"ledger of {here.pipeline} rebuilt up to epoch {plan.newest}")
 
 
 @app.command()

@@ -33,7 +33,7 @@ QueryOption = Annotated[
         "-q",
         envvar="ONCEONLY_QUERY",
         metavar="NAME",
-        help="Name of the pipeline. Default: the only one in the ledger.",
+        help="Name of the pipeline. Default: all that the ledger knows; where one is wanted, the only one.",
     ),
 ]
 OutputOption = Annotated[

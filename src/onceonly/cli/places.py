@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 from onceonly.cli.output import talk
@@ -76,6 +76,25 @@ def open_ledger(location: str, *, create: bool = False) -> Ledger:
     if create:
         ledger.open()
     return ledger
+
+
+def ledger_address(location: str | None, here: Place) -> str:
+    """Where the ledger of a pipeline lies, or will lie once it is created.
+
+    Args:
+        location: what was said of it, if anything.
+        here: the pipeline.
+
+    Raises:
+        ConfigurationError: E110, nowhere: nothing was said, and no sink is a database that holds one.
+    """
+    if here.ledger is not None:
+        return here.ledger.address
+    found = location or next((sink.ledger_url for sink in here.sinks if sink.ledger_url), None)
+    if found is None:
+        raise no_ledger()
+    with closing(SqlLedger(found)) as ledger:
+        return ledger.address
 
 
 def _missing(location: str) -> bool:

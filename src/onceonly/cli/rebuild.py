@@ -35,8 +35,12 @@ class Plan:
         return self.records[-1].epoch.number
 
 
-def plan(place: Place) -> Plan:
-    """Read every sink and compare with the ledger. Writes nothing.
+def plan(place: Place, address: str) -> Plan:
+    """Read every sink and compare with the ledger. Writes nothing, and creates no ledger.
+
+    Args:
+        place: the pipeline; its ledger may not be there yet.
+        address: where the ledger lies or will lie.
 
     Raises:
         OnceOnlyError: E110 no sink or no marker, E210 markers that contradict each other; what a sink raises.
@@ -57,8 +61,8 @@ def plan(place: Place) -> Plan:
             cause="the name or the addresses are wrong, or nothing was written yet",
             next=f"onceonly audit --query {shlex.quote(place.pipeline)} --sink KIND:TARGET",
         )
-    recorded = tuple(place.certain_ledger.epochs(place.pipeline))
-    return _compare(place, recorded, held)
+    recorded = tuple(place.ledger.epochs(place.pipeline)) if place.ledger else ()
+    return _compare(place, address, recorded, held)
 
 
 def agree(pipeline: str, held: Iterable[tuple[Marker, Receipt]]) -> None:
@@ -74,7 +78,7 @@ def agree(pipeline: str, held: Iterable[tuple[Marker, Receipt]]) -> None:
             raise refuse("E210", epoch=epoch.number, sink=marker.sink, pipeline=pipeline)
 
 
-def _compare(place: Place, recorded: tuple[EpochRecord, ...], held: list[tuple[Marker, Receipt]]) -> Plan:
+def _compare(place: Place, address: str, recorded: tuple[EpochRecord, ...], held: list[tuple[Marker, Receipt]]) -> Plan:
     first = min(marker.epoch.number for marker, _ in held)
     last = max(marker.epoch.number for marker, _ in held)
     mine = [record for record in recorded if first <= record.epoch.number <= last]
@@ -87,7 +91,7 @@ def _compare(place: Place, recorded: tuple[EpochRecord, ...], held: list[tuple[M
     gone = tuple(one.epoch.number for one in recorded if one.epoch.number >= first and one.epoch.chain not in chains)
     pairs = (
         ("pipeline", place.pipeline),
-        ("ledger", place.certain_ledger.address),
+        ("ledger", address),
         ("read from", ", ".join(sink.address for sink in place.sinks)),
         ("kept", _words(kept)),
         ("added from markers", _words(new)),

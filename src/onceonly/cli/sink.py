@@ -8,7 +8,7 @@ import typer
 
 from onceonly.cli import checks_sink
 from onceonly.cli.checked import emit_checks
-from onceonly.cli.options import OutputOption
+from onceonly.cli.options import OutputOption, QueryOption
 from onceonly.cli.output import Output
 from onceonly.errors import mask
 from onceonly.registry import sink_from_address
@@ -22,10 +22,6 @@ AddressArgument = Annotated[
         help="postgres:DSN#schema.table, delta:PATH, kafka:HOST:PORT/topic, or the address of a sink of your own kind.",
     ),
 ]
-QueryNameOption = Annotated[
-    str,
-    typer.Option("--query", "-q", metavar="NAME", help="Name of the pipeline that will write there."),
-]
 
 
 @app.callback()
@@ -34,13 +30,11 @@ def group() -> None:
 
 
 @app.command()
-def check(
-    address: AddressArgument, *, query: QueryNameOption = checks_sink.NOBODY, output: OutputOption = Output.TABLE
-) -> None:
+def check(address: AddressArgument, *, query: QueryOption = None, output: OutputOption = Output.TABLE) -> None:
     """Check rights, isolation, compaction, indexes and settings of a destination. Creates and changes nothing.
 
     The doctor asks the same of the sinks that a ledger knows, and measures limits by what their epochs took. Exit code:
     0 it fits, 1 problems, 2 it is no address.
     """
-    found = list(checks_sink.of_sink(sink_from_address(address), query))
+    found = list(checks_sink.of_sink(sink_from_address(address), query or checks_sink.NOBODY))
     raise typer.Exit(emit_checks(found, output, sink=mask(address)))

@@ -119,9 +119,10 @@ def resolve(
     from onceonly.resolve import resolve as settle
 
     with place(ledger, query, sink) as here:
+        plan = list(_plan(here))
         if output is not Output.JSON:
-            emit_pairs(_plan(here))
-        if not confirmed(yes):
+            emit_pairs(plan)
+        if not confirmed(yes, plan):
             return
         found = settle(here.sinks, here.certain_ledger, here.pipeline)
         name = here.pipeline

@@ -1,0 +1,233 @@
+"""One table over all verbs: what each changes, what it asks before, how it ends, and what it says in JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from tests.audit.world import World
+from tests.cli.conftest import Run, document
+from tests.core.several import Pipeline
+
+from onceonly.cli.app import app
+from onceonly_checkpoints.slices import Slice, SourceOffsets
+
+READING: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("audit",): (),
+    ("doctor",): (),
+    ("epochs", "list"): (),
+    ("epochs", "show"): ("2",),
+    ("epochs", "diff"): ("1", "2"),
+    ("queries", "list"): (),
+    ("queries", "show"): ("orders",),
+    ("checkpoint", "show"): ("{ck}",),
+    ("checkpoint", "verify"): ("{ck}",),
+    ("checkpoint", "offsets"): (),
+    ("txn", "list"): (),
+    ("ledger", "export"): (),
+    ("watch",): ("--count", "1"),
+    ("explain",): ("E203",),
+    ("sink", "check"): ("{sink}",),
+}
+"""Verb to arguments with which it answers; none of them takes ``--yes``."""
+
+CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("queries", "adopt"): ("orders", "--start", '{{"0":{{"logOffset":9}}}}'),
+    ("queries", "forget"): ("orders",),
+    ("queries", "drop-sink"): ("orders", "memory:b", "--accept-loss"),
+    ("checkpoint", "rebuild"): ("{new}", "--query", "orders"),
+    ("ledger", "rebuild"): ("--query", "orders"),
+    ("ledger", "prune"): ("--keep-epochs", "1"),
+    ("txn", "resolve"): (),
+}
+"""Verb to arguments with which it has something to do."""
+
+APART = {
+    ("demo",),
+    ("epochs", "tail"),
+    ("metrics",),
+    ("session", "prepare"),
+    ("lab",),
+}
+"""Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""
+
+SILENT = {("watch",)}
+"""For people's eyes alone."""
+
+EXPORTS = {("ledger", "export")}
+"""JSON always: there is nothing to choose."""
+
+
+def tree() -> dict[tuple[str, ...], Any]:
+    """Every verb with its parameters by name."""
+    root: Any = typer.main.get_command(app)
+    found: dict[tuple[str, ...], Any] = {}
+    for noun, command in root.commands.items():
+        for verb, below in getattr(command, "commands", {"": command}).items():
+            if noun != "lab":
+                found[tuple(filter(None, (noun, verb)))] = {option.name: option for option in below.params}
+    return found
+
+
+VERBS = tree()
+
+
+def log(number: int | None) -> SourceOffsets:
+    return SourceOffsets.of({"0": None if number is None else json.dumps({"logOffset": number})})
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A pipeline that reads files, as checkpoints of its kind can be rebuilt."""
+    world = World(tmp_path)
+    for number in range(4):
+        world.write(number + 1, slice=Slice(log(number - 1 if number else None), log(number)))
+    return world
+
+
+Arguments = Callable[[tuple[str, ...]], list[str]]
+
+
+@pytest.fixture
+def filled(on: Run, world: World, tmp_path: Path) -> Arguments:
+    """The command line of a verb in this world."""
+    assert on("checkpoint", "rebuild", str(tmp_path / "ck"), "--query", "orders", "--yes").exit_code == 0
+
+    def fill(verb: tuple[str, ...]) -> list[str]:
+        known = {**READING, **CHANGING}[verb]
+        places = {"ck": tmp_path / "ck", "new": tmp_path / "new", "sink": world.sink.address}
+        return [*verb, *(argument.format(**places) for argument in known)]
+
+    return fill
+
+
+def standing(world: World) -> dict[str, object]:
+    """All that a verb could change."""
+    files = {
+        str(path): path.read_bytes()
+        for path in world.path.parent.rglob("*")
+        if path.is_file() and not path.name.endswith("-shm")
+    }
+    return {**files, "fence": world.sink.fence(), "epochs": len(list(world.sink.history()))}
+
+
+def test_every_verb_stands_in_the_table() -> None:
+    assert {*READING, *CHANGING, *APART} - {("lab",)} == set(VERBS)
+
+
+def test_what_changes_asks_and_what_reads_does_not() -> None:
+    assert {verb for verb, options in VERBS.items() if "yes" in options} == set(CHANGING)
+
+
+def test_every_verb_that_answers_takes_an_output() -> None:
+    assert {verb for verb in READING if "output" not in VERBS[verb]} == SILENT | EXPORTS
+
+
+@pytest.mark.parametrize("name", ["query", "ledger", "sink", "output", "yes"])
+def test_an_option_is_the_same_wherever_it_is(name: str) -> None:
+    """``--sink`` of ``queries adopt`` alone means ids, and its help says so."""
+    apart = {"sink": {("queries", "adopt"), ("queries", "drop-sink")}}.get(name, set())
+    found = {
+        (options[name].help, str(options[name].envvar), tuple(options[name].opts), str(options[name].default))
+        for verb, options in VERBS.items()
+        if name in options and verb not in apart
+    }
+    assert len(found) == 1, found
+
+
+@pytest.mark.parametrize("verb", list(READING), ids=" ".join)
+def test_a_reading_verb_changes_nothing_and_ends_with_0_where_nothing_is_wrong(
+    on: Run, filled: Arguments, world: World, verb: tuple[str, ...]
+) -> None:
+    before = standing(world)
+    result = on(*filled(verb))
+    # A machine may have problems of its own, which the doctor tells.
+    assert result.exit_code in ((0, 1) if verb == ("doctor",) else (0,)), (result.output, result.exception)
+    assert result.stdout
+    assert standing(world) == before
+
+
+@pytest.mark.parametrize("verb", [verb for verb in READING if verb not in SILENT | EXPORTS], ids=" ".join)
+def test_a_reading_verb_answers_in_json(on: Run, filled: Arguments, verb: tuple[str, ...]) -> None:
+    result = on(*filled(verb), "-o", "json")
+    assert json.loads(result.stdout)["schema_version"] == 1
+
+
+@pytest.mark.parametrize("verb", list(CHANGING), ids=" ".join)
+def test_a_changing_verb_prints_its_plan_changes_nothing_and_prints_what_does_it(
+    on: Run, run: Run, filled: Arguments, world: World, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    words, before = filled(verb), standing(world)
+    if verb == ("queries", "drop-sink"):
+        two = Pipeline(tmp_path / "two", ("a", "b"))
+        two.driver().writes(1, 2)
+        words = [*words, "--ledger", two.ledger.address]
+    planned = on(*words)
+    assert planned.exit_code == 2, planned.output
+    assert planned.stdout
+    assert "Nothing was changed. To do it:" in planned.stderr
+    if verb != ("queries", "drop-sink"):
+        assert standing(world) == before
+    printed = planned.stderr.splitlines()[-1]
+    assert printed == shlex.join(["onceonly", *words, "--yes"])
+    assert on(*shlex.split(printed)[1:]).exit_code == 0
+
+
+@pytest.mark.parametrize("verb", [*READING, *CHANGING], ids=" ".join)
+def test_a_verb_that_cannot_answer_ends_with_2_and_one_document(
+    run: Run, filled: Arguments, tmp_path: Path, verb: tuple[str, ...]
+) -> None:
+    wrong = {
+        ("explain",): ["explain", "E999"],
+        ("sink", "check"): ["sink", "check", "nosuch:x"],
+        ("checkpoint", "show"): ["checkpoint", "show", "nosuch://x/ck"],
+        ("checkpoint", "verify"): ["checkpoint", "verify", "nosuch://x/ck"],
+        ("doctor",): ["doctor", "--nosuch"],
+    }.get(verb, [*filled(verb), "--ledger", str(tmp_path / "nosuch.db")])
+    if verb == ("ledger", "rebuild"):
+        wrong = [*wrong, "--sink", "nosuch:x"]
+    result = run(*wrong, ONCEONLY_OUTPUT="json")
+    assert result.exit_code == 2, (result.output, result.exception)
+    assert result.stderr
+    error = document(result)["error"]
+    assert list(error) == ["code", "message", "matter", "cause", "next"]
+    assert error["message"] in result.stderr
+    assert not (tmp_path / "nosuch.db").exists()
+
+
+def test_a_code_and_the_next_command_of_an_error_are_members_of_their_own(run: Run, tmp_path: Path) -> None:
+    error = document(run("audit", "--ledger", str(tmp_path / "no.db"), "-o", "json"))["error"]
+    assert error["code"] == "E110"
+    assert error["message"] == f"There is no ledger at {tmp_path / 'no.db'}."
+    assert "onceonly ledger rebuild" in error["next"]
+
+
+def test_a_command_line_that_cannot_be_understood_is_one_document_too(run: Run) -> None:
+    result = run("epochs", "show", "-o", "json", "--nosuch")
+    assert result.exit_code == 2
+    assert document(result)["error"]["next"] == "onceonly epochs show --help"
+
+
+def test_a_plan_in_json_is_one_document_with_the_command_that_carries_it_out(on: Run, world: World) -> None:
+    result = on("txn", "resolve", "-o", "json")
+    found = document(result)
+    assert (result.exit_code, found["changed"], found["plan"]["pipeline"]) == (2, False, "orders")
+    assert document(on(*shlex.split(found["next"])[1:]))["pipeline"] == "orders"
+
+
+def test_without_a_wish_for_json_an_error_leaves_stdout_alone(run: Run, tmp_path: Path) -> None:
+    assert run("audit", "--ledger", str(tmp_path / "no.db")).stdout == ""
+
+
+def test_a_plan_for_a_new_ledger_does_not_create_it(on: Run, world: World, tmp_path: Path) -> None:
+    new = tmp_path / "new.db"
+    words = ["ledger", "rebuild", "--query", "orders", "--sink", world.sink.address, "--ledger", str(new)]
+    assert on(*words).exit_code == 2
+    assert not new.exists()
+    assert on(*words, "--yes").exit_code == 0
+    assert new.exists()
