@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-"""The PySpark minor version whose internals are known here."""
-
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
 
 
@@ -126,8 +124,8 @@ class Caller:
     """Whose batch a callback was handed.
 
     Attributes:
-        session: id of the session that Spark made for the run: each start of a query has its own, and its batches keep
-            it, whatever the callback does to the thread's properties.
+        session: id of the session that the rows belong to. Each start of a query has its own, which its batches keep
+            whatever the callback does to the thread's properties; rows that the callback made itself have another.
         batch_id: what Spark set for the batch that the thread is to write.
     """
 
@@ -146,6 +144,11 @@ def caller(df: DataFrame) -> Caller:
     if batch_id is None:
         raise _outside()
     return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
+
+
+def group(df: DataFrame) -> str:
+    """The calling thread's job group: the run's id, unless the callback has set another; empty for none."""
+    return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
 
 
 def _session_id(session: Any) -> str:
@@ -179,7 +182,7 @@ def _refuse_strangers(df: DataFrame) -> None:
     import pyspark
 
     if line_of(pyspark.__version__) not in SPARK_LINES:
-        raise refuse("E113", found=pyspark.__version__, known=" and ".join(SPARK_LINES), newest=SPARK_LINES[-1])
+        raise refuse("E113", found=pyspark.__version__, known=" and ".join(SPARK_LINES), newest=SPARK_LINES[0])
 
 
 def _execution(df: DataFrame) -> Any:
@@ -327,8 +330,17 @@ def spelled(plan: Any) -> str | None:
 
 
 def late_rows(run: Run) -> int:
-    """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark."""
-    return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in _stateful_nodes(run.execution))
+    """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark.
+
+    They are counted after the commit, so what cannot be asked counts as none and stops nobody.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in _stateful_nodes(run.execution))
+    except Py4JError as error:
+        log.warning("rows that came too late are not counted: %s", type(error).__name__)
+        return 0
 
 
 def still_running(df: DataFrame, query_id: str, run: str) -> bool:

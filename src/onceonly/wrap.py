@@ -1,7 +1,7 @@
 """``exactly_once(sink)``: an ordinary ``foreachBatch`` function around a runner.
 
-The wrapper keeps no generation: each run of the query has an opening of its own, found by the run id of the calling
-thread, so a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
+The wrapper keeps no generation: each run of the query has an opening of its own, found by the session that Spark made
+for the run, so a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ class ExactlyOnce:
         if plan.stateful and watermark_ms and (rows := engine.late_rows(opening.run)):
             said.append(promise.late(rows, watermark_ms, state.epoch.number))
         opening.runner.keep(state, said)
-        opening.told = True
+        opening.told = not state.skipped  # a skipped batch has no receipts to compare
 
     def _report(self, opening: _Opening, state: State) -> None:
         epoch = state.epoch
@@ -293,10 +293,13 @@ class ExactlyOnce:
             raise refuse("E101")
         refuse_unfit(run, pipeline, self._options.lossy_source)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
-        (ledger, carried), staging = self._place_ledger(run), self._place_staging(run, pipeline)
-        _runs.enter(holder, self._sinks, caller.session, partial(engine.still_running, df))
+        came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
+        enter = partial(_runs.enter, holder, self._sinks, partial(engine.still_running, df), **came)
         if known is not None and known.holder == holder:
+            enter()
             return known  # rows that another session made
+        (ledger, carried), staging = self._place_ledger(run), self._place_staging(run, pipeline)
+        enter()
         self._plan = run.plan
         guard = partial(_runs.check, holder)
         runner = Runner(self._sinks, ledger, carried=carried, staging=staging, guard=guard)
