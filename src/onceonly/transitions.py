@@ -40,7 +40,7 @@ from onceonly.facts import (
     Skip,
 )
 from onceonly.sources import carried
-from onceonly.state import MAX_CONFLICTS, MAX_OPENINGS, MAX_UNKNOWN, Phase, State
+from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
@@ -222,9 +222,6 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
 def _missing(state: State, outcome: Missing) -> State:
     """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
     assert state.epoch is not None
-    if state.epoch.offered is not None:
-        reason = f"{outcome.reason}; and an epoch that was trimmed is not computed again"
-        return _not_healed(state, state.healing, state.epoch, reason)
     if state.offer is not None and comparison.same_batch(state.epoch, state.offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.healing, state.epoch, outcome.reason)
@@ -236,7 +233,8 @@ def _staged(state: State, outcome: Staged) -> State:
     if state.healing:
         assert state.epoch is not None
         if outcome.digest != state.epoch.digest:
-            return _not_healed(state, state.healing, state.epoch, "the batch, computed again, gave other rows")
+            part = ", of which a part had been left out," if state.epoch.offered else ""
+            return _not_healed(state, state.healing, state.epoch, f"the batch{part} gave other rows, computed again")
         return replace(state, phase=Phase.PREPARE)
     return replace(state, phase=Phase.PREPARE, epoch=_epoch(state, outcome.digest, outcome.manifest))
 
@@ -449,8 +447,6 @@ def _conflict(state: State, outcome: Again) -> State:
     state = replace(state, conflicts=state.conflicts + 1)
     details = {"sink": _sink(state), "epoch": state.number, "times": state.conflicts}
     details |= {"reason": outcome.reason, "blocker": outcome.blocker}
-    if state.conflicts >= MAX_CONFLICTS:
-        return _stop(state, "E526", **details)
     opened = _open_again(state, "E526", **details)
     return replace(opened, happenings=(Happening(EventKind.RESOLVED, what, state.number),))
 
