@@ -17,6 +17,7 @@ from onceonly.lab.fuzzer.turns import Turn
 from onceonly.lab.history import History
 from onceonly.lab.model.invariants import Violation
 from onceonly.lab.model.parts import RESTORED, Harm
+from onceonly.lab.model.program import MISUSED
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import REFUSED_ROW
 from onceonly.lab.model.spark import Damage
@@ -246,7 +247,7 @@ class _Play:
 
 
 def _allowed(schedule: Schedule) -> frozenset[str]:
-    """Refusals that are right: a checkpoint that is lost takes the state of the query along."""
-    if not any(loss.what in set(Damage) for loss in schedule.losses):
-        return frozenset()
-    return bound_of(schedule).explained
+    """Refusals that are right: of wrong calls, and, where a checkpoint was damaged, of what does not go on."""
+    called = MISUSED if schedule.program else frozenset[str]()
+    damaged = any(loss.what in set(Damage) for loss in schedule.losses)
+    return called | (bound_of(schedule).explained if damaged else frozenset())
