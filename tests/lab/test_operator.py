@@ -103,7 +103,8 @@ def test_an_acceptance_that_switches_off_unrelated_rules_is_noticed(monkeypatch)
 
 
 def test_a_loss_is_not_accepted_for_a_sink_that_alone_knew_of_it_and_is_set_back_meanwhile():
-    found = search(replace(LATE, harms=(Harm.BACK_TWO,), ledgers=1))
+    late = replace(BOUNDS["operator-late"], drivers=1, harms=(Harm.BACK_TWO,), meanwhile=(Harm.BACK_ONE,))
+    found = search(late)
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
 
