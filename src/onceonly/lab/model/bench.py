@@ -53,8 +53,12 @@ class Bench:
 
     @property
     def sinks(self) -> tuple[BenchSink, ...]:
-        """Handles on the targets."""
-        return tuple(BenchSink(self, name) for name, target in self.targets.items() if target.harm != DROPPED)
+        """Handles on the targets; of one that was taken out as long as the others' newest epoch still lists it."""
+        told = [one.newest.epoch for one in self.targets.values() if one.newest and one.harm != DROPPED]
+        newest = max(told, key=lambda epoch: epoch.number, default=None)
+        listed = dict(newest.sinks) if newest else self.targets
+        kept = (one.name for one in self.targets.values() if one.harm != DROPPED or one.name in listed)
+        return tuple(BenchSink(self, name) for name in kept)
 
     def heal(self, staging: StagingArea) -> None:
         """What every opening does first where one sink is an epoch behind: commands read staged files, too."""

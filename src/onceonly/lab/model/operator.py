@@ -155,7 +155,7 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
 
 
 def _left(way: Way, bench: Bench, target: Target) -> Target:
-    """The target after a command; one that was taken out is not touched."""
+    """The target after a command; one that is taken out is not touched, and nothing is promised of it any more."""
     return bench.targets[target.name] if target.name != way.dropped else replace(target, harm=DROPPED)
 
 
@@ -259,7 +259,7 @@ def after_each(
                 yield way in told, f"{whole.words}; {after.words}", after.wreck
             continue
         yield way in told, whole.words, whole.wreck
-        if way.then is not None and not whole.refused:
+        if way.then is not None and not whole.refused and _anew(way.then, whole.wreck):
             both = obey(way.then, stop, replace(whole.wreck, desk=replace(whole.wreck.desk, obeyed=wreck.desk.obeyed)))
             yield True, f"{whole.words}, and after it `{way.then.words}`", both.wreck
         if cuts and not whole.refused and not wreck.desk.cut:
