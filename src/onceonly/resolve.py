@@ -99,7 +99,8 @@ def adopt(
         The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
 
     Raises:
-        OnceOnlyError: E110 it names something else than what stopped the pipeline, or it is not known where it stands;
+        OnceOnlyError: E110 it names something else than what stopped the pipeline, less than what is gone by now, or it
+            is not known where it stands;
             E228 a sink is not proven to hold what it held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
@@ -113,6 +114,8 @@ def adopt(
     base = state.last
     if accepted.sinks and (base is None or base.number < accepted.last):
         base = _recorded(ledger, pipeline, accepted.last)
+        if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
+            raise _gone_elsewhere(pipeline, accepted)
     end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
@@ -236,6 +239,16 @@ def not_applicable(pipeline: str, kind: str) -> OnceOnlyError:
         "E110",
         problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
         cause="the query was not restarted since its last epoch, or it was refused for another reason",
+        next="restart the query; its message prints the command that applies",
+    )
+
+
+def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
+    """The error where a sink that the acceptance does not name has lost the epoch, too, which only sinks knew of."""
+    return refuse(
+        "E110",
+        problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
+        cause=f"a sink that --{accepted.kind} does not name was set back or replaced after the query had been refused",
         next="restart the query; its message prints the command that applies",
     )
 

@@ -249,18 +249,19 @@ class Scene:
     def wreck(self) -> Wreck:
         """What a command may change."""
         targets = tuple(self.targets.values())
-        return Wreck(targets, self.staging, self.ledger, self.checkpoints[-1], self.desk)
+        return Wreck(targets, self.staging, self.ledger, self.checkpoints[-1], self.desk, self.bound.records)
 
     def obey(self, stop: Stop, choice: int) -> bool:
         """Have the operator obey one of the commands that a refusal prints; whether there is one."""
         found = ways(stop, self.wreck)
         if not found:
             return False
-        words, after = obey(found[choice % len(found)], stop, self.wreck)
+        obeyed = obey(found[choice % len(found)], stop, self.wreck)
+        after = obeyed.wreck
         self.targets = {target.name: target for target in after.targets}
         self.ledger, self.desk, self.checkpoints[-1] = after.ledger, after.desk, after.checkpoint
         self.actors["the operator"] += 1
-        self.steps.append(words)
+        self.steps.append(obeyed.words)
         self.judge()
         return True
 

@@ -40,7 +40,7 @@ class Opening:
         """Look at every sink, and propose a generation."""
         targets = cast(tuple[Target, ...], parts[: self._bound.staging])
         staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[self._bound.staging :])
-        fences = tuple(self._wire.fence(target) for target in targets)
+        fences = tuple(self._wire.fence(target) for target in targets if target.name in state.sinks)
         if Rule.HIGHEST in self._off:
             fences = (Fence(ledger.generation, ""),)
         after = self._machine.on(driver, state, c.Probed(fences))
@@ -78,13 +78,14 @@ class Opening:
 
     def look(self, driver: Driver, state: State, _: c.Look, *targets: Target) -> Changes:
         """Look at every sink, without a fence."""
-        after = self._machine.on(driver, state, c.Looked(tuple(self._wire.look(target) for target in targets)))
+        called = (target for target in targets if target.name in state.sinks)
+        after = self._machine.on(driver, state, c.Looked(tuple(self._wire.look(target) for target in called)))
         yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
 
     def install_last(self, driver: Driver, state: State, last: InstallLast, *parts: Part) -> Changes:
         """Install the last fence, then read every sink."""
         *targets, left = cast(tuple[Any, ...], parts)
-        at = state.index
+        at = self._bound.sinks.index(last.install.sink)
         for change in self.install(driver, state, last.install, targets[at], left):
             after, target, less = cast(tuple[Driver, Target, Left], change.parts)
             now = (*targets[:at], target, *targets[at + 1 :])
