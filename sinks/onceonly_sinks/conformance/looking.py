@@ -8,7 +8,7 @@ from onceonly_sinks.conformance.story import Story, expect
 
 
 def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
-    """A look shows the newest marker to whoever asks, to another pipeline rows without one, and the target as it was."""
+    """A look shows the newest marker to whoever asks, to another pipeline rows without one, and the same target."""
     with Story(harness) as story:
         reader = story.reader()
         expect(reader.look() == Sight(None, 0), f"On a fresh target a look shows {reader.look()}.")
