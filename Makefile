@@ -40,7 +40,8 @@ torn: $(STAMP)
 sample: $(STAMP) java
 	$(BIN)/pytest -m slow --sample 3 $(ARGS)
 
-# Every way out that a refusal prints, followed on real stores; writes docs/ways-out.md. ARGS="--sample 8" walks a few.
+# Every way out that a refusal prints, followed on real stores; writes docs/ways-out.md. ARGS="--sample 8 --ways-out
+# .cache/ways-out" walks a few, drawn by a seed that is printed, and leaves the page alone: the last folder named counts.
 ways-out: $(STAMP) java
 	$(BIN)/pytest -m waysout --ways-out docs $(ARGS)
 

@@ -198,12 +198,15 @@ class Sight:
         epoch: number of the newest epoch; differs from ``marker`` as in :class:`Position`.
         strangers: whether the target holds rows and no epoch of ours; told only where there is no epoch.
         writers: pipelines that wrote epochs there, as far as a sink that is :class:`Shared` knows them.
+        identity: what the target is, as in :class:`Position`; asked of a sink that is :class:`Identified`, and only
+            where it holds less than it confirmed; else ``None``.
     """
 
     marker: Marker | None
     epoch: int
     strangers: bool = False
     writers: tuple[str, ...] = ()
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,6 +517,18 @@ class Shared(Protocol):
 
     def writers(self) -> Sequence[str]:
         """Names of the pipelines with an epoch in this very target, ours among them."""
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A sink whose look is whole: what it has confirmed, a look shows. May be left out.
+
+    So where a look shows less, the target was set back or is another one, and that can be said without a fence.
+    """
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is, as in :class:`Position`, beside the identity in a receipt; empty where nothing is."""
         ...
 
 

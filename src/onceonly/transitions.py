@@ -73,7 +73,7 @@ def _looked(state: State, outcome: Looked) -> State:
         if refusal := recovery.not_ours(state.pipeline, sink, (sight.marker,) if sight.marker else ()):
             return _refused(_unfenced(state), refusal)
     found = look.facts(state.pipeline, state.sinks, outcome.sights, state.head, adopt=state.adopt is not None)
-    match look.opening(found):
+    match look.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
         case None:
             return _fences(state)
         case Refusal() as refusal:
