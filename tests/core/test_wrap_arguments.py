@@ -14,7 +14,7 @@ from onceonly_sinks.memory import MemorySink
 @pytest.mark.parametrize(
     ("sinks", "said"),
     [
-        ((), "got no sink"),
+        ((), "there is none"),
         ((lambda df, batch_id: None,), "not a sink"),
         ((MemorySink,), "the class MemorySink"),
         (("postgres://host/db",), "not a sink"),
