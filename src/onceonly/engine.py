@@ -211,7 +211,7 @@ def discover_run(df: DataFrame) -> Run:
         query_id=execution.id().toString(),
         name=execution.name(),
         checkpoint=checkpoint,
-        mode=unsupported_mode(_name(execution.trigger()), _name(execution)),
+        mode=unsupported_mode(class_name(execution.trigger()), class_name(execution)),
         temporary=_is_temporary(execution),
         session=_session_id(execution.sparkSessionForStream()),
         plan=_plan(df, execution),
@@ -242,14 +242,15 @@ def _is_temporary(execution: Any) -> bool:
     return bool(private(execution, "deleteCheckpointOnStop"))
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """A Scala sequence as a list."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
     return Plan(
         stateful=any(True for _ in _stateful_nodes(execution)),
-        nondeterministic=nondeterministic(execution.logicalPlan(), _UNSTABLE),
+        nondeterministic=nondeterministic(execution.logicalPlan(), UNSTABLE),
         sources=_sources(df, execution),
         text=spelled(execution.logicalPlan()),
     )
@@ -257,7 +258,7 @@ def _plan(df: DataFrame, execution: Any) -> Plan:
 
 def _sources(df: DataFrame, execution: Any) -> tuple[Source, ...]:
     ids = execution.sourceToIdMap()
-    return tuple(_source(df, str(ids.apply(source)), source) for source in _items(execution.sources()))
+    return tuple(_source(df, str(ids.apply(source)), source) for source in items(execution.sources()))
 
 
 def _source(df: DataFrame, id_: str, source: Any) -> Source:
@@ -275,23 +276,25 @@ def _source(df: DataFrame, id_: str, source: Any) -> Source:
 
 def _stateful_nodes(execution: Any) -> Iterator[Any]:
     writer = execution.getClass().getClassLoader().loadClass(_STATEFUL)
-    return (node for node in _walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
+    return (node for node in walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
 
 
-def _name(node: Any) -> str:
+def class_name(node: Any) -> str:
+    """The simple name of an object's class."""
     return str(node.getClass().getSimpleName())
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def walk(node: Any) -> Iterator[Any]:
+    """A node of a plan and all below it."""
     yield node
-    for child in _items(node.children()):
-        yield from _walk(child)
+    for child in items(node.children()):
+        yield from walk(child)
 
 
-_UNSTABLE = ("now(", "current_time(")
+UNSTABLE = ("now(", "current_time(")
 """Foldable in Spark's eyes, yet evaluated anew when a batch is replayed."""
 
-CLOCKS = (*_UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
+CLOCKS = (*UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
 """The same outside of the query's plan, in which Spark puts the batch's own time for most of them."""
 
 
@@ -302,8 +305,8 @@ def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
         plan: in the JVM.
         unstable: what such an expression may hold, though Spark calls it deterministic.
     """
-    for node in _walk(plan):
-        for expression in _items(node.expressions()):
+    for node in walk(plan):
+        for expression in items(node.expressions()):
             sql = str(expression.sql())
             if not expression.deterministic() or any(word in sql.lower() for word in unstable):
                 return sql

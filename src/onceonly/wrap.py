@@ -22,6 +22,7 @@ from onceonly import (
     coordinator,
     engine,
     faults,
+    foreseen,
     guarantee,
     measure,
     offsetlog,
@@ -134,13 +135,28 @@ class ExactlyOnce:
         """What each sink answered to the newest epoch of this process; empty before the first."""
         return self._last_receipts
 
-    def explain(self) -> Report:
+    def explain(self, df: DataFrame | None = None) -> Report:
         """What is promised for each sink, why, and what would weaken it: a text, and in a notebook a table.
 
         Says more once the query runs.
+
+        Args:
+            df: the stream, as ``writeStream`` gets it, for what its plan shows before it is started. Nothing is run.
+
+        Raises:
+            ConfigurationError: E110, it is no stream.
         """
         chosen = guarantee.Chosen(self._options.adopt, self._options.before is not None, self._stages)
-        return Report(guarantee.explain(self._sinks, self._plan, self._written, chosen))
+        if df is None:
+            return Report(guarantee.explain(self._sinks, self._plan, self._written, chosen))
+        plan = foreseen.plan_of(df)
+        found = foreseen.written_of(plan, self._shaped(df))
+        text = guarantee.explain(self._sinks, plan, found, chosen)
+        try:
+            refuse_plan(plan, self._options.name or "the query", self._options.lossy_source, found.nondeterministic)
+        except OnceOnlyError as refused:
+            return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
+        return Report(text)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -370,9 +386,24 @@ def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None
         )
     if run.temporary:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
-    if run.plan.stateful and run.plan.nondeterministic:
-        raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
-    for source in run.plan.sources:
+    refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic)
+
+
+def refuse_plan(plan: engine.Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None) -> None:
+    """Refuse a plan, whether it runs already or not.
+
+    Args:
+        plan: of the query.
+        pipeline: its name.
+        lossy_source: the kind of source that the user knows to forget its rows.
+        nondeterministic: SQL of an expression that another run may compute otherwise.
+
+    Raises:
+        ConfigurationError: E109 state and no determinism, E116, E126 or E127, as :func:`refuse_unfit` says.
+    """
+    if plan.stateful and nondeterministic:
+        raise refuse("E109", query=pipeline, expression=nondeterministic)
+    for source in plan.sources:
         if source.reads_on:
             raise refuse("E116", query=pipeline, source=source.origin)
         if source.passes_over:

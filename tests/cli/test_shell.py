@@ -314,3 +314,34 @@ def test_a_word_lists_the_codes_that_speak_of_it(run: Run) -> None:
     found = run("explain", "postgres").stdout.splitlines()
     assert 1 < len(found) < len(run("explain").stdout.splitlines())
     assert_answerless(run("explain", "nosuchword"), "There is no code")
+
+
+def test_no_code_is_explained_by_a_blank_alone(run: Run) -> None:
+    pages = document(run("explain", "-o", "json"))["codes"]
+    assert [page["code"] for page in pages if re.fullmatch(r"<\w+>", page["what"])] == []
+    assert document(run("explain", "E102", "-o", "json"))["what"].startswith(
+        "exactly_once() cannot write to these sinks"
+    )
+
+
+def test_a_sink_of_ones_own_is_known_once_it_is_published_as_the_refusal_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from onceonly_sinks.memory import MemorySink\n\n\n"
+        "class Mine(MemorySink):\n"
+        "    @classmethod\n"
+        "    def from_address(cls, address):\n"
+        "        return cls(address)\n"
+    )
+    check = ("sink", "check", "mine:orders")
+    where = {"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    refused = onceonly(*check, **where)
+    assert refused.returncode == 2
+    found = re.search(r'\[project\.entry-points\."(\S+)"\] (\w+) = "module:Class"', refused.stderr)
+    assert found, refused.stderr
+    described = tmp_path / "mine-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(f"[{found[1]}]\n{found[2]} = mine:Mine\n")
+    answered = onceonly(*check, **where)
+    assert (answered.returncode, answered.stderr) == (0, ""), answered.stdout
+    assert "answers" in answered.stdout
