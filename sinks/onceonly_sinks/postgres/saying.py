@@ -104,7 +104,8 @@ class Saying:
         if failure is None:
             return error
         blocker = self._blocker() if failure.conflicts else ""
-        grant = self._grant() if failure.state == classify.INSUFFICIENT_PRIVILEGE else ""
+        # Row security forbids a COPY and, for rows that no policy lets in, an INSERT.
+        grant = self._grant() if failure.state in (classify.INSUFFICIENT_PRIVILEGE, classify.NOT_SUPPORTED) else ""
         context = replace(self._context, types=types, blocker=blocker, grant=grant)
         return classify.refusal(self._defined(failure), context)
 
