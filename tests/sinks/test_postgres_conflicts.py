@@ -109,6 +109,37 @@ def test_of_two_writers_with_the_same_keys_in_opposite_order_none_is_refused(dsn
         driver.sink.close()
 
 
+def test_of_two_functions_that_update_the_same_rows_in_opposite_order_none_is_refused(dsn: str, tmp_path: Path) -> None:
+    run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, seen bigint)")
+    together, calls = threading.Barrier(2), dict.fromkeys(["up", "down"], 0)
+
+    def counts(name: str) -> Callable[[psycopg.Cursor[Any], Any, int], None]:
+        first, second = (1, 2) if name == "up" else (2, 1)
+
+        def apply(cursor: psycopg.Cursor[Any], staged: Any, epoch: int) -> None:
+            calls[name] += 1
+            cursor.execute("UPDATE target SET seen = seen + 1 WHERE id = %s", [first])
+            if calls[name] == 1:
+                together.wait(SECONDS)
+            cursor.execute("UPDATE target SET seen = seen + 1 WHERE id = %s", [second])
+
+        return apply
+
+    sinks = {name: PostgresSink(dsn, "target", id=f"postgres:{name}", apply=counts(name)) for name in calls}
+    drivers = {name: Driver(name, sink, tmp_path / f"{name}.db") for name, sink in sinks.items()}
+    for driver in drivers.values():
+        driver.writes(1, Counted(orders()))
+    run(dsn, "INSERT INTO target VALUES (1, 0), (2, 0)")
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda name: drivers[name].writes(2, Counted(orders(9))), drivers))
+    assert rows(dsn) == [(1, 2), (2, 2)]
+    assert sorted(calls.values()) == [1, 2]
+    said = [reason for driver in drivers.values() for reason in driver.reasons()]
+    assert any("deadlock" in reason and "it is written again" in reason for reason in said), said
+    for driver in drivers.values():
+        driver.sink.close()
+
+
 def test_a_table_that_is_locked_for_good_stops_the_query_with_who_holds_it(dsn: str, tmp_path: Path) -> None:
     run(dsn, "CREATE TABLE target (id bigint, note text)")
     driver = Driver("orders", PostgresSink(dsn, "target", lock_timeout=0.2), tmp_path / "ledger.db")
