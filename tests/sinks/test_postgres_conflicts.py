@@ -153,7 +153,7 @@ def test_a_table_that_is_locked_for_good_stops_the_query_with_who_holds_it(dsn: 
     assert caught.value.code == "E526", str(caught.value)
     assert f"pid {pid}" in str(caught.value)
     assert "application night job" in str(caught.value)
-    assert "LOCK TABLE target IN SHARE MODE" in str(caught.value)
+    assert ": LOCK TABLE" in str(caught.value)
     assert batch.computed == 5
     driver.state = None  # the query is restarted
     driver.writes(2, Counted(orders(2)))
@@ -224,6 +224,36 @@ def test_a_locked_table_is_named_with_its_holder_and_not_waited_for_without_end(
     assert f"pid {pid}" in str(caught.value)
     assert "application abandoned alter" in str(caught.value)
     assert "pg_terminate_backend" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("statement", "word"),
+    [
+        ("UPDATE target SET note = 'hunter2' WHERE note = 'c4rd'", "UPDATE"),
+        ("/* hunter2 */ -- c4rd\n (SELECT 'hunter2' FROM target)", "SELECT"),
+        ("ALTER ROLE locked WITH PASSWORD 'hunter2'", "ALTER ROLE"),
+        ("alter table target add column hunter2 text", "ALTER TABLE"),
+    ],
+    ids=lambda value: value.split()[0],
+)
+def test_of_what_another_session_says_only_the_command_is_shown(dsn: str, statement: str, word: str) -> None:
+    run(dsn, "DROP ROLE IF EXISTS locked")
+    run(dsn, "CREATE ROLE locked")
+    with Writer(dsn) as writer:
+        writer.write(orders(1))
+    with closing(psycopg.connect(dsn)) as stranger:
+        stranger.execute("LOCK TABLE target IN ACCESS EXCLUSIVE MODE")
+        stranger.execute(statement.encode())
+        sink = PostgresSink(dsn, "target", lock_timeout=0.3)
+        sink.open(PIPELINE)
+        sink.install(Fence(2, "owner-2"))
+        with pytest.raises(DestinationError) as caught:
+            sink.recount()
+        sink.close()
+    said = str(caught.value)
+    assert f" s: {word}" in said
+    for secret in ("hunter2", "c4rd"):
+        assert secret not in said
 
 
 def test_a_lock_timeout_is_a_number_of_seconds() -> None:
