@@ -17,7 +17,7 @@ from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, sta
 
 from onceonly import coordinator
 from onceonly.batch import ArrowBatch
-from onceonly.errors import DestinationError, OnceOnlyError
+from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
 from onceonly.protocol import Conflict, Superseded, Task
 from onceonly.runner import Runner
 from onceonly.state import State
@@ -256,9 +256,20 @@ def test_of_what_another_session_says_only_the_command_is_shown(dsn: str, statem
         assert secret not in said
 
 
-def test_a_lock_timeout_is_a_number_of_seconds() -> None:
-    with pytest.raises(OnceOnlyError, match="lock_timeout= counts seconds"):
-        PostgresSink("postgresql://nowhere/none", "target", lock_timeout=0)
+SECONDS_ONLY = [0, -1, 0.0004, 2**31 / 1000, float("inf"), float("nan"), "5", True, None]
+
+
+@pytest.mark.parametrize("option", ["lock_timeout", "patience"])
+@pytest.mark.parametrize("seconds", SECONDS_ONLY, ids=str)
+def test_a_timeout_is_a_number_of_seconds_that_the_server_can_count(option: str, seconds: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"{option}= counts seconds"):
+        PostgresSink("postgresql://nowhere/none", "target", **{option: seconds})
+
+
+@pytest.mark.parametrize("seconds", [0.001, 1, 2_000_000.5])
+def test_a_timeout_that_the_server_can_count_is_taken(dsn: str, seconds: float) -> None:
+    with Writer(dsn, lock_timeout=seconds, patience=max(seconds, 1)) as writer:
+        assert writer.position().epoch == 0
 
 
 # ---- a newer driver

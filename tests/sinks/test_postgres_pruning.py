@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.audit.histories import PIPELINE, epoch_after
@@ -43,9 +44,18 @@ def test_what_an_opening_needs_stays(newest: int, kept: int, recorded: int, last
     assert last_to_go(newest, kept, recorded) == last
 
 
-def test_fewer_markers_than_a_restart_compares_are_refused() -> None:
+@pytest.mark.parametrize("markers", [199, 300.5, "300", True], ids=repr)
+def test_fewer_markers_than_a_restart_compares_are_refused_and_what_is_no_number(markers: Any) -> None:
     with pytest.raises(ConfigurationError, match="E110"):
-        PostgresSink("dbname=none", "orders", markers=199)
+        PostgresSink("dbname=none", "orders", markers=markers)
+
+
+@pytest.mark.parametrize("said", ["many", "300.5", "", "199"])
+def test_an_address_that_says_no_number_of_markers_is_refused(said: str) -> None:
+    address = PostgresSink("dbname=none", "orders", markers=5000).address
+    assert "markers=5000" in address
+    with pytest.raises(ConfigurationError, match="E110"):
+        PostgresSink.from_address(address.replace("markers=5000", f"markers={said}"))
 
 
 @pytest.mark.parametrize("markers", [200, 5000, None])
