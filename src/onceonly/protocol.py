@@ -27,7 +27,8 @@ Writing (once per epoch):
 7. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
    fence *and* on the previous chain standing there; only at the sink's own first epoch, which the marker names, any
    lower epoch may stand instead. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was
-   yes. :class:`Superseded` if a higher generation or another owner was *read*;
+   yes; the ledger, if there is one, has the epoch before the next one is committed under the same ``position``.
+   :class:`Superseded` if a higher generation or another owner was *read*;
    :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
    certainly not sent or certainly refused. :class:`Conflict`, here and in ``prepare``, if the destination took the
    transaction back in favour of another writer's: the coordinator opens again and writes the epoch anew.
@@ -398,8 +399,8 @@ class Milestone:
     Attributes:
         epoch: the newest of them.
         chain: its chain, which the next epoch names.
-        rows: rows of all of them.
-        accepted: the newest of them that was an adoption; 0 for none. Rows before it may have been lost knowingly.
+        rows: rows of those after ``accepted``.
+        accepted: the newest of them in which an operator took this sink's content as it was; 0 for none.
     """
 
     epoch: int

@@ -423,7 +423,7 @@ class Runner:
             self._learn(state)
         refusal = command.refusal
         # The message must stand alone: the command it prints names the ledger, without its password.
-        ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
+        ledger = shlex.quote(self._ledger.address)
         ledger += self._elsewhere(state.pipeline) if refusal.code != "E213" else ""  # there the call lacks a sink
         details: dict[str, object] = {"ledger": ledger, "where": self._where}
         if refusal.code.startswith("E2"):

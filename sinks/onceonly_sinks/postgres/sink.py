@@ -310,6 +310,7 @@ class PostgresSink:
         if self._options.markers is not None and pruning.due(receipt.epoch):
             upto = pruning.last_to_go(receipt.epoch, self._options.markers, self._recorded)
             pruning.prune(self._transactions, self._writer, marker.fence, upto)
+        self._recorded = receipt.epoch  # by the next commit: an epoch is recorded before the next one is committed
         return receipt
 
     def look_up(self, marker: Marker) -> Receipt | None:

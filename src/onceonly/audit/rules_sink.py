@@ -45,7 +45,10 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum."""
+    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum.
+
+    Rows that an operator took as they were are not compared, as in :func:`rows_match`.
+    """
     gone = line.sink.milestone
     if gone is None:
         return
@@ -54,12 +57,15 @@ def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
         names = f"epoch {following.number} follows chain {following.previous_chain[:12]}"
         evidence = f"{names}, but the milestone of epoch {gone.epoch} has {gone.chain[:12]}"
         yield found("A112", pipeline, line.sink, following.number, evidence)
-    upto = f"epochs up to {gone.epoch} brought {gone.rows} rows"
+    start = f"from {gone.accepted + 1} on, after what was accepted," if gone.accepted else ""
+    upto = f"epochs {f'{start} ' if start else ''}up to {gone.epoch} brought {gone.rows} rows"
     if line.sink.rows is None:
         yield found("A166", pipeline, line.sink, gone.epoch, upto)
         return
-    counted = sum(count for number, count in line.sink.rows.items() if 0 < number <= gone.epoch)
-    code = "A166" if counted == gone.rows or gone.accepted else "A121" if counted < gone.rows else "A122"
+    counted = sum(count for number, count in line.sink.rows.items() if gone.accepted < number <= gone.epoch)
+    # What was accepted in a later epoch covers all of these.
+    same = counted == gone.rows or line.accepted > gone.epoch
+    code = "A166" if same else "A121" if counted < gone.rows else "A122"
     yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
