@@ -434,12 +434,15 @@ class Sums:
     Attributes:
         standing: rows that stand.
         removed: rows that others took away.
-        added: rows that others added.
+        added: rows that others added, before our first epoch or since.
+        accepted: rows that went with changes which stopped the query until an operator accepted them; negative where
+            they brought rows.
     """
 
     standing: int
     removed: int
     added: int
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,11 +208,12 @@ def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
     if sums is None or line.sink.rows is not None:
         return
     committed = sum(epoch.digest.rows for epoch in line.epochs)
-    short = committed + sums.added - sums.removed - sums.standing
+    short = committed + sums.added - sums.removed - sums.accepted - sums.standing
     if short:
+        accepted = f"{sums.accepted} gone with changes that were accepted, " if sums.accepted else ""
         evidence = (
             f"{committed} rows were committed and {sums.added} added by others, {sums.removed} removed by others, "
-            f"{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
+            f"{accepted}{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
         )
         yield found("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
 
