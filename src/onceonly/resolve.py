@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceonly import acceptance, coordinator, recovery, stops, who
 from onceonly.acceptance import Stop
@@ -280,6 +280,8 @@ def _adopt(
     begin = state.last.slice.end if state.last else SourceOffsets(tuple((source, None) for source in end.sources))
     known = base.sources if base else sources
     stood = base.standing if base else Standing()
+    if base and stood.offered and end != base.slice.end:
+        stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
     moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood)
     return _commit(state, sinks, ledger, moved)
 

@@ -466,6 +466,17 @@ def test_a_checkpoint_that_is_ahead_says_how_many_epochs_are_given_up(run: Run, 
     assert ids(one, "a") == [*range(20), *range(50, 60)]
 
 
+def test_a_gap_that_was_given_up_is_behind_a_checkpoint_that_is_put_back(run: Run, one: Pipeline) -> None:
+    starts(one, begins(20, 30), rows(3))  # the plan of a new checkpoint names no start, so it is kept beside the slice
+    ahead = offer(cut(50, 60), 3, "q2")
+    obeys(run, refused(one, "E229", ahead), "--accept-loss")
+    head = one.ledger.head("orders")
+    assert head is not None
+    assert head.epoch.reached == head.epoch.slice.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
+    starts(one, ahead, rows(6))
+    assert ids(one, "a") == [*range(30), *range(50, 60)]
+
+
 def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
     obeys(run, refused(one, "E229", offer(cut(50, 60), 5)), "--accept-loss")
     assert "or give up 1 epoch, 10 offsets: " in refused(one, "E229", offer(cut(60, 70), 6))
