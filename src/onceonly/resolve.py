@@ -288,12 +288,29 @@ def _adopt(
 
 def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Epoch:
     assert state.fence is not None
-    ledger.discard(state.pipeline, epoch.number)
     receipts = tuple(sink.commit(None, Marker(state.pipeline, sink.id, state.fence, epoch)) for sink in sinks)
+    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
+    _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.pipeline, state.fence, epoch, receipts))
     why = epoch.adoption.words if epoch.adoption else ""
     ledger.note(Event(state.pipeline, EventKind.ADOPTED, why, epoch.number, state.fence.generation))
     return epoch
+
+
+def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
+    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
+    last = state.last
+    known = _recorded(ledger, state.pipeline, last.number) if last else None
+    if last is None or known is None or known.chain == last.chain:
+        ledger.discard(state.pipeline, epoch.number)
+        return
+    recorded = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.pipeline, 1, last.number)}
+    held = recovery.by_epoch([pair for sink in sinks for pair in sink.history()])
+    lost = [one for one in held if recorded.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
+    ledger.discard(state.pipeline, lost[0][0].epoch.number)
+    for marker, told in held:
+        if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
+            ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, told))
 
 
 def _adoption(

@@ -7,7 +7,8 @@ import re
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from onceonly.sources import kafka_identity
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.manifest import NAME
 from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets
@@ -598,6 +599,59 @@ def test_one_of_several_sinks_that_was_made_anew_goes_on_with_its_loss(run: Run,
     three.driver().writes(3)
     assert ids(three, "a") == list(range(30))
     assert ids(three, "b") == list(range(20, 30))
+
+
+def cut_off(pipeline: Pipeline, said: str, run: Run, at_: Point, action: Callable[[], None]) -> None:
+    """Obey the acceptance of a loss; it ends where ``action`` strikes."""
+    faults.arm(at_, action)
+    with suppress(Crash):
+        assert run(*printed(said, "accept-loss"), "--yes").exit_code != 0
+    faults.disarm()
+
+
+def test_a_loss_that_no_sink_took_leaves_what_the_ledger_knew(run: Run, one: Pipeline) -> None:
+    def somebody_takes_over() -> None:
+        [other] = one.sinks_open()
+        fence = other.fence()
+        assert fence is not None
+        other.install(Fence(fence.generation + 1, "another driver"))
+
+    one.stores["a"].recreate()
+    said = refused(one, "E208", offered(3))
+    cut_off(one, said, run, Point.REINDEX_AFTER, somebody_takes_over)
+    assert [record.epoch.number for record in one.ledger.epochs("orders")] == [1, 2]
+    again = refused(one, "E208", offered(3))
+    assert printed(again, "accept-loss") == printed(said, "accept-loss")
+    obeys(run, again, "accept-loss")
+    one.driver().writes(3)
+    assert ids(one, "a") == list(range(20, 30))
+
+
+def test_a_loss_that_the_ledger_did_not_learn_of_is_read_back_by_a_rebuild(run: Run, one: Pipeline) -> None:
+    one.stores["a"].restore(1)
+    one.stores["a"]._mishaps.clear()
+    cut_off(one, refused(one, "E207", offered(3)), run, Point.COMMIT_SENT, crash)
+    obeys(run, refused(one, "E210", offered(3)), "ledger rebuild")
+    one.driver().writes(3)
+    assert ids(one, "a") == [*range(10), *range(20, 30)]
+    assert audited(run, one) == {"A116"}
+
+
+@pytest.mark.parametrize(("code", "held"), [("E207", [*range(10)]), ("E208", [])])
+def test_a_loss_accepted_again_after_a_crash_leaves_one_history(
+    run: Run, one: Pipeline, code: str, held: list[int]
+) -> None:
+    one.driver().writes(3)
+    if code == "E208":
+        one.stores["a"].recreate()
+    else:
+        one.stores["a"].restore(1)
+        one.stores["a"]._mishaps.clear()
+    cut_off(one, refused(one, code, offered(4)), run, Point.COMMIT_SENT, crash)
+    obeys(run, refused(one, code, offered(4)), "accept-loss")
+    one.driver().writes(4)
+    assert ids(one, "a") == [*held, *range(30, 40)]
+    assert audited(run, one) == {"A116"}
 
 
 def test_a_loss_does_not_move_the_position_back_over_a_batch_that_is_only_replayed(run: Run, one: Pipeline) -> None:
