@@ -99,8 +99,8 @@ def adopt(
         The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
 
     Raises:
-        OnceOnlyError: E110 it names something else than what stopped the pipeline, or it is not known where it stands;
-            E228 a sink is not proven to hold what it held; or what opening raises.
+        OnceOnlyError: E110 it names something else than what stopped the pipeline, also by the range of the source, or
+            it is not known where it stands; E228 a sink is not proven to hold what it held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
     state = _open(sinks, ledger, pipeline, accepted=accepted)
@@ -113,6 +113,8 @@ def adopt(
     base = state.last
     if accepted.sinks and (base is None or base.number < accepted.last):
         base = _recorded(ledger, pipeline, accepted.last)
+    if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
+        raise _another_range(pipeline, accepted.kind)
     end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
@@ -121,6 +123,21 @@ def adopt(
         assert state.fence is not None
         stops.remember(ledger, pipeline, state.fence, stop.then)
     return epoch
+
+
+def _named(kind: str, stop: Stop | None, base: Epoch | None) -> Slice | None:
+    """The range that an acceptance of the newest refusal names."""
+    wanted = acceptance.applicable(kind, stop, base.slice.end if base else None)
+    return wanted.offsets if wanted else None
+
+
+def _another_range(pipeline: str, kind: str) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
+        cause="the query was started again while the plan was read, and was refused at other offsets",
+        next="stop what starts it again; run the command once more without --yes and read its plan",
+    )
 
 
 def _needed(state: State) -> bool:

@@ -20,9 +20,10 @@ from tests.core.several import Crash, Pipeline, crash, left_behind, offered, row
 from tests.core.stories import at, cut, lineage, offer
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly import coordinator, faults
+from onceonly import coordinator, faults, stops
+from onceonly.acceptance import applicable
 from onceonly.batch import ArrowBatch
-from onceonly.errors import IdentityError
+from onceonly.errors import IdentityError, OnceOnlyError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.protocol import Sink
@@ -476,6 +477,30 @@ def test_a_gap_that_was_given_up_is_behind_a_checkpoint_that_is_put_back(run: Ru
     assert head.epoch.reached == head.epoch.slice.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
     starts(one, ahead, rows(6))
     assert ids(one, "a") == [*range(30), *range(50, 60)]
+
+
+def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline) -> None:
+    for code, kind, shown, later in (
+        ("E204", "accept-loss", begins(30, 40), begins(50, 60)),
+        ("E203", "accept-duplicates", begins(15, 40), begins(12, 40)),
+    ):
+        refused(one, code, shown)
+        wanted = applicable(kind, stops.last(one.ledger, "orders"), at(20))
+        assert wanted is not None
+        refused(one, code, later)  # a supervisor starts the query again and again, each time with a new checkpoint
+        with pytest.raises(OnceOnlyError, match="another range") as error:
+            adopt(one.sinks(), one.ledger, "orders", wanted)
+        assert error.value.code == "E110"
+        refused(one, code, shown)
+        head = one.ledger.head("orders")
+        assert head is not None
+        assert head.epoch.number == 2
+    refused(one, "E204", begins(30, 40))
+    lost = applicable("accept-loss", stops.last(one.ledger, "orders"), at(20))
+    assert lost is not None
+    adopted = adopt(one.sinks(), one.ledger, "orders", lost)
+    assert adopted is not None
+    assert adopted.slice == cut(20, 30)
 
 
 def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
