@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceonly import acceptance, coordinator, recovery, stops, who
 from onceonly.acceptance import Stop
@@ -99,9 +99,9 @@ def adopt(
         The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
 
     Raises:
-        OnceOnlyError: E110 it names something else than what stopped the pipeline, less than what is gone by now, or it
-            is not known where it stands;
-            E228 a sink is not proven to hold what it held; or what opening raises.
+        OnceOnlyError: E110 it names something else than what stopped the pipeline, also by the range of the source, or
+            less than what is gone by now, or it is not known where it stands; E228 a sink is not proven to hold what it
+            held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
     state = _open(sinks, ledger, pipeline, accepted=accepted)
@@ -116,6 +116,8 @@ def adopt(
         base = _recorded(ledger, pipeline, accepted.last)
         if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
             raise _gone_elsewhere(pipeline, accepted)
+    if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
+        raise _another_range(pipeline, accepted.kind)
     end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
@@ -124,6 +126,21 @@ def adopt(
         assert state.fence is not None
         stops.remember(ledger, pipeline, state.fence, stop.then)
     return epoch
+
+
+def _named(kind: str, stop: Stop | None, base: Epoch | None) -> Slice | None:
+    """The range that an acceptance of the newest refusal names."""
+    wanted = acceptance.applicable(kind, stop, base.slice.end if base else None)
+    return wanted.offsets if wanted else None
+
+
+def _another_range(pipeline: str, kind: str) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
+        cause="the query was started again while the plan was read, and was refused at other offsets",
+        next="stop what starts it again; run the command once more without --yes and read its plan",
+    )
 
 
 def _needed(state: State) -> bool:
@@ -293,18 +310,37 @@ def _adopt(
     begin = state.last.slice.end if state.last else SourceOffsets(tuple((source, None) for source in end.sources))
     known = base.sources if base else sources
     stood = base.standing if base else Standing()
+    if base and stood.offered and end != base.slice.end:
+        stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
     moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood)
     return _commit(state, sinks, ledger, moved)
 
 
 def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Epoch:
     assert state.fence is not None
-    ledger.discard(state.pipeline, epoch.number)
     receipts = tuple(sink.commit(None, Marker(state.pipeline, sink.id, state.fence, epoch)) for sink in sinks)
+    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
+    _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.pipeline, state.fence, epoch, receipts))
     why = epoch.adoption.words if epoch.adoption else ""
     ledger.note(Event(state.pipeline, EventKind.ADOPTED, why, epoch.number, state.fence.generation))
     return epoch
+
+
+def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
+    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
+    last = state.last
+    known = _recorded(ledger, state.pipeline, last.number) if last else None
+    if last is None or known is None or known.chain == last.chain:
+        ledger.discard(state.pipeline, epoch.number)
+        return
+    recorded = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.pipeline, 1, last.number)}
+    held = recovery.by_epoch([pair for sink in sinks for pair in sink.history()])
+    lost = [one for one in held if recorded.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
+    ledger.discard(state.pipeline, lost[0][0].epoch.number)
+    for marker, told in held:
+        if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
+            ledger.record(EpochRecord(state.pipeline, marker.fence, marker.epoch, told))
 
 
 def _adoption(

@@ -7,7 +7,8 @@ import re
 import secrets
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +20,10 @@ from tests.core.several import Crash, Pipeline, crash, left_behind, offered, row
 from tests.core.stories import at, cut, lineage, offer
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly import coordinator, faults
+from onceonly import coordinator, faults, stops
+from onceonly.acceptance import applicable
 from onceonly.batch import ArrowBatch
-from onceonly.errors import ConfigurationError, IdentityError
+from onceonly.errors import ConfigurationError, IdentityError, OnceOnlyError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.protocol import Sink
@@ -31,7 +33,7 @@ from onceonly.sources import kafka_identity
 from onceonly.staging import Staging
 from onceonly.state import State
 from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.manifest import NAME
 from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets
@@ -466,6 +468,41 @@ def test_a_checkpoint_that_is_ahead_says_how_many_epochs_are_given_up(run: Run, 
     assert ids(one, "a") == [*range(20), *range(50, 60)]
 
 
+def test_a_gap_that_was_given_up_is_behind_a_checkpoint_that_is_put_back(run: Run, one: Pipeline) -> None:
+    starts(one, begins(20, 30), rows(3))  # the plan of a new checkpoint names no start, so it is kept beside the slice
+    ahead = offer(cut(50, 60), 3, "q2")
+    obeys(run, refused(one, "E229", ahead), "--accept-loss")
+    head = one.ledger.head("orders")
+    assert head is not None
+    assert head.epoch.reached == head.epoch.slice.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
+    starts(one, ahead, rows(6))
+    assert ids(one, "a") == [*range(30), *range(50, 60)]
+
+
+def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline) -> None:
+    for code, kind, shown, later in (
+        ("E204", "accept-loss", begins(30, 40), begins(50, 60)),
+        ("E203", "accept-duplicates", begins(15, 40), begins(12, 40)),
+    ):
+        refused(one, code, shown)
+        wanted = applicable(kind, stops.last(one.ledger, "orders"), at(20))
+        assert wanted is not None
+        refused(one, code, later)  # a supervisor starts the query again and again, each time with a new checkpoint
+        with pytest.raises(OnceOnlyError, match="another range") as error:
+            adopt(one.sinks(), one.ledger, "orders", wanted)
+        assert error.value.code == "E110"
+        refused(one, code, shown)
+        head = one.ledger.head("orders")
+        assert head is not None
+        assert head.epoch.number == 2
+    refused(one, "E204", begins(30, 40))
+    lost = applicable("accept-loss", stops.last(one.ledger, "orders"), at(20))
+    assert lost is not None
+    adopted = adopt(one.sinks(), one.ledger, "orders", lost)
+    assert adopted is not None
+    assert adopted.slice == cut(20, 30)
+
+
 def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
     obeys(run, refused(one, "E229", offer(cut(50, 60), 5)), "--accept-loss")
     assert "or give up 1 epoch, 10 offsets: " in refused(one, "E229", offer(cut(60, 70), 6))
@@ -610,6 +647,59 @@ def test_one_of_several_sinks_that_was_made_anew_goes_on_with_its_loss(run: Run,
     three.driver().writes(3)
     assert ids(three, "a") == list(range(30))
     assert ids(three, "b") == list(range(20, 30))
+
+
+def cut_off(pipeline: Pipeline, said: str, run: Run, at_: Point, action: Callable[[], None]) -> None:
+    """Obey the acceptance of a loss; it ends where ``action`` strikes."""
+    faults.arm(at_, action)
+    with suppress(Crash):
+        assert run(*printed(said, "accept-loss"), "--yes").exit_code != 0
+    faults.disarm()
+
+
+def test_a_loss_that_no_sink_took_leaves_what_the_ledger_knew(run: Run, one: Pipeline) -> None:
+    def somebody_takes_over() -> None:
+        [other] = one.sinks_open()
+        fence = other.fence()
+        assert fence is not None
+        other.install(Fence(fence.generation + 1, "another driver"))
+
+    one.stores["a"].recreate()
+    said = refused(one, "E208", offered(3))
+    cut_off(one, said, run, Point.REINDEX_AFTER, somebody_takes_over)
+    assert [record.epoch.number for record in one.ledger.epochs("orders")] == [1, 2]
+    again = refused(one, "E208", offered(3))
+    assert printed(again, "accept-loss") == printed(said, "accept-loss")
+    obeys(run, again, "accept-loss")
+    one.driver().writes(3)
+    assert ids(one, "a") == list(range(20, 30))
+
+
+def test_a_loss_that_the_ledger_did_not_learn_of_is_read_back_by_a_rebuild(run: Run, one: Pipeline) -> None:
+    one.stores["a"].restore(1)
+    one.stores["a"]._mishaps.clear()
+    cut_off(one, refused(one, "E207", offered(3)), run, Point.COMMIT_SENT, crash)
+    obeys(run, refused(one, "E210", offered(3)), "ledger rebuild")
+    one.driver().writes(3)
+    assert ids(one, "a") == [*range(10), *range(20, 30)]
+    assert audited(run, one) == {"A116"}
+
+
+@pytest.mark.parametrize(("code", "held"), [("E207", [*range(10)]), ("E208", [])])
+def test_a_loss_accepted_again_after_a_crash_leaves_one_history(
+    run: Run, one: Pipeline, code: str, held: list[int]
+) -> None:
+    one.driver().writes(3)
+    if code == "E208":
+        one.stores["a"].recreate()
+    else:
+        one.stores["a"].restore(1)
+        one.stores["a"]._mishaps.clear()
+    cut_off(one, refused(one, code, offered(4)), run, Point.COMMIT_SENT, crash)
+    obeys(run, refused(one, code, offered(4)), "accept-loss")
+    one.driver().writes(4)
+    assert ids(one, "a") == [*held, *range(30, 40)]
+    assert audited(run, one) == {"A116"}
 
 
 def test_a_loss_does_not_move_the_position_back_over_a_batch_that_is_only_replayed(run: Run, one: Pipeline) -> None:
