@@ -444,7 +444,9 @@ def _absent(state: State, _: Absent) -> State:
 def _conflict(state: State, outcome: Again) -> State:
     """Nothing of the epoch stands in the sink: the opening starts again, so that it is written from what stands now."""
     what = f"{_sink(state)} took the epoch back ({outcome.reason}; {outcome.blocker}); it is written again"
-    state = replace(state, conflicts=state.conflicts + 1)
+    conflicts = state.conflicts + 1
+    # Each of them opens again, so openings are what is limited; a driver that has written before began without one.
+    state = replace(state, conflicts=conflicts, openings=max(state.openings, conflicts))
     details = {"sink": _sink(state), "epoch": state.number, "times": state.conflicts}
     details |= {"reason": outcome.reason, "blocker": outcome.blocker}
     opened = _open_again(state, "E526", **details)
