@@ -40,7 +40,7 @@ def plan_of(df: DataFrame) -> Plan:
             cause="it was read with spark.read, or it is a batch",
             next="give the DataFrame that writeStream is called on, or leave it out",
         )
-    analysed: Any = df._jdf.queryExecution().analyzed()
+    analysed = _analysed(df)
     nodes = list(engine.walk(analysed))
     relations = [node for node in nodes if engine.class_name(node).startswith("StreamingRelation")]
     return Plan(
@@ -58,12 +58,17 @@ def written_of(plan: Plan, rows: DataFrame) -> Written:
         plan: of the query.
         rows: the stream as ``before=`` leaves it.
     """
-    analysed: Any = rows._jdf.queryExecution().analyzed()
+    analysed = _analysed(rows)
     text = engine.spelled(analysed)
     return Written(
         nondeterministic=plan.nondeterministic or engine.nondeterministic(analysed, engine.UNSTABLE),
         functions=lineage.functions(lineage.parse(text)) if text else (),
     )
+
+
+def _analysed(df: Any) -> Any:
+    """The analysed plan in the JVM, as it is: ``select`` would add a projection to it."""
+    return df._jdf.queryExecution().analyzed()
 
 
 def _keeps_state(node: Any) -> bool:
