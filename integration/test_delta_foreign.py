@@ -83,8 +83,24 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(spark:
             driver.writes()
             driver.writes()
             spark.sql(statement.format(t=f"delta.`{path}`"))
+            assert driver.position().disturbances == ()
             driver.writes()
             assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+
+
+def test_a_compaction_by_hand_as_deltas_manual_has_it_passes_on_the_lowest_rung(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows"
+    with Story(SparkHarness(spark, path, foreign="nothing")) as story:
+        driver = story.driver()
+        written = [driver.writes(), driver.writes()]
+        rows = spark.read.format("delta").load(str(path)).repartition(1)
+        rows.write.format("delta").option("dataChange", "false").mode("overwrite").save(str(path))
+        assert len(DeltaTable(path).file_uris()) == 1
+        assert driver.position().disturbances == ()
+        written.append(driver.writes())
+        story.holds(*written)
 
 
 def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,6 +110,7 @@ def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession,
         driver.writes()
         spark.sql(f"ALTER TABLE delta.`{path}` CLUSTER BY (step)")
         spark.sql(f"OPTIMIZE delta.`{path}` FULL")
+        assert driver.position().disturbances == ()
         driver.writes()
         assert driver.sink.passed() == ()  # type: ignore[attr-defined]
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceonly.protocol import Sums
+from onceonly_sinks.delta import ladder
+from onceonly_sinks.delta.ladder import Way
 from onceonly_sinks.delta.loginspect import Entry
 
 _OTHERS = -1
@@ -21,15 +23,6 @@ _OTHERS = -1
 
 _FORGOTTEN = 0
 """Owner of rows whose commit was cleaned away from the log."""
-
-_KEEPING = frozenset({"UPDATE", "OPTIMIZE"})
-"""Operations that write every row they take away again."""
-
-_TAKING = frozenset({"DELETE", "TRUNCATE"})
-"""Operations that write again a part of what they take away, and nothing else."""
-
-_REPLACING = frozenset({"WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"})
-"""Operations whose added files hold none of the rows that they take away, if no predicate chose them."""
 
 
 class CannotTell(Exception):
@@ -281,13 +274,15 @@ def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
 def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
     """Files were taken away, others came: move the rows from parcel to parcel."""
     operation = change.entry.operation
-    keeps = operation in _KEEPING or not any(file.changes for file in (*change.adds, *change.removes))
-    if not keeps and operation in _REPLACING and not change.entry.parameters.get("predicate"):
+    does = ladder.way(operation)
+    unchanged = not any(file.changes for file in (*change.adds, *change.removes))
+    keeps = unchanged or does in (Way.UPDATES, Way.REWRITES)
+    if not keeps and does is Way.REPLACES and not change.entry.parameters.get("predicate"):
         _shrink_each(census, removed)
         _settle_others(census, added)
     elif not keeps and not added:
         _shrink_each(census, removed)
-    elif keeps or operation in _TAKING:
+    elif keeps or does is Way.DELETES:
         _merge(census, removed, added, keeps=keeps)
     else:
         raise CannotTell(f"{operation or 'an unnamed operation'} took rows away and brought others")
