@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from onceonly.acceptance import covers, stop_of
+from onceonly.acceptance import covers, stop_of, version_of
 from onceonly.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints import chain
@@ -110,7 +110,7 @@ def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
                 epoch=epoch,
                 event=fatal[0].detail,
                 pipeline=facts.pipeline,
-                version=max(event.at or 0 for event in fatal),
+                versions=(version_of(fatal),),
             )
 
 
@@ -266,7 +266,7 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
         "lacking": tuple(dict.fromkeys(sink for stop in stops for sink in stop.sinks)),
         "first": min(stop.first for stop in stops),
         "last": max(stop.last for stop in stops),
-        "version": max((stop.version for stop in stops if stop.version is not None), default=None),
+        "versions": tuple(version for stop in stops for version in stop.versions),
     }
     return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
 

@@ -51,7 +51,7 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
     end = newest.slice.end if newest else None
     counted = _counted(ledger, where.pipeline, stop)
-    named = acceptance.named(stop.sinks, stop.version)
+    named = acceptance.named(stop.sinks, stop.versions)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
     details["back"] = "" if said.get("state_lost") else put_back(where)
     if refusal.code == "E206":

@@ -569,6 +569,21 @@ def test_two_of_several_that_were_set_back_are_answered_at_once(run: Run, three:
     assert ids(three, "c") == [*range(20), *range(40, 50)]
 
 
+def test_two_of_several_that_others_changed_are_accepted_as_each_was_seen(run: Run, three: Pipeline) -> None:
+    for name in ("b", "c"):
+        three.stores[name].overwrite(rows(2))
+    said = refused(three, "E209", offered(3))
+    words = printed(said, "accept-change")
+    (one, seen), (other, _) = (word.rpartition("@")[::2] for word in words if word.startswith("memory:"))
+    assert (one, other) == ("memory:b", "memory:c")
+    twice = [word if not word.startswith("memory:") else f"memory:b@{seen}" for word in words]
+    assert_answerless(run(*twice, "--yes"), "names something else")
+    three.stores["c"].overwrite(rows(3))
+    assert run(*words, "--yes").exit_code == 2  # more was done to it than what was accepted
+    obeys(run, refused(three, "E209", offered(3)), "accept-change")
+    three.driver().writes(3)
+
+
 # ---- sinks that lost something
 
 

@@ -22,7 +22,7 @@ from tests.core.stories import (
     reading,
 )
 
-from onceonly.acceptance import Stop, applicable, stop_of
+from onceonly.acceptance import Stop, applicable, option, stop_of
 from onceonly.codes import CATALOGUE
 from onceonly.comparison import decide_batch
 from onceonly.errors import refuse
@@ -112,7 +112,7 @@ def test_r6_is_taken_as_known_when_an_operator_accepts_it():
         Adoption("accept-state-loss"),
         Adoption("accept-duplicates", (), 1, 2),
         Adoption("keep-recomputed-state", (), 2, 2),
-        Adoption("accept-change", (SINK,), version=9),
+        Adoption("accept-change", (SINK,), versions=("9",)),
         Adoption("same-data", (SINK,)),
         Adoption("continue"),
         Adoption("start"),
@@ -139,8 +139,35 @@ def test_r6_a_change_is_accepted_up_to_the_version_that_is_named():
     swept = Disturbance("deleted", "DELETE as version 7", fatal=True, at=7)
     facts = opening(reading(TWO, known=TWO, disturbed=(swept,)), head=TWO)
     for version, passes in ((6, False), (7, True), (8, True)):
-        decision = decide_opening(replace(facts, accepted=Adoption("accept-change", (SINK,), version=version)))
+        decision = decide_opening(replace(facts, accepted=Adoption("accept-change", (SINK,), versions=(str(version),))))
         assert isinstance(decision, Proceed) is passes, version
+
+
+def test_r6_each_of_two_changed_sinks_is_accepted_up_to_a_version_of_its_own():
+    two = changed(ONE, TWO, sinks=((SINK, 1), ("memory:two", 1)))[1]
+
+    def swept(first: int, second: int):
+        one, other = (Disturbance("deleted", "DELETE", fatal=True, at=at_) for at_ in (first, second))
+        return opening(
+            reading(two, known=two, disturbed=(one,)), reading(two, known=two, disturbed=(other,), sink="memory:two")
+        )
+
+    accepted = applicable("accept-change", stop_of(decide_opening(swept(12, 5))))
+    assert accepted is not None
+    assert option(accepted) == f"--accept-change --sink {SINK}@12 --sink memory:two@5"
+    assert isinstance(decide_opening(replace(swept(12, 5), accepted=accepted)), Proceed)
+    assert code(decide_opening(replace(swept(12, 11), accepted=accepted))) == "E209"
+
+
+def test_r6_a_change_that_is_not_counted_is_accepted_by_what_was_seen_of_it():
+    def seen(detail: str):
+        return opening(reading(TWO, known=TWO, disturbed=(Disturbance("restored", detail, fatal=True),)), head=TWO)
+
+    accepted = applicable("accept-change", stop_of(decide_opening(seen("events/0 ends at 7, it once ended at 9"))))
+    assert isinstance(
+        decide_opening(replace(seen("events/0 ends at 7, it once ended at 9"), accepted=accepted)), Proceed
+    )
+    assert code(decide_opening(replace(seen("events/0 ends at 3, it once ended at 9"), accepted=accepted))) == "E209"
 
 
 def test_r6_two_sinks_that_were_set_back_are_named_together():

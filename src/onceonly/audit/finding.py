@@ -59,7 +59,7 @@ class Finding:
     def _change(self, facts: Facts) -> str:
         """The sink with the newest version that others have made of it."""
         events = [event for sink in facts.sinks if sink.id == self.sink for event in sink.disturbances if event.fatal]
-        return acceptance.named([self.sink] if self.sink else (), max((event.at or 0 for event in events), default=0))
+        return acceptance.named([self.sink] if self.sink else (), [acceptance.version_of(events)])
 
     def _ways(self, facts: Facts, where: str) -> str:
         """What can be done for a sink that was set back, in the words of the message that stops the query."""

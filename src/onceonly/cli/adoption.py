@@ -126,7 +126,7 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
     if wanted is None:
         raise not_applicable(place.pipeline, typed.kind)
     given = _given(typed)
-    if len(place.sinks) == 1 and not given.sinks and wanted.version is None:
+    if len(place.sinks) == 1 and not given.sinks and not wanted.versions:
         given = replace(given, sinks=wanted.sinks)
     if not acceptance.same(given, wanted):
         raise _incomplete(place, typed, wanted)
@@ -134,14 +134,16 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
 
 
 def _given(typed: Typed) -> Adoption:
-    ids = [name.rpartition("@") for name in typed.named] if KINDS[typed.kind].version else []
-    versions = [int(version) for _, mark, version in ids if mark and version.isdigit()]
-    sinks = tuple(name if mark else version for name, mark, version in ids) or typed.named
+    pairs = [(name, "", "") for name in typed.named]
+    if KINDS[typed.kind].version:
+        pairs = [name.rpartition("@") if "@" in name else (name, "", "") for name in typed.named]
+    sinks, versions = tuple(name for name, _, _ in pairs), tuple(version for _, _, version in pairs)
     range_ = _RANGE.fullmatch(typed.value)
     one = typed.value if typed.value.isdigit() else "0"
     first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
-    version = versions[0] if versions else None
-    return decided(typed.kind, typed.reason, sinks=sinks, first=first, last=last, version=version)
+    return decided(
+        typed.kind, typed.reason, sinks=sinks, first=first, last=last, versions=versions if any(versions) else ()
+    )
 
 
 def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
