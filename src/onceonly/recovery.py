@@ -259,7 +259,8 @@ def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
 def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
     """The same, naming every sink that has the like of it: one answer must be able to let all of them pass."""
     like = {"E207": _LOSSES, "E208": _LOSSES, "E209": (_r6_disturbed,)}.get(refusal.code, ())
-    stops = [stop_of(other) for rule in like for other in rule(facts)]
+    others = [other for rule in like for other in rule(facts)]
+    stops = [stop_of(other) for other in others]
     if len({stop.sinks for stop in stops}) < 2:
         return refusal
     merged = {
@@ -267,6 +268,8 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
         "first": min(stop.first for stop in stops),
         "last": max(stop.last for stop in stops),
         "versions": tuple(version for stop in stops for version in stop.versions),
+        # Same data lets no sink pass that was set back; a loss lets all of them.
+        "holds": all(dict(other.details).get("holds", False) for other in others),
     }
     return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
 

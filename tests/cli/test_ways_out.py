@@ -146,6 +146,14 @@ def test_a_sink_that_cannot_be_found_any_more_can_still_be_taken_out(run: Run, t
     assert ids(three, "b") == list(range(30))
 
 
+def test_a_sink_is_taken_out_although_the_ledger_is_new(run: Run, three: Pipeline) -> None:
+    three.ledger.close()
+    three.ledger = SqlLedger(str(three.root / "new.db"))
+    obeys(run, without(three, "b"), "drop-sink")
+    three.driver().writes(3)
+    assert ids(three, "a") == ids(three, "c") == list(range(30))
+
+
 def test_what_only_the_dropped_sink_holds_the_others_write_themselves(run: Run, tmp_path: Path) -> None:
     pipeline = left_behind(tmp_path)
     del pipeline.stores["a"]
@@ -268,6 +276,26 @@ def test_an_overlap_that_cannot_be_proven_is_written_again_when_that_is_said(run
     obeys(run, refused(one, "E220", again, overlap="trim"), "accept-duplicates")
     starts(one, again, rows(1), overlap="trim")
     assert ids(one, "a") == sorted([*range(20), *range(10)])
+
+
+def test_a_ledger_with_a_hole_is_filled_and_the_batch_is_proven(run: Run, one: Pipeline) -> None:
+    one.driver().writes(3)
+    [newest] = one.ledger.epochs("orders", 3)
+    one.ledger.discard("orders", 2)
+    one.ledger.record(newest)  # as a driver did that was fenced out while the ledger lost the one before
+    said = refused(one, "E203", offered(1))
+    assert said.index("ledger rebuild") < said.index("checkpoint rebuild")
+    obeys(run, said, "ledger rebuild")
+    assert starts(one, offered(1), rows(1)).skipped
+
+
+def test_a_start_further_back_is_written_again_although_epochs_hold_it(run: Run, one: Pipeline) -> None:
+    start = at(10).entries[0][1] or ""
+    place = ("--ledger", str(one.root / "ledger.db"), "--yes")
+    assert run("queries", "adopt", "orders", "--start", start, *place).exit_code == 0
+    starts(one, offered(2), rows(2))  # its checkpoint was rolled back to there
+    starts(one, offered(3), rows(3))
+    assert ids(one, "a") == sorted([*range(30), *range(10, 20)])
 
 
 def test_where_a_pipeline_stands_is_printed_for_an_overlap(run: Run, one: Pipeline) -> None:
