@@ -729,6 +729,53 @@ def test_a_loss_does_not_move_the_position_back_over_a_batch_that_is_only_replay
     assert ids(one, "a") == list(range(10, 30))
 
 
+# ---- what the audit prints, before any start was refused
+
+
+def adopted_by_audit(run: Run, pipeline: Pipeline, code: str, words: str) -> None:
+    """Obey what the audit prints for each finding of a code."""
+    result = document(run("audit", "--ledger", str(pipeline.root / "ledger.db"), "-o", "json"))
+    remedies = {found["remedy"] for found in result["findings"] if found["code"] == code}
+    assert remedies
+    for remedy in remedies:
+        [command] = [part for part in re.split(r"[;:] |\n", remedy) if words in part]
+        planned = run(*shlex.split(command)[1:])
+        assert "Nothing was changed" in planned.stderr, planned.output
+    assert run(*printed(planned.stderr, "--yes")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "words"),
+    [
+        ("b", "overwritten", "--accept-change"),
+        ("bc", "overwritten", "--accept-change"),
+        ("b", "moved", "--same-data"),
+        ("b", "recreated", "--accept-loss"),
+    ],
+)
+def test_what_the_audit_prints_for_what_others_did_is_accepted(
+    run: Run, three: Pipeline, names: str, kind: str, words: str
+) -> None:
+    for name in names:
+        three.stores[name]._suffer(kind, f"{kind}, by somebody else")
+    adopted_by_audit(run, three, "A126", words)
+    three.driver().writes(3)
+
+
+def test_only_the_sinks_that_lost_something_are_named_beside_one_that_is_being_written(
+    run: Run, tmp_path: Path
+) -> None:
+    pipeline = left_behind(tmp_path)
+    pipeline.resolve()
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        pipeline.driver().writes(3)
+    faults.disarm()
+    pipeline.stores["c"].restore(1)
+    pipeline.stores["c"]._mishaps.clear()
+    adopted_by_audit(run, pipeline, "A142", "accept-loss")
+
+
 # ---- state that was computed anew
 
 
