@@ -13,9 +13,8 @@ from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
 from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
 
-from onceonly.lab.postgres import EmbeddedPostgres
-
 from onceonly import exactly_once
+from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.refusals import read
 from onceonly_sinks.delta import DeltaSink
 

@@ -21,7 +21,8 @@ class Adoption:
         sinks: ids of the sinks that it names; empty where it is not about single sinks.
         first: the first epoch that it names; 0 for none.
         last: the last epoch that it names; 0 for none.
-        version: version of the one sink up to which changes by others are taken; ``None`` where that is not meant.
+        versions: of each sink, in the same order, up to which changes by others are taken; where nothing counts them,
+            a name for what was seen of them. Empty where that is not meant.
         offsets: the range of the source that it names; ``None`` for none.
         reason: why, in the operator's words.
         who: who said so, as the operating system knows them.
@@ -32,7 +33,7 @@ class Adoption:
     sinks: tuple[str, ...] = ()
     first: int = 0
     last: int = 0
-    version: int | None = None
+    versions: tuple[str, ...] = ()
     offsets: Slice | None = None
     reason: str = ""
     who: str = ""
@@ -41,14 +42,14 @@ class Adoption:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "kind", "sinks", "epochs", "version", "offsets", "reason", "who", "at_ms")
+        known(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms")
         first, last = value.get("epochs", (0, 0))
         return cls(
             kind=value["kind"],
             sinks=tuple(value.get("sinks", ())),
             first=first,
             last=last,
-            version=value.get("version"),
+            versions=tuple(value.get("versions", ())),
             offsets=Slice.from_json(value["offsets"]) if "offsets" in value else None,
             reason=value.get("reason", ""),
             who=value.get("who", ""),
@@ -61,7 +62,7 @@ class Adoption:
             kind=self.kind,
             sinks=list(self.sinks),
             epochs=[self.first, self.last] if self.first or self.last else None,
-            version=self.version,
+            versions=list(self.versions),
             offsets=self.offsets.to_json() if self.offsets else None,
             reason=self.reason,
             who=self.who,
@@ -78,10 +79,11 @@ class Adoption:
         what = self.kind
         if self.first or self.last:
             what += f" of epoch {self.first}" if self.first == self.last else f" of epochs {self.first}..{self.last}"
-        if self.sinks:
+        if self.versions:
+            pairs = zip(self.sinks, self.versions, strict=False)
+            what += f" {', '.join(f'{sink} at version {version}' for sink, version in pairs)}"
+        elif self.sinks:
             what += f"{' in' if self.last else ''} {', '.join(self.sinks)}"
-        if self.version is not None:
-            what += f" at version {self.version}"
         if self.reason:
             what += f": {self.reason}"
         return f"{what} (by {self.who})" if self.who else what

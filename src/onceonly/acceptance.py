@@ -1,18 +1,21 @@
 """What an operator can accept and what that covers: one table, asked by rules, messages and commands. Pure.
 
-An acceptance names its kind, and the sinks, epochs or version that it is about. It lets pass what it names and nothing
+An acceptance names its kind, and the sinks, epochs or versions that it is about. It lets pass what it names and nothing
 else; whatever else stands in the way still refuses.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Self
 
 from onceonly.facts import Refusal
+from onceonly.protocol import Disturbance
 from onceonly.sources import Order, numbers, order
 from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.jsonform import known, present
@@ -62,7 +65,7 @@ class Stop:
         sinks: the sinks that it names.
         first: the first epoch that it names; 0 for none.
         last: the last epoch that it names; 0 for none.
-        version: version of the sink up to which others changed it; ``None`` where that is not meant.
+        versions: of each of these sinks, up to which others changed it; empty where that is not meant.
         offered: the range of the batch that was refused; ``None`` if there was no batch.
         head: the newest epoch of the ledger at that time; the stop is past when there is another.
         repeats: whether the batch is proven to hold rows of epochs, although its offsets do not tell.
@@ -74,7 +77,7 @@ class Stop:
     sinks: tuple[str, ...] = ()
     first: int = 0
     last: int = 0
-    version: int | None = None
+    versions: tuple[str, ...] = ()
     offered: Slice | None = None
     head: int = 0
     repeats: bool = False
@@ -84,14 +87,14 @@ class Stop:
     def parse(cls, text: str) -> Self:
         """Inverse of :attr:`text`."""
         value: Mapping[str, Any] = json.loads(text)
-        known(value, "code", "sinks", "epochs", "version", "offered", "head", "repeats", "then")
+        known(value, "code", "sinks", "epochs", "versions", "offered", "head", "repeats", "then")
         first, last = value.get("epochs", (0, 0))
         return cls(
             value["code"],
             tuple(value.get("sinks", ())),
             first,
             last,
-            value.get("version"),
+            tuple(value.get("versions", ())),
             Slice.from_json(value["offered"]) if "offered" in value else None,
             value.get("head", 0),
             value.get("repeats", False),
@@ -106,7 +109,7 @@ class Stop:
                 code=self.code,
                 sinks=list(self.sinks),
                 epochs=[self.first, self.last] if self.last else None,
-                version=self.version,
+                versions=list(self.versions),
                 offered=self.offered and self.offered.to_json(),
                 head=self.head,
                 repeats=self.repeats or None,
@@ -126,7 +129,7 @@ def stop_of(refusal: Refusal, offered: Slice | None = None, head: int = 0) -> St
     one = (said["sink"],) if refusal.code in _OF_SINKS else ()
     sinks = said.get("lacking") or one
     return Stop(
-        refusal.code, tuple(sinks), said.get("first", 0), said.get("last", 0), said.get("version"), offered, head
+        refusal.code, tuple(sinks), said.get("first", 0), said.get("last", 0), said.get("versions", ()), offered, head
     )
 
 
@@ -143,7 +146,25 @@ def covers(accepted: Adoption | None, stop: Stop) -> bool:
         return False
     if kind.epochs and stop.last and not accepted.first <= stop.first <= stop.last <= accepted.last:
         return False
-    return not kind.version or (accepted.version is not None and (stop.version or 0) <= accepted.version)
+    upto = dict(zip(accepted.sinks, accepted.versions, strict=False))
+    changed = zip(stop.sinks, stop.versions, strict=False)
+    return not kind.version or all(_within(version, upto.get(sink)) for sink, version in changed)
+
+
+def _within(version: str, accepted: str | None) -> bool:
+    if accepted and version.isdigit() and accepted.isdigit():
+        return int(version) <= int(accepted)
+    return version == accepted
+
+
+def version_of(changes: Iterable[Disturbance]) -> str:
+    """Up to where others changed a sink: the newest version, or a name for what was seen where nothing is counted."""
+    found = tuple(changes)
+    counted = [event.at for event in found if event.at is not None]
+    if len(counted) == len(found):
+        return str(max(counted, default=0))
+    seen = "\n".join(event.detail for event in found)
+    return "seen-" + hashlib.sha256(seen.encode()).hexdigest()[:8]
 
 
 def applicable(kind: str, stop: Stop | None, end: SourceOffsets | None = None) -> Adoption | None:
@@ -167,7 +188,7 @@ def applicable(kind: str, stop: Stop | None, end: SourceOffsets | None = None) -
         sinks=stop.sinks if about.sinks else (),
         first=stop.first if about.epochs else 0,
         last=stop.last if about.epochs else 0,
-        version=(stop.version or 0) if about.version else None,
+        versions=stop.versions if about.version else (),
         offsets=_range(kind, stop, end),
     )
 
@@ -205,19 +226,23 @@ def option(accepted: Adoption) -> str:
         words.append(str(accepted.first))
     elif accepted.first:
         words.append(f"{accepted.first}..{accepted.last}")
-    return " ".join(words) + named(accepted.sinks, accepted.version)
+    return " ".join(words) + named(accepted.sinks, accepted.versions)
 
 
-def named(sinks: Iterable[str], version: int | None = None) -> str:
+def named(sinks: Iterable[str], versions: Iterable[str] = ()) -> str:
     """Sinks as options of ``queries adopt``, each with a leading blank."""
-    at = "" if version is None else f"@{version}"
-    return "".join(f" --sink {shlex.quote(sink + at)}" for sink in sinks)
+    pairs = zip_longest(sinks, versions, fillvalue="")
+    return "".join(f" --sink {shlex.quote(f'{sink}@{version}' if version else sink)}" for sink, version in pairs)
 
 
 def same(given: Adoption, wanted: Adoption) -> bool:
     """Whether what was typed names what applies: the same epochs, sinks and version."""
-    told = (given.kind, sorted(given.sinks), given.first, given.last, given.version)
-    return told == (wanted.kind, sorted(wanted.sinks), wanted.first, wanted.last, wanted.version)
+    told = (given.kind, sorted(_pairs(given)), given.first, given.last)
+    return told == (wanted.kind, sorted(_pairs(wanted)), wanted.first, wanted.last)
+
+
+def _pairs(accepted: Adoption) -> Iterator[tuple[str, str]]:
+    return zip_longest(accepted.sinks, accepted.versions, fillvalue="")
 
 
 def complete(given: Adoption, wanted: Adoption) -> Adoption:

@@ -7,7 +7,6 @@ the sink; leaving a part out (``overlap="trim"``) needs the position of each row
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from itertools import pairwise
 
@@ -30,7 +29,8 @@ def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | N
     recorded, offer = facts.recorded, facts.offer
     if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
         return None
-    if any(epoch.adoption and epoch.adoption.kind == "accept-duplicates" for epoch in facts.descent[1:]):
+    said = {epoch.adoption.kind for epoch in facts.descent[1:] if epoch.adoption}
+    if "accept-duplicates" in said or ("start" in said and facts.last.slice.end == offer.start):
         return None  # an operator moved the position back over this batch: it is to be written again
     if lacking := _lacking(facts.descent):
         return _r7_forgotten(facts, recorded, lacking)
@@ -71,8 +71,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
     assert facts.last is not None  # without one nothing is looked up
     cause = (
         f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
-        f"this batch is epoch {recorded.number}; "
-        f"`onceonly ledger rebuild --query {shlex.quote(facts.pipeline)}` fills it from the sinks"
+        f"this batch is epoch {recorded.number}"
     )
     offered = facts.offer.slice
     return Refusal.of(
@@ -80,6 +79,7 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
         **_standing(facts, facts.last),
         range=f"{describe(offered.start)} to {describe(offered.end)}",
         cause=cause,
+        hole=lacking,
         trim="",  # that needs the ledger, too
     )
 

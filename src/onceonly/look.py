@@ -8,11 +8,13 @@ cannot make it look ahead of them, and what a sink has confirmed to it, the sink
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from onceonly import recovery
-from onceonly.facts import Offer, OpeningFacts, Reading, Refusal, Seen
-from onceonly.protocol import Position, Sight
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage
+from onceonly.acceptance import Stop, stop_of
+from onceonly.facts import Heal, Offer, OpeningFacts, Reading, Refusal, Seen
+from onceonly.protocol import Disturbance, Position, Sight
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 
 _NOBODY = Fence(0, "")
 
@@ -34,6 +36,51 @@ def facts(
         position = Position(_NOBODY, sight.marker, sight.epoch, identity, sight.strangers, writers=sight.writers)
         readings.append(Reading(sink, position, receipt))
     return OpeningFacts(pipeline, tuple(readings), head.epoch if head else None, adopt)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a sink tells anybody who asks, without a fence.
+
+    Attributes:
+        sink: its id.
+        history: its markers with receipts, oldest first.
+        disturbances: what others did to it since the newest receipt.
+    """
+
+    sink: str
+    history: tuple[tuple[Marker, Receipt], ...]
+    disturbances: tuple[Disturbance, ...] = ()
+
+
+def stopped(pipeline: str, told: Sequence[Told], head: EpochRecord | None) -> tuple[Stop, bool] | None:
+    """What would stop a pipeline if it was opened now, by the rules of an opening, before any start was refused.
+
+    Returns:
+        What it would name, and whether the sinks may hold what they held, at another place; ``None`` for nothing.
+    """
+    receipts = {receipt.sink: receipt for receipt in head.receipts} if head else {}
+    number = head.epoch.number if head else 0
+    readings = tuple(_reading(one, receipts.get(one.sink), number) for one in told)
+    match recovery.decide_opening(OpeningFacts(pipeline, readings, head.epoch if head else None, adopt=True)):
+        case Refusal() as refusal:
+            return stop_of(refusal, head=number), bool(dict(refusal.details).get("holds"))
+        case Heal(sinks, marker):
+            lacking = marker.epoch.number
+            return Stop("E219", sinks, lacking, lacking, head=number), False
+        case _:
+            return None
+
+
+def _reading(told: Told, receipt: Receipt | None, head: int) -> Reading:
+    marker, newest = told.history[-1] if told.history else (None, None)
+    # An epoch without rows can stand before the target does: only receipts of one epoch can be compared.
+    same = newest is not None and (receipt is None or receipt.epoch == newest.epoch)
+    known = newest if same else receipt
+    identity = known.identity if known else ""
+    number = marker.epoch.number if marker else 0
+    position = Position(_NOBODY, marker, number, identity, has_rows=False, disturbances=told.disturbances)
+    return Reading(told.sink, position, receipt, tuple(pair for pair in told.history if pair[0].epoch.number > head))
 
 
 def opening(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from onceonly.acceptance import covers, stop_of
+from onceonly.acceptance import covers, stop_of, version_of
 from onceonly.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints import chain
@@ -110,7 +110,7 @@ def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
                 epoch=epoch,
                 event=fatal[0].detail,
                 pipeline=facts.pipeline,
-                version=max(event.at or 0 for event in fatal),
+                versions=(version_of(fatal),),
             )
 
 
@@ -270,14 +270,17 @@ def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
 def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
     """The same, naming every sink that has the like of it: one answer must be able to let all of them pass."""
     like = {"E207": _LOSSES, "E208": _LOSSES, "E209": (_r6_disturbed,)}.get(refusal.code, ())
-    stops = [stop_of(other) for rule in like for other in rule(facts)]
+    others = [other for rule in like for other in rule(facts)]
+    stops = [stop_of(other) for other in others]
     if len({stop.sinks for stop in stops}) < 2:
         return refusal
     merged = {
         "lacking": tuple(dict.fromkeys(sink for stop in stops for sink in stop.sinks)),
         "first": min(stop.first for stop in stops),
         "last": max(stop.last for stop in stops),
-        "version": max((stop.version for stop in stops if stop.version is not None), default=None),
+        "versions": tuple(version for stop in stops for version in stop.versions),
+        # Same data lets no sink pass that was set back; a loss lets all of them.
+        "holds": all(dict(other.details).get("holds", False) for other in others),
     }
     return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
 

@@ -80,6 +80,11 @@ def put_back(where: Where) -> str:
     return "put the checkpoint back:      onceonly checkpoint rebuild " + f"{place} {where.query}\nor "
 
 
+def filled(where: Where) -> str:
+    """The way that proves more by filling the ledger from the sinks; what comes next begins on a line."""
+    return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
+
+
 def rewind(where: Where, epoch: int) -> str:
     """The command by which Spark goes on right after an epoch, under its old query id."""
     place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"

@@ -419,9 +419,9 @@ class Runner:
         return c.Done()
 
     def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
-        if state.seen is not None:
-            self._learn(state)
         refusal = command.refusal
+        if state.seen is not None or refusal.code == "E213":
+            self._learn(state)
         # The message must stand alone: the command it prints names the ledger, without its password.
         ledger = shlex.quote(self._ledger.address)
         ledger += self._elsewhere(state.pipeline) if refusal.code != "E213" else ""  # there the call lacks a sink

@@ -125,6 +125,8 @@ def _same_origin(one: str | None, other: str | None) -> bool:
         return True
     left, right = (json.loads(text.removeprefix(KAFKA)) for text in (one, other))
     shared = left["topics"].keys() & right["topics"].keys()
+    if left["topics"] and right["topics"] and not shared:
+        return False
     return left["cluster"] == right["cluster"] and all(left["topics"][name] == right["topics"][name] for name in shared)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from onceonly import acceptance
 from onceonly.acceptance import Stop
 from onceonly.facts import Offer, Refusal
-from onceonly.remedies import Where, after_it, again, moved, onward, put_back, set_back, tally
+from onceonly.remedies import Where, after_it, again, filled, moved, onward, put_back, set_back, tally
 from onceonly.trim import plain
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import Intent, Ledger
@@ -51,9 +51,10 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
     end = newest.slice.end if newest else None
     counted = _counted(ledger, where.pipeline, stop)
-    named = acceptance.named(stop.sinks, stop.version)
+    named = acceptance.named(stop.sinks, stop.versions)
     details: dict[str, object] = {"first": stop.first, "last": stop.last, "lost": counted, "named": named}
-    details["back"] = "" if said.get("state_lost") else put_back(where)
+    details["back"] = filled(where) if said.get("hole") else ""
+    details["back"] = f"{details['back']}{'' if said.get('state_lost') else put_back(where)}"
     if refusal.code == "E206":
         after, gap = said.get("after"), ""
         if isinstance(after, Refusal) and newest:

@@ -146,6 +146,14 @@ def test_a_sink_that_cannot_be_found_any_more_can_still_be_taken_out(run: Run, t
     assert ids(three, "b") == list(range(30))
 
 
+def test_a_sink_is_taken_out_although_the_ledger_is_new(run: Run, three: Pipeline) -> None:
+    three.ledger.close()
+    three.ledger = SqlLedger(str(three.root / "new.db"))
+    obeys(run, without(three, "b"), "drop-sink")
+    three.driver().writes(3)
+    assert ids(three, "a") == ids(three, "c") == list(range(30))
+
+
 def test_what_only_the_dropped_sink_holds_the_others_write_themselves(run: Run, tmp_path: Path) -> None:
     pipeline = left_behind(tmp_path)
     del pipeline.stores["a"]
@@ -268,6 +276,26 @@ def test_an_overlap_that_cannot_be_proven_is_written_again_when_that_is_said(run
     obeys(run, refused(one, "E220", again, overlap="trim"), "accept-duplicates")
     starts(one, again, rows(1), overlap="trim")
     assert ids(one, "a") == sorted([*range(20), *range(10)])
+
+
+def test_a_ledger_with_a_hole_is_filled_and_the_batch_is_proven(run: Run, one: Pipeline) -> None:
+    one.driver().writes(3)
+    [newest] = one.ledger.epochs("orders", 3)
+    one.ledger.discard("orders", 2)
+    one.ledger.record(newest)  # as a driver did that was fenced out while the ledger lost the one before
+    said = refused(one, "E203", offered(1))
+    assert said.index("ledger rebuild") < said.index("checkpoint rebuild")
+    obeys(run, said, "ledger rebuild")
+    assert starts(one, offered(1), rows(1)).skipped
+
+
+def test_a_start_further_back_is_written_again_although_epochs_hold_it(run: Run, one: Pipeline) -> None:
+    start = at(10).entries[0][1] or ""
+    place = ("--ledger", str(one.root / "ledger.db"), "--yes")
+    assert run("queries", "adopt", "orders", "--start", start, *place).exit_code == 0
+    starts(one, offered(2), rows(2))  # its checkpoint was rolled back to there
+    starts(one, offered(3), rows(3))
+    assert ids(one, "a") == sorted([*range(30), *range(10, 20)])
 
 
 def test_where_a_pipeline_stands_is_printed_for_an_overlap(run: Run, one: Pipeline) -> None:
@@ -569,6 +597,21 @@ def test_two_of_several_that_were_set_back_are_answered_at_once(run: Run, three:
     assert ids(three, "c") == [*range(20), *range(40, 50)]
 
 
+def test_two_of_several_that_others_changed_are_accepted_as_each_was_seen(run: Run, three: Pipeline) -> None:
+    for name in ("b", "c"):
+        three.stores[name].overwrite(rows(2))
+    said = refused(three, "E209", offered(3))
+    words = printed(said, "accept-change")
+    (one, seen), (other, _) = (word.rpartition("@")[::2] for word in words if word.startswith("memory:"))
+    assert (one, other) == ("memory:b", "memory:c")
+    twice = [word if not word.startswith("memory:") else f"memory:b@{seen}" for word in words]
+    assert_answerless(run(*twice, "--yes"), "names something else")
+    three.stores["c"].overwrite(rows(3))
+    assert run(*words, "--yes").exit_code == 2  # more was done to it than what was accepted
+    obeys(run, refused(three, "E209", offered(3)), "accept-change")
+    three.driver().writes(3)
+
+
 # ---- sinks that lost something
 
 
@@ -707,6 +750,53 @@ def test_a_loss_does_not_move_the_position_back_over_a_batch_that_is_only_replay
     obeys(run, refused(one, "E209", offered(2)), "accept-change")
     one.driver().writes(2, 3)
     assert ids(one, "a") == list(range(10, 30))
+
+
+# ---- what the audit prints, before any start was refused
+
+
+def adopted_by_audit(run: Run, pipeline: Pipeline, code: str, words: str) -> None:
+    """Obey what the audit prints for each finding of a code."""
+    result = document(run("audit", "--ledger", str(pipeline.root / "ledger.db"), "-o", "json"))
+    remedies = {found["remedy"] for found in result["findings"] if found["code"] == code}
+    assert remedies
+    for remedy in remedies:
+        [command] = [part for part in re.split(r"[;:] |\n", remedy) if words in part]
+        planned = run(*shlex.split(command)[1:])
+        assert "Nothing was changed" in planned.stderr, planned.output
+    assert run(*printed(planned.stderr, "--yes")).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("names", "kind", "words"),
+    [
+        ("b", "overwritten", "--accept-change"),
+        ("bc", "overwritten", "--accept-change"),
+        ("b", "moved", "--same-data"),
+        ("b", "recreated", "--accept-loss"),
+    ],
+)
+def test_what_the_audit_prints_for_what_others_did_is_accepted(
+    run: Run, three: Pipeline, names: str, kind: str, words: str
+) -> None:
+    for name in names:
+        three.stores[name]._suffer(kind, f"{kind}, by somebody else")
+    adopted_by_audit(run, three, "A126", words)
+    three.driver().writes(3)
+
+
+def test_only_the_sinks_that_lost_something_are_named_beside_one_that_is_being_written(
+    run: Run, tmp_path: Path
+) -> None:
+    pipeline = left_behind(tmp_path)
+    pipeline.resolve()
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        pipeline.driver().writes(3)
+    faults.disarm()
+    pipeline.stores["c"].restore(1)
+    pipeline.stores["c"]._mishaps.clear()
+    adopted_by_audit(run, pipeline, "A142", "accept-loss")
 
 
 # ---- state that was computed anew

@@ -26,7 +26,7 @@ PAIRS = [(kind, code) for kind, about in KINDS.items() for code in about.covers]
 
 @pytest.mark.parametrize(("kind", "code"), [pair for pair in PAIRS if pair[0] != "start"])
 def test_what_applies_to_a_refusal_covers_it(kind: str, code: str) -> None:
-    refused = stop(code, sinks=("a",), version=7, offered=cut(25, 30) if kind == "accept-loss" else cut(10, 30))
+    refused = stop(code, sinks=("a",), versions=("7",), offered=cut(25, 30) if kind == "accept-loss" else cut(10, 30))
     accepted = applicable(kind, refused, END)
     assert accepted is not None
     assert covers(accepted, refused)
@@ -34,20 +34,20 @@ def test_what_applies_to_a_refusal_covers_it(kind: str, code: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_covers_no_code_that_it_does_not_list(kind: str) -> None:
-    everything = Adoption(kind, ("a",), 1, 99, 99)
+    everything = Adoption(kind, ("a",), 1, 99, ("99",))
     for code in CATALOGUE:
         assert covers(everything, stop(code, sinks=("a",))) is (code in KINDS[kind].covers), code
 
 
 def test_a_refusal_comes_back_from_its_text() -> None:
-    for refused in (stop("E207", sinks=("a", "b"), version=3, head=9), Stop("E206")):
+    for refused in (stop("E207", sinks=("a", "b"), versions=("3", "7"), head=9), Stop("E206")):
         assert Stop.parse(refused.text) == refused
 
 
 def test_an_acceptance_is_spelled_as_it_is_typed() -> None:
     typed = shlex.split(option(Adoption("accept-loss", ("delta:t", "it's"), 3, 5)))
     assert typed == ["--accept-loss", "3..5", "--sink", "delta:t", "--sink", "it's"]
-    assert option(Adoption("accept-change", ("delta:t",), version=12)) == "--accept-change --sink delta:t@12"
+    assert option(Adoption("accept-change", ("delta:t",), versions=("12",))) == "--accept-change --sink delta:t@12"
     assert option(Adoption("keep-recomputed-state", (), 4, 4)) == "--keep-recomputed-state 4"
     assert option(Adoption("accept-state-loss")) == "--accept-state-loss"
 

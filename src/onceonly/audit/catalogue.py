@@ -242,8 +242,7 @@ _ROWS = {
         Verdict.IN_DOUBT,
         "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "
         "its next start.",
-        "check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: onceonly "
-        "queries adopt {pipeline} --accept-change{change}{where}",
+        "check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: {accepts}",
     ),
     "A127": Rule(
         "Something happened to the target that leaves its epochs alone.",
@@ -304,8 +303,7 @@ _LEDGER = {
         Severity.ERROR,
         Verdict.IN_DOUBT,
         "It was dropped and created again, or another one lies behind the same name.",
-        "put the old table back, or, if the rows were moved with it: onceonly queries adopt {pipeline} "
-        "--same-data{named}{where}",
+        "put the old table back, or, if the rows were moved with it: {accepts}",
     ),
     "A135": Rule(
         "An epoch lies at another place in the sink than its receipt says.",

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly import acceptance
+from onceonly import acceptance, look
 from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.remedies import Where, rewind, set_back, tally
@@ -49,17 +49,24 @@ class Finding:
             epoch="N" if self.epoch is None else self.epoch,
             ledger=ledger or " --ledger URL_OR_PATH",
             where=where,
-            named=acceptance.named([self.sink] if self.sink else ()),
-            change=self._change(facts),
+            accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
             rewind=rewind(engine, self.epoch or 1),
         )
         return replace(self, remedy=remedy)
 
-    def _change(self, facts: Facts) -> str:
-        """The sink with the newest version that others have made of it."""
-        events = [event for sink in facts.sinks if sink.id == self.sink for event in sink.disturbances if event.fatal]
-        return acceptance.named([self.sink] if self.sink else (), max((event.at or 0 for event in events), default=0))
+    def _accepts(self, facts: Facts, where: str) -> str:
+        """The command that accepts what was done to the sinks, as the message would print it that stops the query."""
+        told = [look.Told(sink.id, sink.history, sink.disturbances) for sink in facts.sinks if sink.unreadable is None]
+        head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
+        found = look.stopped(self.pipeline, told, head)
+        if found is None or self.sink not in found[0].sinks:
+            return "restart the query; its message prints the command that applies"
+        stop, holds = found
+        kinds = ("same-data", "accept-loss") if holds else ("accept-change", "accept-loss")
+        wanted = [acceptance.applicable(kind, stop) for kind in kinds]
+        place = Where(self.pipeline, where)
+        return "; or give up its rows: ".join(place.adopt(accepted) for accepted in wanted if accepted)
 
     def _ways(self, facts: Facts, where: str) -> str:
         """What can be done for a sink that was set back, in the words of the message that stops the query."""
@@ -119,6 +126,10 @@ class Finding:
             "evidence": self.evidence,
             "remedy": self.remedy,
         }
+
+
+_ACCEPTED = ("A126", "A134")
+"""Codes of what somebody did to a sink as a whole, which an operator can accept."""
 
 
 def found(

@@ -8,18 +8,19 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from onceonly import acceptance, stops
+from onceonly import acceptance, look, stops
 from onceonly.acceptance import KINDS, Stop
 from onceonly.cli import records
 from onceonly.cli.decision import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import Sink
+from onceonly.protocol import Sink, Witness
 from onceonly.remedies import Where
 from onceonly.resolve import adopt, not_applicable, nothing_to_adopt, target
 from onceonly.sources import describe
 from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.slices import SourceOffsets
 
 _AFTER = {
@@ -95,7 +96,7 @@ def plan(place: Place, typed: Typed) -> Plan:
     last = known[-1].epoch if known else None
     if last is None and (stop is None or stop.start is None):
         raise nothing_to_adopt(place.pipeline)
-    stop = stop or _seen(place, typed.kind)
+    stop = stop or _seen(place)
     stands = last.slice.end if last else None
     sources = last.slice.end.sources if last else stop.start.sources if stop and stop.start else ()
     start = parse_start(typed.value, sources) if typed.kind == "start" else None
@@ -126,7 +127,7 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
     if wanted is None:
         raise not_applicable(place.pipeline, typed.kind)
     given = _given(typed)
-    if len(place.sinks) == 1 and not given.sinks and wanted.version is None:
+    if len(place.sinks) == 1 and not given.sinks and not wanted.versions:
         given = replace(given, sinks=wanted.sinks)
     if not acceptance.same(given, wanted):
         raise _incomplete(place, typed, wanted)
@@ -134,14 +135,16 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
 
 
 def _given(typed: Typed) -> Adoption:
-    ids = [name.rpartition("@") for name in typed.named] if KINDS[typed.kind].version else []
-    versions = [int(version) for _, mark, version in ids if mark and version.isdigit()]
-    sinks = tuple(name if mark else version for name, mark, version in ids) or typed.named
+    pairs = [(name, "", "") for name in typed.named]
+    if KINDS[typed.kind].version:
+        pairs = [name.rpartition("@") if "@" in name else (name, "", "") for name in typed.named]
+    sinks, versions = tuple(name for name, _, _ in pairs), tuple(version for _, _, version in pairs)
     range_ = _RANGE.fullmatch(typed.value)
     one = typed.value if typed.value.isdigit() else "0"
     first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
-    version = versions[0] if versions else None
-    return decided(typed.kind, typed.reason, sinks=sinks, first=first, last=last, version=version)
+    return decided(
+        typed.kind, typed.reason, sinks=sinks, first=first, last=last, versions=versions if any(versions) else ()
+    )
 
 
 def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
@@ -155,22 +158,20 @@ def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
     )
 
 
-def _seen(place: Place, kind: str) -> Stop | None:
-    """Where nothing was refused since the last epoch: a sink that was further, by the others or the ledger."""
-    if "E207" not in KINDS[kind].covers:
-        return None
+def _seen(place: Place) -> Stop | None:
+    """Where nothing was refused since the last epoch: what would be, by the rules of an opening."""
     head = place.certain_ledger.head(place.pipeline)
-    held = {sink.id: _held(sink, place.pipeline) for sink in place.sinks}
-    newest = max([*held.values(), head.epoch.number if head else 0])
-    behind = {sink: number for sink, number in held.items() if number < newest}
-    if not behind:
-        return None
-    return Stop("E207", tuple(behind), min(behind.values()) + 1, newest, head=head.epoch.number if head else 0)
+    receipts = {receipt.sink: receipt for receipt in head.receipts} if head else {}
+    told = [_told(sink, place.pipeline, receipts.get(sink.id)) for sink in place.sinks]
+    found = look.stopped(place.pipeline, told, head)
+    return found[0] if found else None
 
 
-def _held(sink: Sink, pipeline: str) -> int:
-    sink.open(pipeline)
-    return max((marker.epoch.number for marker, _ in sink.history()), default=0)
+def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> look.Told:
+    history = tuple(records.history(sink, pipeline))
+    since = receipt or (history[-1][1] if history else None)
+    events = tuple(sink.disturbances(since)) if since and isinstance(sink, Witness) else ()
+    return look.Told(sink.id, history, events)
 
 
 def parse_start(text: str, sources: tuple[str, ...]) -> SourceOffsets:

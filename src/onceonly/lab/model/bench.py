@@ -6,9 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import pyarrow as pa
-
-from onceonly.batch import ArrowBatch
 from onceonly.commands import Committed, Installed, Overtaken
 from onceonly.facts import Reading
 from onceonly.lab.model.parts import DROPPED, RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
@@ -68,6 +65,10 @@ class Bench:
         """How the runner of a stopped driver asks whether staged bytes are still there; it reads none of them."""
 
         def read(reference: str, _: Batch | None) -> Batch:
+            import pyarrow as pa
+
+            from onceonly.batch import ArrowBatch
+
             if staging.holds(reference) is None:
                 raise UnreadableManifest(f"{reference} is gone")
             return ArrowBatch(pa.table({}))

@@ -70,9 +70,9 @@ class Way:
         return tuple(sink for sink, _, _ in self._named)
 
     @property
-    def version(self) -> int | None:
-        """The version of the one sink that it names; ``None`` for none."""
-        return next((int(version) for _, _, version in self._named if version), None)
+    def versions(self) -> tuple[str, ...]:
+        """The versions of the sinks that it names, in their order; empty for none."""
+        return tuple(version for _, _, version in self._named if version)
 
     @property
     def at(self) -> int:
@@ -88,7 +88,7 @@ class Way:
     def accepted(self) -> Adoption:
         """What it names, as it is typed."""
         first, last = self.epochs
-        return Adoption(self.kind, self.sinks, first, last, self.version)
+        return Adoption(self.kind, self.sinks, first, last, self.versions)
 
     @property
     def _named(self) -> Iterator[tuple[str, str, str]]:
