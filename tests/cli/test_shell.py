@@ -224,7 +224,7 @@ def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) ->
     texts = [entry.remedy for entry in CATALOGUE.values()]
     texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
     texts += [page.remedy for page in (*PAGES.values(), *ILLS.values())]
-    optional = re.compile(r"\{(?:named|again|onward|alone|each|back|trim|copy|ways|change|rewind)\}")
+    optional = re.compile(r"\{(?:named|again|onward|alone|each|back|trim|copy|ways|change|rewind|then)\}")
     commands = commands_in([optional.sub("", text) for text in texts])
     assert ["checkpoint", "show", "PATH"] in commands
     assert ["txn", "resolve", "--query", "x"] in commands
