@@ -3,6 +3,7 @@ one with another value does not."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from integration.streams import FileStream, settings
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from onceonly import exactly_once
+from onceonly import engine, exactly_once, written
 from onceonly_checkpoints.ledger import EventKind
 
 pytestmark = pytest.mark.spark
@@ -191,3 +192,13 @@ def test_what_another_run_computes_otherwise_is_refused_after_state_in_before_to
     assert "[ONCE-E109]" in said
     assert expression[:-1] in said
     assert sink.rows() == []
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_a_plan_that_is_nested_too_deeply_to_be_followed_stops_nobody(spark: SparkSession, stateful: bool) -> None:
+    chain = [{"class": "x.Project", "num-children": 1}] * 5000 + [{"class": "x.LocalRelation", "num-children": 0}]
+    plan = engine.Plan(stateful=stateful, nondeterministic=None, sources=(), text=json.dumps(chain))
+    rows = spark.range(1).select("id", f.lit(1.0).alias("value"))
+    found = written.look(plan, rows)
+    assert found.left_out == (frozenset({"value"}) if stateful else frozenset())
+    assert found.functions == ()

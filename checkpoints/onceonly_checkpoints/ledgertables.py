@@ -13,6 +13,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
 from onceonly_checkpoints.slices import InputFile, Slice, SourceOffsets, canonical
 
@@ -248,5 +249,13 @@ def event_values(event: Event, token: str) -> Values:
 
 
 def event_of(row: Row[Any]) -> Event:
-    """Inverse of :func:`event_values`."""
-    return Event(row.pipeline, EventKind(row.kind), row.reason, row.epoch, row.generation, row.at_ms)
+    """Inverse of :func:`event_values`.
+
+    Raises:
+        UnreadableMarker: a kind that this version does not know.
+    """
+    try:
+        kind = EventKind(row.kind)
+    except ValueError as error:
+        raise UnreadableMarker(f"an event {row.kind!r}: a newer version wrote it") from error
+    return Event(row.pipeline, kind, row.reason, row.epoch, row.generation, row.at_ms)

@@ -106,9 +106,11 @@ class Manifest:
                 value["schema"],
                 tuple(StagedFile(*file) for file in value.get("files", ())),
             )
+        except UnreadableManifest:
+            raise
         except UnreadableMarker as error:
             raise UnreadableManifest(str(error)) from error
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise UnreadableManifest(f"it is damaged: {error!r}") from error
 
 

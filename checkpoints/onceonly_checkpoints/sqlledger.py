@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from onceonly_checkpoints import ledgertables as rows
 from onceonly_checkpoints.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerConflict, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.ledgerplace import place_of, unavailable
 from onceonly_checkpoints.ledgersql import FAR, Statements, new
@@ -120,7 +121,7 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             sinks = connection.execute(self._sql.sinks).all()
             found = connection.execute(self._sql.pipelines).all()
-        return [rows.pipeline_of(row, [sink for sink in sinks if sink.pipeline == row.pipeline]) for row in found]
+            return [rows.pipeline_of(row, [sink for sink in sinks if sink.pipeline == row.pipeline]) for row in found]
 
     def intend(self, intent: Intent) -> None:
         """Note an intent; a later one for the same epoch replaces it."""
@@ -131,7 +132,7 @@ class SqlLedger(Ledger):
         """The newest intent for an epoch."""
         with self._reading() as connection:
             row = connection.execute(self._sql.intent, {"pipeline": pipeline, "epoch": epoch}).first()
-        return None if row is None else rows.intent_of(row)
+            return None if row is None else rows.intent_of(row)
 
     def record(self, record: EpochRecord, connection: Any = None) -> None:
         """Record an epoch with receipts, files and phases.
@@ -251,7 +252,7 @@ class SqlLedger(Ledger):
         """Events, oldest first; the newest ``limit`` of them."""
         with self._reading() as connection:
             found = connection.execute(self._sql.events, {"pipeline": pipeline, "newest": limit}).all()
-        return [rows.event_of(row) for row in reversed(found)]
+            return [rows.event_of(row) for row in reversed(found)]
 
     def close(self) -> None:
         """Release connections. May repeat; the next call connects again."""
@@ -288,6 +289,8 @@ class SqlLedger(Ledger):
         except LedgerUnavailable:
             self.close()
             raise
+        except UnreadableMarker as error:
+            raise LedgerUnavailable(str(error)) from error
         except (SQLAlchemyError, self._place.driver_error, OSError) as error:
             raise unavailable(self._place, error) from error
 

@@ -12,8 +12,9 @@ from onceonly.errors import OnceOnlyError, repeat
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-_MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n {2}\S.*)*)")
-"""A message as Spark hands it on: its lines are indented, and what follows them, of Python or Java, is not so."""
+_MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n(?: {2,}\S.*|[ ]*(?=\r?\n {2,}\S)))*)")
+"""A message as Spark hands it on: its lines are indented, a reason within it may be so further or hold empty lines, and
+what follows them, of Python or Java, is not so."""
 
 _CAUSE, _NEXT = "Likely cause: ", "Next: "
 

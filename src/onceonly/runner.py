@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
 from onceonly import coordinator, endings, faults, look, recovery, staging, stops
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.facts import Happening, Offer, Reading, Refusal
 from onceonly.faults import Point
 from onceonly.overlap import held_files
@@ -41,6 +41,7 @@ from onceonly.staging import Stages, Still
 from onceonly.state import Phase, State
 from onceonly.trim import Trim, Trimmable
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt
+from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
 
@@ -134,6 +135,10 @@ class Runner:
             return state
         except LedgerUnavailable as error:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
+        except UnreadableMarker as error:
+            refusal = _unreadable(state, error)
+            self.tell(state.pipeline, refusal, state)
+            raise refusal from error
         except BaseException as error:
             self.tell(state.pipeline, error, state)
             raise
@@ -480,6 +485,14 @@ class Runner:
                 time.time_ns() // 1_000_000,
             )
         )
+
+
+def _unreadable(state: State, error: UnreadableMarker) -> OnceOnlyError:
+    """A marker that this version cannot read: of which sink, the machine's step tells where there are several."""
+    sink = state.sinks[min(state.index, len(state.sinks) - 1)]
+    cause = "a newer onceonly wrote it, or somebody edited it"
+    next_ = "upgrade onceonly to the version that wrote it (pip install --upgrade onceonly), and restart the query"
+    return refuse("E508", sink=sink, reason=f"a marker cannot be read: {error}", cause=cause, next=next_)
 
 
 @dataclass(frozen=True, slots=True)

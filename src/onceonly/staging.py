@@ -176,7 +176,7 @@ class Staging:
     def _staged_for_ours(self, attempt: Directory) -> bool:
         try:
             manifest = Manifest.parse(attempt.read(NAME).decode())
-        except (OSError, UnreadableManifest):
+        except (OSError, UnicodeDecodeError, UnreadableManifest):
             return False
         return manifest.pipeline == self._pipeline and not set(manifest.sinks).isdisjoint(self._sinks)
 
@@ -201,6 +201,8 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
         for file in manifest.files:
             if place.size(file.path) != file.size:
                 raise UnreadableManifest(f"{found.directory}/{file.path} is gone or has another size")
+    except UnicodeDecodeError as error:
+        raise UnreadableManifest(f"{found.directory}/{NAME} is damaged") from error
     except OSError as error:
         raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
     return _batch(manifest, place, live)

@@ -57,8 +57,10 @@ def _stop(state: State, code: str, **details: object) -> State:
 def _probed(state: State, outcome: Probed) -> State:
     before = max((fence for fence in outcome.fences if fence), key=lambda fence: fence.generation, default=None)
     fence = Fence(1 + max(before.generation if before else 0, state.floor), state.owner)
+    openings = state.openings + 1
+    # What an earlier opening of this call found is past: until this one has read, nobody knows where the sinks stand.
     return replace(
-        state, phase=Phase.RECALL, before=before, fence=fence, openings=state.openings + 1, index=0, readings=()
+        state, phase=Phase.RECALL, before=before, fence=fence, openings=openings, index=0, readings=(), last=None
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,8 @@ from onceonly import engine, lineage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +40,14 @@ def look(plan: engine.Plan, rows: DataFrame) -> Written:
     """
     analysed = engine.analysed(rows)
     text = engine.spelled(analysed)
-    plans = (lineage.parse(plan.text), lineage.parse(text)) if plan.text and text else ()
-    return Written(
-        left_out=_left_out(plans, rows) if plan.stateful else frozenset(),
-        nondeterministic=plan.nondeterministic or engine.nondeterministic(analysed, engine.CLOCKS),
-        functions=lineage.functions(*plans),
-    )
+    unstable = plan.nondeterministic or engine.nondeterministic(analysed, engine.CLOCKS)
+    try:
+        plans = (lineage.parse(plan.text), lineage.parse(text)) if plan.text and text else ()
+        left_out = _left_out(plans, rows) if plan.stateful else frozenset[str]()
+        return Written(left_out, unstable, lineage.functions(*plans))
+    except RecursionError:
+        log.info("the plan is nested too deeply to follow its columns")
+        return Written(_left_out((), rows) if plan.stateful else frozenset(), unstable)
 
 
 def _left_out(plans: tuple[lineage.Node, lineage.Node] | tuple[()], rows: DataFrame) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from dataclasses import replace
@@ -344,4 +345,16 @@ def test_an_intent_is_not_waited_for_where_a_record_is(postgres: EmbeddedPostgre
     intends.join()
     assert in_time
     assert ledger.intent("orders", 1) is not None
+    ledger.close()
+
+
+def test_an_event_that_this_version_does_not_know_is_said_in_the_ledgers_own_words(tmp_path):
+    path = tmp_path / "ledger.db"
+    ledger = SqlLedger(str(path))
+    ledger.open()
+    ledger.note(Event("orders", EventKind.OPENED, "a driver started"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE ledger_events SET kind = 'teleported'")
+    with pytest.raises(LedgerUnavailable, match="a newer version wrote it"):
+        list(ledger.events("orders"))
     ledger.close()

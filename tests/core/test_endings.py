@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -11,13 +12,14 @@ from tests.core.stories import cut, offer
 
 from onceonly import coordinator, doubt, faults, who
 from onceonly.batch import ArrowBatch
+from onceonly.commands import Probed
 from onceonly.errors import FencedOut, OnceOnlyError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.moment import open_epoch
 from onceonly.runner import Runner
-from onceonly.state import State
-from onceonly_checkpoints.epoch import Fence
+from onceonly.state import Phase, State
+from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_sinks.memory import MemorySink
 
@@ -137,3 +139,25 @@ def test_a_ledger_that_is_gone_does_not_hide_the_error(one):
         file.unlink()
     one.root.joinpath("ledger.db").mkdir()
     driver.tell("orders", RuntimeError("what the user must see"))
+
+
+def test_a_failure_while_a_call_opens_again_is_not_one_of_an_opening_that_stood(one):
+    runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    found = runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
+    again = coordinator.apply(replace(found, phase=Phase.PROBE), Probed((found.fence,)))
+    assert again.last is None
+
+
+def test_a_marker_of_a_newer_version_is_refused_in_words(one, monkeypatch):
+    runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+
+    class Newer(MemorySink):
+        def position(self, since):
+            Marker.from_json({"format": 99})
+
+    newer = Newer("memory:a", one.stores["a"])
+    with pytest.raises(OnceOnlyError, match="marker format 99") as refused:
+        Runner([newer], one.ledger).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
+    assert refused.value.code == "E508"
+    assert "upgrade onceonly" in refused.value.remedy
+    assert failures(one)[-1].code == "E508"

@@ -51,3 +51,10 @@ def test_a_refusal_is_found_behind_another_error() -> None:
 def test_what_is_no_refusal_is_none() -> None:
     assert refusal(ValueError("[ONCE-] no code")) is None
     assert refusal(KeyboardInterrupt()) is None
+
+
+def test_a_reason_of_several_lines_does_not_hide_what_comes_after_it() -> None:
+    error = refuse("E508", sink="a", reason='syntax error\n    at "x"\n\n    ^', cause="c", next="mend it")
+    found = refusal(RuntimeError(f"An error\n{error}\n\n\tat py4j.Protocol"))
+    assert found is not None
+    assert found.next == "mend it"
