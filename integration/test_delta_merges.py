@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from integration.delta_by_spark import SparkHarness, operations, writes
 
-from onceonly.errors import DestinationError
+from onceonly.errors import ConfigurationError, DestinationError
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta import Merge
 
@@ -108,6 +109,24 @@ def test_spark_adds_columns_in_the_version_that_brings_them(
         found = sorted((row["id"], row["x.1"]) for row in harness.rows())
         assert found == [(1, 2.5 if options else None), (2, 1.5)]
         writes(driver, harness, narrow.set_column(1, "step", pa.array([9])).append_column("x.1", pa.array([0.5])))
+
+
+@pytest.mark.parametrize("options", MERGES, ids=["key", "merge"])
+def test_a_missing_package_for_merge_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "delta.tables", None)  # what an environment without delta-spark answers
+    harness = SparkHarness(spark, tmp_path / "rows", committer="spark", **options)
+    rows = pa.table({"id": [1], "step": [1], "gone": [False]})
+    with Story(harness) as story:
+        driver = story.driver()
+        before = sorted(path.name for path in harness.path.rglob("*"))
+        with pytest.raises(ConfigurationError, match="E108"):
+            writes(driver, harness, rows)
+        assert sorted(path.name for path in harness.path.rglob("*")) == before
+        monkeypatch.undo()
+        writes(driver, harness, rows)
+        assert harness.rows() == [{"id": 1, "step": 1}]
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The suite passes the reference model and catches each broken sink, by the claims that are meant to catch it."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -11,8 +12,18 @@ from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
-from onceonly_sinks.conformance import CLAIMS, Claim, ConformanceFailure, Report, SinkConformance, SinkHarness, check
+from onceonly_sinks.conformance import (
+    CLAIMS,
+    Claim,
+    ConformanceFailure,
+    NotTested,
+    Report,
+    SinkConformance,
+    SinkHarness,
+    check,
+)
 from onceonly_sinks.conformance.killing import CLAIMS as KILLING
+from onceonly_sinks.conformance.mishaps import a_locked_target_is_waited_for_or_refused_with_a_code
 from onceonly_sinks.conformance.racing import CLAIMS as RACING
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
@@ -163,3 +174,14 @@ def test_the_suite_closes_every_target() -> None:
 
     check(Closing, claims=CLAIMS[:3])
     assert len(closed) == 3
+
+
+def test_a_lock_that_keeps_nobody_out_is_no_answer() -> None:
+    """A harness whose locked() does not lock says nothing about the sink."""
+
+    class Unlocked(MemoryHarness):
+        def locked(self) -> AbstractContextManager[object]:
+            return nullcontext()
+
+    with pytest.raises(NotTested, match="kept nobody out"):
+        a_locked_target_is_waited_for_or_refused_with_a_code(Unlocked())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
@@ -65,6 +67,23 @@ def test_a_code_becomes_one_error_with_what_to_do(code: int, kind: Kind, printed
     assert error.code == printed
     assert failure.name in str(error) or printed == "E110"
     assert error.remedy
+
+
+def test_a_corrupted_record_is_not_blamed_on_a_missing_key() -> None:
+    """librdkafka's INVALID_MSG is the broker's CORRUPT_MESSAGE: bytes that do not match their check sum."""
+    failure = read(failed(KafkaError.INVALID_MSG))
+    assert failure is not None
+    told = str(refusal(failure, CONTEXT))
+    assert "key" not in told
+    assert "check sum" in told
+
+
+@pytest.mark.parametrize("keyless", [True, False])
+def test_a_refused_record_is_blamed_on_a_missing_key_only_where_a_row_has_none(keyless: bool) -> None:
+    failure = read(failed(KafkaError.INVALID_RECORD))
+    assert failure is not None
+    told = str(refusal(failure, replace(CONTEXT, keyless=keyless)))
+    assert ("cleanup.policy=compact" in told) is keyless
 
 
 def test_a_missing_right_names_the_grant() -> None:

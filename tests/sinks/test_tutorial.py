@@ -13,6 +13,7 @@ from tests.sinks.tutorial import SQLiteSink
 from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.delta import DeltaSink
 
 FENCE = Fence(1, "owner")
 
@@ -34,6 +35,11 @@ def existing(path: Path, columns: str = "id, note") -> SQLiteSink:
         db.execute("INSERT INTO orders (id) VALUES (1)")
         db.commit()
     return SQLiteSink(path, "orders")
+
+
+def test_it_says_what_readers_have_to_do_in_the_words_of_every_other_sink(tmp_path: Path) -> None:
+    said = [sink.capabilities.readers for sink in (SQLiteSink(tmp_path / "a.db", "t"), DeltaSink(tmp_path / "rows"))]
+    assert {words.partition(": ")[0] for words in said} == {"nothing to do"}
 
 
 def test_rows_that_were_there_before_belong_to_no_epoch(tmp_path: Path) -> None:

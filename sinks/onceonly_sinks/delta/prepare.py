@@ -86,6 +86,7 @@ class Preparer:
             epoch_column=column,
             shape=shape,
             upsert=plan.upsert,
+            merge=plan.merge,
             grow=plan.grow,
         )
 

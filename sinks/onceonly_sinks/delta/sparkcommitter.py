@@ -168,6 +168,7 @@ class SparkCommitter:
         epoch_column: str | None,
         shape: Shape | None,
         upsert: Upsert,
+        merge: Merge | None,
         grow: bool,
     ) -> StagedRows:
         """Run the batch's one action into a folder beside the data; a MERGE would otherwise run the batch's plan twice.
@@ -180,13 +181,17 @@ class SparkCommitter:
             epoch_column: column that gets the epoch's number; ``None`` for none.
             shape: what the rows become; ``None``: they are in the table's columns already.
             upsert: the key, by the names that the rows then have.
+            merge: how they enter the table; ``None``: they are added.
             grow: whether the table gets columns that it lacks.
 
         Raises:
+            ConfigurationError: E108, the package that a MERGE needs is missing; nothing was read or written.
             DestinationError: E503 to E505, a null or a key that is not unique.
         """
         from pyspark.sql import functions as f
 
+        if merge is not None:
+            _python_package(self._table.sink)
         frame = batch.dataframe
         if epoch_column:
             frame = frame.withColumn(epoch_column, f.lit(epoch).cast("bigint"))
@@ -198,7 +203,7 @@ class SparkCommitter:
             self.discard(folder)
             raise
         rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
-        staged = StagedRows(self, folder, rows, rows.count(), schema=schema, merge=upsert.merge, grow=grow)
+        staged = StagedRows(self, folder, rows, rows.count(), schema=schema, merge=merge, grow=grow)
         try:
             if upsert.key:
                 staged.frame = self._one_per_key(rows, upsert)

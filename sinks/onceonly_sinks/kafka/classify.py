@@ -81,7 +81,6 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
         "INVALID_RECORD",
         "INVALID_TIMESTAMP",
         "_UNKNOWN_PARTITION",
-        "INVALID_MSG",
     ),
     Kind.ROOM: ("KAFKA_STORAGE_ERROR", "POLICY_VIOLATION", "_QUEUE_FULL"),
     Kind.NO_TOPIC: ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "TOPIC_EXCEPTION"),
@@ -96,6 +95,10 @@ _GRANTS: Mapping[str, str] = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "grant WRITE and DESCRIBE on transactional ids that begin with onceonly",
     "GROUP_AUTHORIZATION_FAILED": "grant READ on the group onceonly",
     "CLUSTER_AUTHORIZATION_FAILED": "grant DESCRIBE on the cluster, or CREATE to have the marker topic made",
+}
+_CAUSES = {
+    # The name of librdkafka for the broker's CORRUPT_MESSAGE.
+    "INVALID_MSG": "bytes did not match their check sum at the broker: a fault of a network, a disk or memory",
 }
 _LOGIN = "correct kafka.sasl.* or kafka.ssl.* in options=, or ONCEONLY_KAFKA_SASL_PASSWORD"
 
@@ -125,11 +128,13 @@ class Context:
         sink: sink id.
         address: address without secrets.
         timeout: how long a transaction may stay open, seconds.
+        keyless: whether a row without a key was among those that were sent.
     """
 
     sink: str
     address: str = ""
     timeout: float = 0.0
+    keyless: bool = False
 
 
 def kind_of(name: str, *, fatal: bool = False) -> Kind:
@@ -170,7 +175,9 @@ def _row(failure: Failure, context: Context) -> OnceOnlyError:
     if failure.name in ("MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"):
         cause = "a row is larger than the producer or the topic takes"
         next_ = 'raise max.message.bytes of the topic and KafkaSink(..., options={"kafka.max.request.size": "..."})'
-    if failure.name in ("INVALID_RECORD", "INVALID_MSG"):
+    if failure.name == "INVALID_RECORD":
+        cause = "a check of the broker or the topic did not pass; the brokers' log says which"
+    if failure.name == "INVALID_RECORD" and context.keyless:
         cause = "a row without a key goes to a topic with cleanup.policy=compact, which keeps rows by key"
         next_ = "give every row a key, or set cleanup.policy=delete on the topic, then restart the query"
     if failure.name == "INVALID_TIMESTAMP":
@@ -207,7 +214,7 @@ def _configuration(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 def _other(failure: Failure, context: Context) -> OnceOnlyError:
-    cause = f"the client's answer {failure.name}"
+    cause = _CAUSES.get(failure.name, f"the client's answer {failure.name}")
     next_ = "remove the cause, then restart the query"
     return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
 

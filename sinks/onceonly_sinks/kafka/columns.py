@@ -77,6 +77,10 @@ class Columns:
             raise refuse("E517", sink=self.sink, reason=reason, cause=cause, next="filter such rows, or give topic=")
         return {str(name) for name in column.unique().to_pylist()}
 
+    def keyless(self, batch: pa.RecordBatch) -> bool:
+        """Whether a row of a batch has no key."""
+        return "key" not in self.present or batch.column("key").null_count > 0
+
     def arguments(self, batch: pa.RecordBatch) -> tuple[Sequence[Any], ...]:
         """Columns of arguments of ``Producer.produce`` in its own order, without those at the end that no row has.
 

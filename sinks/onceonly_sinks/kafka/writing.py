@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch, Superseded
 from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_sinks.kafka import classify
 from onceonly_sinks.kafka.cluster import Place, Topic
 from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.kafka.feeding import Feeder
@@ -44,10 +46,9 @@ def fill(ground: Ground, standing: Standing, batch: Batch, epoch: int, again: Ag
         again: makes another standing under the same fence.
 
     Raises:
-        KafkaException: a row or the brokers refuse; nothing of the rows is visible.
         NotFlushed: the brokers do not take the rows.
         Hidden: a transaction in a topic that rows go to stays undecided.
-        DestinationError: E506, E508, E513, E517.
+        OnceOnlyError: E110, E501, E502, E506 to E508, E513, E517: a row or the brokers refuse; nothing is visible.
     """
     columns = Columns.check(ground.context.sink, batch.schema, ground.topic)
     filling = _Filling(ground, standing, columns, again)
@@ -56,7 +57,9 @@ def fill(ground: Ground, standing: Standing, batch: Batch, epoch: int, again: Ag
         filling.run(batches)
     except Exception as error:
         if not isinstance(error, Superseded) and not lost(error):
-            raise
+            if (failure := classify.read(error)) is None:
+                raise
+            raise classify.refusal(failure, replace(ground.context, keyless=filling.keyless)) from error
         if filling.standing.transaction.expired:
             raise too_old(ground, filling.standing.transaction, epoch) from error
         log.info("%s: epoch %s: the transaction was lost while it was filled", ground.context.sink, epoch)
@@ -81,6 +84,7 @@ class _Filling:
         self._rows = 0
         self.done = False
         self.lost: str | None = None
+        self.keyless = False
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
         for batch in batches:
@@ -119,6 +123,7 @@ class _Filling:
         self._feed(batch)
 
     def _feed(self, batch: pa.RecordBatch) -> None:
+        self.keyless = self.keyless or self._columns.keyless(batch)
         if new := self._columns.topics(batch) - self.standing.topics.keys():
             topics = self._ground.enter(self.standing, new)
             self._start.update(self._ground.cluster.high(places(topics)))
