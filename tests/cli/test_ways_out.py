@@ -876,7 +876,8 @@ class Copied:
     """A Delta table with two epochs, and a copy of it that the query writes to from now on."""
 
     def __init__(self, root: Path, **options: object) -> None:
-        self.root, self.old, self.new = root, DeltaHarness(root / "old", **options), DeltaHarness(root / "new", **options)
+        self.root = root
+        self.old, self.new = (DeltaHarness(root / name, **options) for name in ("old", "new"))
         self.ledger = SqlLedger(str(root / "ledger.db"))
         for number in (1, 2):
             self.starts(self.old, offered(number), rows(number))
