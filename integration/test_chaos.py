@@ -135,6 +135,24 @@ def test_a_budget_that_is_over_before_anything_was_shown_is_no_green_result(chao
         result.assert_exactly_once()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_chaos_test_says_in_the_summary_what_it_went_through(tmp_path, workers):
+    file = tmp_path / "test_job.py"
+    file.write_text(
+        "from onceonly.lab.chaos import samples\n\n\n"
+        "def test_job(chaos):\n"
+        "    chaos(samples.two_sinks, budget='1s', seed=11)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, str(file)]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 0, ran.stdout
+    (line,) = [line for line in ran.stdout.splitlines() if "test_job.py::test_job: " in line]
+    assert ", seed 11: " in line
+    assert "SIGKILL" in line
+    assert " cells struck (" in line
+
+
 # ---- the command line
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from deltalake import DeltaTable
 from integration.delta_by_spark import CLUSTERED, SparkHarness
+from integration.printed import obey
 from integration.streams import FileStream
+from integration.targets import DeltaTarget
 
 from onceonly import exactly_once
 from onceonly.audit import audit
@@ -18,7 +21,7 @@ from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -80,8 +83,24 @@ def test_what_spark_does_without_changing_a_row_passes_on_the_lowest_rung(spark:
             driver.writes()
             driver.writes()
             spark.sql(statement.format(t=f"delta.`{path}`"))
+            assert driver.position().disturbances == ()
             driver.writes()
             assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+
+
+def test_a_compaction_by_hand_as_deltas_manual_has_it_passes_on_the_lowest_rung(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows"
+    with Story(SparkHarness(spark, path, foreign="nothing")) as story:
+        driver = story.driver()
+        written = [driver.writes(), driver.writes()]
+        rows = spark.read.format("delta").load(str(path)).repartition(1)
+        rows.write.format("delta").option("dataChange", "false").mode("overwrite").save(str(path))
+        assert len(DeltaTable(path).file_uris()) == 1
+        assert driver.position().disturbances == ()
+        written.append(driver.writes())
+        story.holds(*written)
 
 
 def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
@@ -91,6 +110,7 @@ def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession,
         driver.writes()
         spark.sql(f"ALTER TABLE delta.`{path}` CLUSTER BY (step)")
         spark.sql(f"OPTIMIZE delta.`{path}` FULL")
+        assert driver.position().disturbances == ()
         driver.writes()
         assert driver.sink.passed() == ()  # type: ignore[attr-defined]
 
@@ -114,3 +134,22 @@ def test_an_erasure_request_does_not_stop_a_stream_that_allows_it(spark: SparkSe
     reader = DeltaSink(path, foreign="deletes")
     result = audit(None, "erased", [reader])
     assert result.spoken.startswith("EXACTLY ONCE ("), result.text
+
+
+def test_a_change_between_two_epochs_of_a_run_is_refused_and_the_restart_prints_what_leads_on(
+    stream: FileStream, delta: DeltaTarget, ledger: SqlLedger
+) -> None:
+    def erased(df: DataFrame) -> DataFrame:
+        if DeltaTable.is_deltatable(delta.path) and 1 in delta.ids():
+            stream.spark.sql(f"DELETE FROM delta.`{delta.path}` WHERE id = 1")
+        return df
+
+    said = stream.receive(range(5), range(5, 10)).fail(exactly_once(delta.sink(), ledger=ledger, before=erased))
+    assert "[ONCE-E209]" in said
+    assert "restart the query: its opening prints" in said
+    assert "LEDGER" not in said
+    said = stream.fail(exactly_once(delta.sink(), ledger=ledger))
+    assert "[ONCE-E209]" in said
+    obey(said, "--accept-change")
+    stream.run(exactly_once(delta.sink(), ledger=ledger))
+    assert delta.ids() == [0, 2, 3, 4, *range(5, 10)]

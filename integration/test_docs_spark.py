@@ -11,9 +11,10 @@ import pytest
 from integration.streams import FileStream
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
-from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, blocks, name, run
+from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
 
 from onceonly import exactly_once
+from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.refusals import read
 from onceonly_sinks.delta import DeltaSink
 
@@ -28,10 +29,17 @@ def spark_blocks(page: Path) -> list[Any]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if spark_blocks(page) and page != README], ids=name)
 def test_a_page_with_spark_can_be_followed_to_its_end(
-    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run(page, [block for block in blocks(page.read_text()) if block.info in {*KNOWN, CONSOLE}])
+    found = [block for block in blocks(page.read_text()) if block.info in {*KNOWN, CONSOLE, SQL}]
+    given: dict[str, object] = {}
+    if any(block.info == SQL for block in found):
+        # Roles belong to a whole server, so it is one that goes with the tests.
+        server: EmbeddedPostgres = request.getfixturevalue("postgres")
+        given["dsn"] = server.database(f"docs_{page.stem.replace('-', '_')}")
+        monkeypatch.setenv("ONCEONLY_LEDGER", str(given["dsn"]))
+    run(page, found, given)
 
 
 def test_the_spark_blocks_of_the_readme_write_what_they_say(

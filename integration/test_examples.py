@@ -50,6 +50,9 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
     notebook = nbformat.read(FOLDER / "in_a_notebook.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = str([cell.get("outputs", ()) for cell in notebook.cells])
+    assert "<th>because</th>" in shown
+    assert "recorded" in shown
     assert "[ONCE-E211]" in str(notebook.cells[-1].outputs)
 
 

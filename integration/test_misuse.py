@@ -206,3 +206,17 @@ def test_a_thread_that_outlives_its_query_touches_the_sink_no_more(stream, sink,
     restarted.awaitTermination()
     assert said == [] or "[ONCE-E402]" in said[0]
     assert ids(sink) == list(range(10))
+
+
+def test_rows_of_the_users_own_session_are_written_by_each_run_and_by_each_pipeline(spark, tmp_path):
+    def of_pandas(df):
+        return spark.createDataFrame(df.toArrow())
+
+    for name in ("first", "second"):
+        stream = FileStream(spark, tmp_path / name, name)
+        sink, ledger = MemorySink(f"memory:{name}"), str(tmp_path / f"{name}.db")
+        for start in (0, 10):
+            wrapped = exactly_once(sink, ledger=ledger)
+            stream.receive(range(start, start + 5), range(start + 5, start + 10))
+            stream.run(lambda df, batch_id, wrapped=wrapped: wrapped(of_pandas(df), batch_id))
+        assert ids(sink) == list(range(20))

@@ -15,7 +15,8 @@ from integration.targets import events, ids
 from integration.test_overlap import Topic, by_offset, eventually, topic
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once
+from onceonly import engine, exactly_once
+from onceonly.kafkasource import private
 from onceonly_checkpoints.ledger import EventKind
 
 __all__ = ["topic"]
@@ -212,11 +213,14 @@ def test_a_rate_source_gives_a_batch_that_was_cut_off_again(spark, tmp_path, sin
 
 
 @pytest.mark.kafka
-def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic: Topic, sink, ledger) -> None:
+@pytest.mark.parametrize("client", ["kept", "closed"])
+def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic: Topic, sink, ledger, client) -> None:
     wrapped = by_offset(sink, ledger=ledger)
 
     def write(df: DataFrame, batch_id: int) -> None:
         wrapped(df, batch_id)
+        if batch_id == 0 and client == "closed":
+            close_clients(df)
         if batch_id == 0:
             admin = AdminClient({"bootstrap.servers": topic.servers, "log_level": 0})
             admin.delete_topics([topic.name])[topic.name].result(30)
@@ -234,3 +238,12 @@ def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic:
     finally:
         query.stop()
     assert ids(sink) == list(range(4))
+
+
+def close_clients(df: DataFrame) -> None:
+    """What the source does after an error of its brokers: it lets its client go, and makes another when it asks."""
+    execution = engine._running(df)
+    for source in engine._items(execution.sources()):
+        reset = private(source, "kafkaOffsetReader").getClass().getDeclaredMethod("resetAdmin", None)
+        reset.setAccessible(True)
+        reset.invoke(private(source, "kafkaOffsetReader"), None)

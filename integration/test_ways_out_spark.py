@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from integration.conftest import chosen
+from integration.servers import Origin, PostgresAddress
 from integration.waysout import page
 from integration.waysout.situations import SITUATIONS
 from integration.waysout.walk import Cell, walk
@@ -20,7 +23,22 @@ Worlds = Callable[[Shape, bool], World]
 
 
 @pytest.fixture(scope="session")
-def worlds(request: pytest.FixtureRequest, spark, any_postgres, tmp_path_factory) -> Worlds:
+def quick_postgres(request: pytest.FixtureRequest, any_postgres: PostgresAddress) -> Iterator[PostgresAddress]:
+    """The server, without waiting for disks where it is ours: no wreck here is one of the server, and each copy of a
+    wreck drops databases, which flushes all of it."""
+    if chosen("Postgres").origin in {Origin.CONTAINER, Origin.ENVIRONMENT}:
+        yield any_postgres
+        return
+    with psycopg.connect(request.getfixturevalue("postgres").dsn, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
+        yield any_postgres
+        connection.execute("ALTER SYSTEM RESET fsync")
+        connection.execute("SELECT pg_reload_conf()")
+
+
+@pytest.fixture(scope="session")
+def worlds(request: pytest.FixtureRequest, spark, quick_postgres, tmp_path_factory) -> Worlds:
     """Makes pipelines at epoch 4, one for all cells that do not spoil its source."""
     made: dict[Shape, World] = {}
     number = itertools.count()
@@ -29,8 +47,8 @@ def worlds(request: pytest.FixtureRequest, spark, any_postgres, tmp_path_factory
         root = tmp_path_factory.mktemp("ways")
         name = f"ways{next(number)}"
         table = Table(root / "table", root)
-        database = Database(any_postgres.database(name))
-        second = Database(any_postgres.database(f"{name}b"), "postgres:second")
+        database = Database(quick_postgres.database(name))
+        second = Database(quick_postgres.database(f"{name}b"), "postgres:second")
         sinks = {"Postgres": [database], "Delta": [table], "three": [database, table, second]}[shape.sinks]
         broker = request.getfixturevalue("any_kafka") if shape.source == "Kafka" else None
         source = Topic(spark, broker, name) if broker else Files(spark, root / "in")

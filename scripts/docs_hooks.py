@@ -13,7 +13,7 @@ _LINK = re.compile(r"\[(?P<label>[^\]]*)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)]
 _ELSEWHERE = {"../README.md": "index.md", "../CHANGELOG.md": "changelog.md"}
 """Pages of the repository that stand in the site under another name, by path from ``docs``."""
 
-_SPARK = re.compile(r"^```python spark$", re.MULTILINE)
+_SPARK = re.compile(r"^```(python|sql) (?:spark|postgres)$", re.MULTILINE)
 _FENCED = re.compile(r"(^```.*?^```\s*$)", re.MULTILINE | re.DOTALL)
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"(?:https?:)?//[^>]*>|<link\b[^>]*stylesheet[^>]*//[^>]*>"
@@ -36,7 +36,7 @@ def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
         return link[0] if files.get_file_from_path(path) is not None else link["label"]
 
     parts = _FENCED.split(markdown)
-    told = (_SPARK.sub("```python", part) if index % 2 else _LINK.sub(shown, part) for index, part in enumerate(parts))
+    told = (_SPARK.sub(r"```\1", part) if index % 2 else _LINK.sub(shown, part) for index, part in enumerate(parts))
     return "".join(told)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -27,6 +28,9 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>.*)$")
 KNOWN = {"python", "python spark", "python chaos"}
 """Info strings of Python blocks: run here, run where there is a Spark session, run as a chaos test."""
+
+SQL = "sql postgres"
+"""Info string of statements that are run in the database that the page calls ``dsn``, by its owner."""
 
 CONSOLE = "console"
 """Info string of blocks with commands behind ``$`` and what they print; ``...`` stands for anything."""
@@ -98,6 +102,9 @@ def run(page: Path, found: list[Block], given: Mapping[str, object] | None = Non
         for block in found:
             if block.info == CONSOLE:
                 converse(block)
+            elif block.info == SQL:
+                with psycopg.connect(module.__dict__["dsn"], autocommit=True) as owner:
+                    owner.execute(block.code.encode())
             else:
                 exec(compile(block.padded, str(page), "exec"), module.__dict__)
     finally:

@@ -11,6 +11,19 @@ from tests.test_docs import ROOT, blocks
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
+PAGES = sorted(
+    page
+    for page in (ROOT / "docs").rglob("*.md")
+    if any(block.info in {"python", "python spark"} for block in blocks(page.read_text()))
+)
+"""Pages with code that the other tests run."""
+
+_SESSION = """
+from pyspark.sql import SparkSession
+spark: SparkSession = SparkSession.builder.getOrCreate()
+"""
+"""What a reader of such a page has already."""
+
 _CONTEXT = """
 from typing import Any
 from pyspark.sql import SparkSession
@@ -24,12 +37,18 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """The examples and the README's blocks, as files of a user."""
+    """The examples and the blocks of README and pages, as files of a user."""
     folder = tmp_path_factory.mktemp("shown")
     shown = blocks((ROOT / "README.md").read_text())
     code = "".join(f"{block.code}\n" for block in shown if block.info in {"python", "python spark"})
     assert "exactly_once(" in code
     (folder / "readme.py").write_text(f"{_CONTEXT}{code}")
+    for page in PAGES:
+        code = "".join(
+            f"{block.code}\n" for block in blocks(page.read_text()) if block.info in {"python", "python spark"}
+        )
+        name = "_".join(page.relative_to(ROOT / "docs").with_suffix("").parts).replace("-", "_")
+        (folder / f"{name}.py").write_text(f"{_SESSION}{code}")
     for example in EXAMPLES:
         (folder / example.name).write_text(example.read_text())
     return sorted(map(str, folder.glob("*.py")))
@@ -49,6 +68,11 @@ def test_mypy_takes_what_the_documentation_shows(shown: list[str]) -> None:
 
 def test_pyright_takes_what_the_documentation_shows(shown: list[str], tmp_path: Path) -> None:
     assert complaints("pyright", "--pythonpath", sys.executable, *shown) == []
+
+
+def test_pages_with_code_are_among_what_is_checked(shown: list[str]) -> None:
+    assert len(PAGES) >= 8
+    assert {"tutorial.py", "how_to_write_a_sink.py", "guarantees.py"} <= {Path(file).name for file in shown}
 
 
 def test_the_checkers_see_a_sink_that_is_none(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any, Self
 from onceonly_checkpoints.jsonform import known, present
 from onceonly_checkpoints.slices import Slice
 
+_ACCEPTING = ("accept-loss", "accept-change")
+
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
@@ -66,6 +68,10 @@ class Adoption:
             who=self.who,
             at_ms=self.at_ms or None,
         )
+
+    def accepts(self, sink: str) -> bool:
+        """Whether it says of this sink: rows of older epochs are gone or changed, and that is known."""
+        return self.kind in _ACCEPTING and sink in self.sinks
 
     @property
     def words(self) -> str:

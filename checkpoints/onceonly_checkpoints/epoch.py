@@ -222,6 +222,10 @@ class Epoch:
         """What the next batch is compared with."""
         return self.carried or Standing(self.lineage, (), self.offered)
 
+    def accepts(self, sink: str) -> bool:
+        """Whether an operator took a sink's content as it was by this epoch."""
+        return self.adoption is not None and self.adoption.accepts(sink)
+
     @property
     def reached(self) -> SourceOffsets:
         """Where the next batch starts by the engine's own count."""

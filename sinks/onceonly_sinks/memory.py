@@ -155,6 +155,10 @@ class MemorySink:
             number = marker.epoch.number if marker else 0
             return Sight(marker, number, strangers=not number and self.store.has_rows)
 
+    def identity_beside(self, known: str) -> str:
+        """The store's, whatever was known."""
+        return self.store.identity
+
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or is ours already.
 

@@ -108,17 +108,17 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
     """
     example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
     if not sinks:
-        raise refuse("E102", problem="exactly_once() got no sink.", next=example)
+        raise refuse("E102", problem="there is none", next=example)
     for sink in sinks:
         if isinstance(sink, type):
-            problem = f"exactly_once() got the class {sink.__name__}, and wants a sink made with it."
+            problem = f"the class {sink.__name__} was given, and a sink made with it is wanted"
             raise refuse("E102", problem=problem, next=example)
         if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            problem = f"exactly_once() got {type(sink).__name__!r}, which is not a sink."
+            problem = f"{type(sink).__name__!r} is not a sink"
             raise refuse("E102", problem=problem, next=example)
     ids = [sink.id for sink in sinks]
     if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
-        problem = f"Two sinks of one pipeline have the id {min(twins)!r}."
+        problem = f"two of them have the id {min(twins)!r}"
         raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
 
 

@@ -42,9 +42,16 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What stands in each sink, in order; stale, and reason enough only to refuse."""
+    """What stands in each sink, in order; stale, and reason enough only to refuse.
+
+    Attributes:
+        sights: of the sinks.
+        ahead: the epochs past the newest one in the ledger that sinks tell of; ``None`` where that was not asked, as
+            only the newest one can be among them.
+    """
 
     sights: tuple[Sight, ...]
+    ahead: tuple[Epoch, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

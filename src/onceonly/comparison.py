@@ -85,12 +85,18 @@ def _r7_forgotten(facts: BatchFacts, recorded: Epoch, lacking: int) -> Refusal:
 
 
 def same_batch(recorded: Epoch, offer: Offer) -> bool:
-    """Whether a batch is proven to be the one that became an epoch: the engine's names, slice, clock and sources."""
+    """Whether a batch is proven to be the one that became an epoch: the engine's clock, slice and sources.
+
+    Whoever asks has looked the epoch up by the engine's names, or compares what the batch gives with its digest.
+    """
     was, now = recorded.lineage, offer.lineage
-    if was is None or (was.query_id, was.batch_id) != (now.query_id, now.batch_id):
+    if was is None:
         return False
-    same_clock = (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
-    return same_clock and recorded.planned == offer.slice and same_inputs(recorded.sources, offer.sources)
+    return (
+        (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
+        and recorded.planned == offer.slice
+        and same_inputs(recorded.sources, offer.sources)
+    )
 
 
 def _range(slice_: Slice, lineage: Lineage) -> str:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-"""The PySpark minor version whose internals are known here."""
-
 _STATEFUL = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
 
 
@@ -126,8 +124,8 @@ class Caller:
     """Whose batch a callback was handed.
 
     Attributes:
-        session: id of the session that Spark made for the run: each start of a query has its own, and its batches keep
-            it, whatever the callback does to the thread's properties.
+        session: id of the session that the rows belong to. Each start of a query has its own, which its batches keep
+            whatever the callback does to the thread's properties; rows that the callback made itself have another.
         batch_id: what Spark set for the batch that the thread is to write.
     """
 
@@ -146,6 +144,11 @@ def caller(df: DataFrame) -> Caller:
     if batch_id is None:
         raise _outside()
     return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
+
+
+def group(df: DataFrame) -> str:
+    """The calling thread's job group: the run's id, unless the callback has set another; empty for none."""
+    return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
 
 
 def _session_id(session: Any) -> str:
@@ -179,7 +182,7 @@ def _refuse_strangers(df: DataFrame) -> None:
     import pyspark
 
     if line_of(pyspark.__version__) not in SPARK_LINES:
-        raise refuse("E113", found=pyspark.__version__, known=" and ".join(SPARK_LINES), newest=SPARK_LINES[-1])
+        raise refuse("E113", found=pyspark.__version__, known=" and ".join(SPARK_LINES), newest=SPARK_LINES[0])
 
 
 def _execution(df: DataFrame) -> Any:
@@ -208,7 +211,7 @@ def discover_run(df: DataFrame) -> Run:
         query_id=execution.id().toString(),
         name=execution.name(),
         checkpoint=checkpoint,
-        mode=unsupported_mode(_name(execution.trigger()), _name(execution)),
+        mode=unsupported_mode(class_name(execution.trigger()), class_name(execution)),
         temporary=_is_temporary(execution),
         session=_session_id(execution.sparkSessionForStream()),
         plan=_plan(df, execution),
@@ -239,14 +242,15 @@ def _is_temporary(execution: Any) -> bool:
     return bool(private(execution, "deleteCheckpointOnStop"))
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """A Scala sequence as a list."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
 def _plan(df: DataFrame, execution: Any) -> Plan:
     return Plan(
         stateful=any(True for _ in _stateful_nodes(execution)),
-        nondeterministic=nondeterministic(execution.logicalPlan(), _UNSTABLE),
+        nondeterministic=nondeterministic(execution.logicalPlan(), UNSTABLE),
         sources=_sources(df, execution),
         text=spelled(execution.logicalPlan()),
     )
@@ -254,7 +258,7 @@ def _plan(df: DataFrame, execution: Any) -> Plan:
 
 def _sources(df: DataFrame, execution: Any) -> tuple[Source, ...]:
     ids = execution.sourceToIdMap()
-    return tuple(_source(df, str(ids.apply(source)), source) for source in _items(execution.sources()))
+    return tuple(_source(df, str(ids.apply(source)), source) for source in items(execution.sources()))
 
 
 def _source(df: DataFrame, id_: str, source: Any) -> Source:
@@ -272,23 +276,25 @@ def _source(df: DataFrame, id_: str, source: Any) -> Source:
 
 def _stateful_nodes(execution: Any) -> Iterator[Any]:
     writer = execution.getClass().getClassLoader().loadClass(_STATEFUL)
-    return (node for node in _walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
+    return (node for node in walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
 
 
-def _name(node: Any) -> str:
+def class_name(node: Any) -> str:
+    """The simple name of an object's class."""
     return str(node.getClass().getSimpleName())
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def walk(node: Any) -> Iterator[Any]:
+    """A node of a plan and all below it."""
     yield node
-    for child in _items(node.children()):
-        yield from _walk(child)
+    for child in items(node.children()):
+        yield from walk(child)
 
 
-_UNSTABLE = ("now(", "current_time(")
+UNSTABLE = ("now(", "current_time(")
 """Foldable in Spark's eyes, yet evaluated anew when a batch is replayed."""
 
-CLOCKS = (*_UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
+CLOCKS = (*UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
 """The same outside of the query's plan, in which Spark puts the batch's own time for most of them."""
 
 
@@ -299,8 +305,8 @@ def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
         plan: in the JVM.
         unstable: what such an expression may hold, though Spark calls it deterministic.
     """
-    for node in _walk(plan):
-        for expression in _items(node.expressions()):
+    for node in walk(plan):
+        for expression in items(node.expressions()):
             sql = str(expression.sql())
             if not expression.deterministic() or any(word in sql.lower() for word in unstable):
                 return sql
@@ -327,8 +333,17 @@ def spelled(plan: Any) -> str | None:
 
 
 def late_rows(run: Run) -> int:
-    """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark."""
-    return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in _stateful_nodes(run.execution))
+    """Rows of the batch that was executed last which Spark dropped, since they were older than the watermark.
+
+    They are counted after the commit, so what cannot be asked counts as none and stops nobody.
+    """
+    from py4j.protocol import Py4JError
+
+    try:
+        return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in _stateful_nodes(run.execution))
+    except Py4JError as error:
+        log.warning("rows that came too late are not counted: %s", type(error).__name__)
+        return 0
 
 
 def still_running(df: DataFrame, query_id: str, run: str) -> bool:

@@ -25,7 +25,7 @@ import string
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from onceonly.codes import CATALOGUE, Entry
+from onceonly.codes import CATALOGUE
 
 _SECRETS = (
     re.compile(r"(?P<keep>://[^:/@\s]+:)[^@\s]+(?=@)"),
@@ -59,18 +59,13 @@ def fill(text: str, details: Mapping[str, object]) -> str:
     return _Words().vformat(text, (), details)
 
 
-_UNTOLD: Mapping[str, object] = {
-    "ledger": "LEDGER",
-    "where": "--sink KIND:TARGET",
-    "named": " --sink ID@VERSION",
-    "lost": "epochs",
-    "first": "A",
-    "last": "B",
-    "copy": "",
-    "again": "",
-    "by": "a newer driver",
-}
-"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit; the next start says them in full."""
+_UNTOLD: Mapping[str, object] = {"lost": "epochs", "copy": "", "again": "", "by": "a newer driver"}
+"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit."""
+
+_OF_THE_LEDGER = frozenset({"ledger", "where", "named", "first", "last"})
+"""What commands need and only an opening knows."""
+
+_RESTART = "restart the query: its opening prints the commands that apply"
 
 
 class OnceOnlyError(Exception):
@@ -89,18 +84,15 @@ class OnceOnlyError(Exception):
         self.code = code
         self.details = details
         self.what = mask(fill(entry.what, details))
-        self.remedy = mask(fill(entry.remedy, details))
-        super().__init__(_message(code, entry, details))
+        remedy = _RESTART if _fields(entry.remedy) & _OF_THE_LEDGER - details.keys() else entry.remedy
+        self.remedy = mask(fill(remedy, details))
+        lines = (f"[ONCE-{code}] {entry.what}", entry.matter, f"Likely cause: {entry.cause}", f"Next: {remedy}")
+        super().__init__(mask("\n  ".join(fill(line, details).replace("\n", "\n  ") for line in lines)))
 
 
-def _message(code: str, entry: Entry, details: dict[str, object]) -> str:
-    lines = [
-        f"[ONCE-{code}] {entry.what}",
-        entry.matter,
-        f"Likely cause: {entry.cause}",
-        f"Next: {entry.remedy}",
-    ]
-    return mask("\n  ".join(fill(line, details).replace("\n", "\n  ") for line in lines))
+def _fields(text: str) -> frozenset[str]:
+    """Names of the details that a text asks for."""
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name)
 
 
 class ConfigurationError(OnceOnlyError):

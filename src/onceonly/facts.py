@@ -90,10 +90,12 @@ class Seen:
     Attributes:
         last: the newest epoch in any sink: what all hold once they are healed; ``None`` before the first.
         recorded: number of the newest epoch in the ledger; 0 for none.
+        ahead: the epochs between that one and ``last`` that sinks tell of; ``None`` where that was not asked.
     """
 
     last: Epoch | None
     recorded: int
+    ahead: tuple[Epoch, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

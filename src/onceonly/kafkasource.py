@@ -30,7 +30,8 @@ class Brokers:
     """The brokers of one Kafka source.
 
     A topic can be deleted and made anew between two batches, so they are asked for each: by the admin client that the
-    source keeps connected to ask for offsets. Where it keeps none, one of our own asks, once per run.
+    source keeps connected to ask for offsets. Where that one does not answer, one of our own asks; where the source
+    keeps none, once per run.
 
     Args:
         context: the driver's.
@@ -45,7 +46,7 @@ class Brokers:
     def __init__(self, context: SparkContext, stops_at_loss: bool, client: Any, reader: Any = None) -> None:
         self.stops_at_loss = stops_at_loss
         self._context, self._client = context, client
-        self._kept = private(reader, "_admin") if reader is not None else None
+        self._reader = reader
         self._cluster: str | None = None
         self._known: dict[tuple[str, ...], str] = {}
 
@@ -55,13 +56,24 @@ class Brokers:
 
         names = tuple(sorted(topics))
         try:
-            if self._kept is not None:
-                return self._described(self._kept, names)
+            if self._reader is not None:
+                return self._by_source(names) or self._ask(names)
             if names not in self._known and (found := self._ask(names)):
                 self._known[names] = found
             return self._known.get(names)
         except Py4JError as error:
             log.warning("the identity of topics %s is unknown: no answer (%s)", names, type(error).__name__)
+            return None
+
+    def _by_source(self, names: tuple[str, ...]) -> str | None:
+        """What the source's own client says; ``None`` while the source makes it anew, which it does after an error."""
+        from py4j.protocol import Py4JError
+
+        client = self._reader._admin()
+        try:
+            return self._described(client, names) if client is not None else None
+        except Py4JError as error:
+            log.info("the source's own client does not answer (%s); another one asks", type(error).__name__)
             return None
 
     def _ask(self, names: tuple[str, ...]) -> str | None:

@@ -1,23 +1,27 @@
 """What a look at the sinks, before any fence, refuses already. Pure.
 
 Whoever is refused here has disturbed nobody. A look is stale at once, so it is asked only for refusals: whatever it
-does not settle, a hole in the ledger, a sink that was set back, a marker whose text has aged out, is left to the same
-rules under the fence. The ledger was read before the sinks: a driver that runs cannot make it look ahead of them.
+does not settle is left to the same rules under the fence. The ledger was read before the sinks: a driver that runs
+cannot make it look ahead of them, and what a sink has confirmed to it, the sink must hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from onceonly import recovery
 from onceonly.acceptance import Stop, stop_of
 from onceonly.facts import Heal, Offer, OpeningFacts, Reading, Refusal, Seen
 from onceonly.protocol import Disturbance, Position, Sight
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 
 _NOBODY = Fence(0, "")
+
+
+def lacks(sights: Iterable[Sight], recorded: int) -> bool:
+    """Whether the ledger lacks more than the newest epoch, so that sinks have to be asked for those between."""
+    return max((sight.epoch for sight in sights), default=0) > recorded + 1
 
 
 def facts(
@@ -28,7 +32,7 @@ def facts(
     readings = []
     for sink, sight in zip(sinks, sights, strict=True):
         receipt = receipts.get(sink)
-        identity = receipt.identity if receipt else ""
+        identity = sight.identity if sight.identity is not None else receipt.identity if receipt else ""
         position = Position(_NOBODY, sight.marker, sight.epoch, identity, sight.strangers, writers=sight.writers)
         readings.append(Reading(sink, position, receipt))
     return OpeningFacts(pipeline, tuple(readings), head.epoch if head else None, adopt)
@@ -79,38 +83,73 @@ def _reading(told: Told, receipt: Receipt | None, head: int) -> Reading:
     return Reading(told.sink, position, receipt, tuple(pair for pair in told.history if pair[0].epoch.number > head))
 
 
-def opening(found: OpeningFacts) -> Seen | Refusal | None:
-    """What the batch is compared with, or why it need not be; ``None``: only the fence can tell."""
-    if any(one.receipt and one.position.epoch < one.receipt.epoch for one in found.readings):
-        return None  # set back or replaced: which of them, a position tells
+def opening(
+    found: OpeningFacts, ahead: tuple[Epoch, ...] | None = None, identities: Sequence[str | None] = ()
+) -> Seen | Refusal | None:
+    """What the batch is compared with, or why it need not be.
+
+    Args:
+        found: what was seen.
+        ahead: see :class:`onceonly.commands.Looked`.
+        identities: what each sink is, where it was asked.
+
+    Returns:
+        ``None``: only the fence can tell.
+    """
+    behind = [bool(one.receipt and one.position.epoch < one.receipt.epoch) for one in found.readings]
+    if any(behind):
+        # Set back or replaced: what is still hidden from readers was confirmed, too, so not every sink can tell.
+        asked = [identity is not None for identity in identities]
+        known = len(asked) == len(behind) and all(one or not lacks for one, lacks in zip(asked, behind, strict=True))
+        return recovery.refused_as_behind(found) if known else None
     if refusal := recovery.refused_by_sight(found):
         return refusal
     last = recovery.newest(found)
     recorded = found.head.number if found.head else 0
     numbers = [one.position.epoch for one in found.readings]
+    if last is None and max(numbers, default=0):
+        return _aged_out(found)
     if max([recorded, *numbers]) > (last.number if last else 0):
-        return None  # its text has aged out, or it is in no sink that was asked
-    return Seen(last, recorded)
+        return None  # it is in no sink that was asked
+    return Seen(last, recorded, ahead)
+
+
+def _aged_out(found: OpeningFacts) -> Seen | Refusal:
+    """No sink tells more than a number: the ledger knows that epoch, or nobody does."""
+    decision = recovery.forgotten(found)
+    if isinstance(decision, Refusal):
+        return decision
+    assert found.head is not None
+    return Seen(found.head, found.head.number)
 
 
 def descent(seen: Seen, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoch, ...] | None:
-    """The epochs from the one that the offered batch became to the newest that was seen; ``None``: it is not known.
+    """The epochs from the one that the offered batch became to the newest that was seen.
+
+    Where the ledger has a hole that no sink fills it has that hole under the fence, too, and the rules say so.
 
     Args:
         seen: what the look showed.
         offer: the batch.
         recorded: what the ledger answered, up to the newest epoch that it has.
+
+    Returns:
+        Oldest first; empty where the batch became none; ``None``: it is not known.
     """
     last, now = seen.last, offer.lineage
     if last is None:
         return ()
-    was = last.lineage
-    if not recorded and was and (was.query_id, was.batch_id) == (now.query_id, now.batch_id):
-        return (last,)  # a sink holds it, and the ledger is one step behind
-    if not recorded:
-        whole = seen.recorded >= last.number - 1
+    if last.number > seen.recorded + 1 and seen.ahead is None:
         before = last.standing.lineage
-        same = before is not None and before.query_id == now.query_id
-        return () if whole or not same else None
-    run = recorded if recorded[-1].number == last.number else (*recorded, last)
-    return run if all(two.number == one.number + 1 for one, two in pairwise(run)) else None
+        same = recorded or (before is not None and before.query_id == now.query_id)
+        return None if same else ()
+    line = {epoch.number: epoch for epoch in (*recorded, *(seen.ahead or ()), last) if epoch.number <= last.number}
+    first = recorded[0].number if recorded else _became(now, line.values())
+    return tuple(line[number] for number in sorted(line) if number >= first) if first else ()
+
+
+def _became(lineage: Lineage, epochs: Iterable[Epoch]) -> int:
+    """Number of the epoch that a batch became; 0 for none of these."""
+    names = (lineage.query_id, lineage.batch_id)
+    known = ((one.number, one.lineage) for one in epochs if one.lineage)
+    return next((number for number, was in known if (was.query_id, was.batch_id) == names), 0)

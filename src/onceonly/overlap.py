@@ -51,6 +51,11 @@ def reads_files(sources: Sequence[SourceIdentity]) -> bool:
     return any((source.identity or "").startswith(FILES) for source in sources)
 
 
+def compares_all(newest: Epoch) -> bool:
+    """Whether every batch is still compared with the files of all epochs: then the ledger must keep them."""
+    return newest.standing.offered is not None and reads_files(newest.sources)
+
+
 def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
     """The input files of a whole history, if it is proven to be whole.
 

@@ -27,7 +27,8 @@ Writing (once per epoch):
 7. ``commit(prepared, marker, ledger)``: rows and marker in ONE transaction of the destination, conditional on our
    fence *and* on the previous chain standing there; only at the sink's own first epoch, which the marker names, any
    lower epoch may stand instead. ``prepared=None`` commits the marker alone. Returns the receipt when the answer was
-   yes. :class:`Superseded` if a higher generation or another owner was *read*;
+   yes; the ledger, if there is one, has the epoch before the next one is committed under the same ``position``.
+   :class:`Superseded` if a higher generation or another owner was *read*;
    :class:`OutcomeUnknown` for every other failure after the commit was sent; any other error only when the commit was
    certainly not sent or certainly refused. :class:`Conflict`, here and in ``prepare``, if the destination took the
    transaction back in favour of another writer's: the coordinator opens again and writes the epoch anew.
@@ -198,12 +199,15 @@ class Sight:
         epoch: number of the newest epoch; differs from ``marker`` as in :class:`Position`.
         strangers: whether the target holds rows and no epoch of ours; told only where there is no epoch.
         writers: pipelines that wrote epochs there, as far as a sink that is :class:`Shared` knows them.
+        identity: what the target is, as in :class:`Position`; asked of a sink that is :class:`Identified`, and only
+            where it holds less than it confirmed; else ``None``.
     """
 
     marker: Marker | None
     epoch: int
     strangers: bool = False
     writers: tuple[str, ...] = ()
+    identity: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,8 +399,8 @@ class Milestone:
     Attributes:
         epoch: the newest of them.
         chain: its chain, which the next epoch names.
-        rows: rows of all of them.
-        accepted: the newest of them that was an adoption; 0 for none. Rows before it may have been lost knowingly.
+        rows: rows of those after ``accepted``.
+        accepted: the newest of them in which an operator took this sink's content as it was; 0 for none.
     """
 
     epoch: int
@@ -430,12 +434,15 @@ class Sums:
     Attributes:
         standing: rows that stand.
         removed: rows that others took away.
-        added: rows that others added.
+        added: rows that others added, before our first epoch or since.
+        accepted: rows that went with changes which stopped the query until an operator accepted them; negative where
+            they brought rows.
     """
 
     standing: int
     removed: int
     added: int
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,6 +521,18 @@ class Shared(Protocol):
 
     def writers(self) -> Sequence[str]:
         """Names of the pipelines with an epoch in this very target, ours among them."""
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A sink whose look is whole: what it has confirmed, a look shows. May be left out.
+
+    So where a look shows less, the target was set back or is another one, and that can be said without a fence.
+    """
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is, as in :class:`Position`, beside the identity in a receipt; empty where nothing is."""
         ...
 
 

@@ -251,6 +251,17 @@ def newest(facts: OpeningFacts) -> Epoch | None:
     return highest.epoch if highest else None
 
 
+def refused_as_behind(facts: OpeningFacts) -> Refusal:
+    """What refuses an opening where a sink holds less than it confirmed: it is another one, or was set back."""
+    refusal = next(_r6_replaced(facts), None) or next(_r6_behind_receipt(facts))
+    return _for_all(refusal, facts)
+
+
+def forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
+    """What becomes of an opening where no sink tells more than the number of its newest epoch."""
+    return _r5_forgotten(facts)
+
+
 def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
     """What refuses an opening by markers alone, however old they are: another history, or other sinks than before."""
     return next(_r6_other_history(facts), None) or _r13_joins(facts) or _r13_elsewhere(facts)

@@ -44,12 +44,17 @@ def sink_from_address(address: str, ledger: str | None = None) -> Sink:
             "E110",
             problem=f"{address!r} is not the address of a sink.",
             cause=f"an address is <kind>:<target>, with a kind out of: {', '.join(kinds())}",
-            next="see the addresses of every pipeline: onceonly queries list",
+            next="see the addresses of every pipeline: onceonly queries list; for a sink of your own kind: "
+            f'publish its class in your package, [project.entry-points."{GROUP}"] {_word(kind)} = "module:Class"',
         )
     sink = _load(point).from_address(address)
     if ledger and isinstance(sink, LogsIn):
         sink.log_in_like(ledger)
     return sink
+
+
+def _word(kind: str) -> str:
+    return kind if kind.isidentifier() and kind not in kinds() else "kind"
 
 
 def _load(point: EntryPoint) -> type[Sink]:

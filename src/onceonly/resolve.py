@@ -100,7 +100,8 @@ def adopt(
 
     Raises:
         OnceOnlyError: E110 it names something else than what stopped the pipeline, also by the range of the source, or
-            it is not known where it stands; E228 a sink is not proven to hold what it held; or what opening raises.
+            less than what is gone by now, or it is not known where it stands; E228 a sink is not proven to hold what it
+            held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
     state = _open(sinks, ledger, pipeline, accepted=accepted)
@@ -113,6 +114,8 @@ def adopt(
     base = state.last
     if accepted.sinks and (base is None or base.number < accepted.last):
         base = _recorded(ledger, pipeline, accepted.last)
+        if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
+            raise _gone_elsewhere(pipeline, accepted)
     if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
         raise _another_range(pipeline, accepted.kind)
     end = start or target(accepted, base, stop)
@@ -255,6 +258,16 @@ def not_applicable(pipeline: str, kind: str) -> OnceOnlyError:
         "E110",
         problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
         cause="the query was not restarted since its last epoch, or it was refused for another reason",
+        next="restart the query; its message prints the command that applies",
+    )
+
+
+def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
+    """The error where a sink that the acceptance does not name has lost the epoch, too, which only sinks knew of."""
+    return refuse(
+        "E110",
+        problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
+        cause=f"a sink that --{accepted.kind} does not name was set back or replaced after the query had been refused",
         next="restart the query; its message prints the command that applies",
     )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
-from onceonly import coordinator, endings, faults, recovery, staging, stops
+from onceonly import coordinator, endings, faults, look, recovery, staging, stops
 from onceonly.errors import refuse
 from onceonly.facts import Happening, Offer, Reading, Refusal
 from onceonly.faults import Point
@@ -26,6 +26,7 @@ from onceonly.protocol import (
     Batch,
     Conflict,
     Disturbance,
+    Identified,
     OutcomeUnknown,
     Permissive,
     Prepared,
@@ -39,7 +40,7 @@ from onceonly.remedies import Where
 from onceonly.staging import Stages, Still
 from onceonly.state import Phase, State
 from onceonly.trim import Trim, Trimmable
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
 
@@ -174,7 +175,13 @@ class Runner:
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):
-            return c.Looked(tuple(_sight(self._sinks[sink]) for sink in state.sinks))
+            receipts = {one.sink: one for one in state.head.receipts} if state.head else {}
+            sights = tuple(_sight(self._sinks[sink], receipts.get(sink)) for sink in state.sinks)
+            known = state.head.epoch.number if state.head else 0
+            if not look.lacks(sights, known):
+                return c.Looked(sights)
+            told = (marker.epoch for sink in state.sinks for marker, _ in self._sinks[sink].history(known))
+            return c.Looked(sights, tuple(told))
 
     def _install(self, _: State, command: c.Install) -> c.Outcome:
         faults.fire(Point.INSTALL_BEFORE)
@@ -416,7 +423,7 @@ class Runner:
         if state.seen is not None or refusal.code == "E213":
             self._learn(state)
         # The message must stand alone: the command it prints names the ledger, without its password.
-        ledger = shlex.quote(self._ledger.address.replace(":***@", "@"))
+        ledger = shlex.quote(self._ledger.address)
         ledger += self._elsewhere(state.pipeline) if refusal.code != "E213" else ""  # there the call lacks a sink
         details: dict[str, object] = {"ledger": ledger, "where": self._where}
         if refusal.code.startswith("E2"):
@@ -504,9 +511,11 @@ def _trimmed(batch: Batch, trim: Trim | None) -> Batch:
     return batch.trimmed(trim)
 
 
-def _sight(sink: Sink) -> Sight:
-    """What a look shows; whose rows there are is asked only where they are not ours."""
+def _sight(sink: Sink, receipt: Receipt | None) -> Sight:
+    """What a look shows; whose rows are there is asked where they are not ours, what it is where some lack."""
     sight = sink.look()
+    if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):
+        sight = replace(sight, identity=sink.identity_beside(receipt.identity))
     return replace(sight, writers=tuple(sink.writers())) if sight.strangers and isinstance(sink, Shared) else sight
 
 

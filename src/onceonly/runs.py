@@ -7,6 +7,7 @@ stopped at its next step.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ PATIENCE = 60.0
 """Seconds that a callback of an older run may take to end, before the newer one is refused."""
 
 StillRunning = Callable[[str, str], bool]
+
+_RUN_ID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Runs:
@@ -42,14 +45,26 @@ class Runs:
         self._finished: dict[Holder, int] = {}
         self._refused: dict[Holder, Refusal] = {}
 
-    def enter(self, holder: Holder, sinks: Sequence[Sink], session: str, still_running: StillRunning) -> None:
+    def enter(
+        self,
+        holder: Holder,
+        sinks: Sequence[Sink],
+        still_running: StillRunning,
+        *,
+        own: str,
+        session: str = "",
+        group: str = "",
+    ) -> None:
         """Make a run the newest of its pipeline, and the one that writes with these sink objects.
 
         Args:
             holder: the run.
             sinks: what it writes to.
-            session: names the run that the batch at hand belongs to, whichever run is active by now.
             still_running: tells of ``(query id, run id)`` whether that run is active.
+            own: id of the session that the engine made for this run.
+            session: id of the session of the batch at hand; default ``own``. That of another run says that a callback
+                woke up late; one that is no run's was made by the user, who may write rows of any.
+            group: job group of the calling thread, which is the run's id unless the user has set another.
 
         Raises:
             ConfigurationError: E103 the pipeline is being written already, E125 one of the sink objects is in use.
@@ -65,16 +80,20 @@ class Runs:
 
         with self._changed:
             named = self._newest.get(holder.pipeline)
-            of_run = self._sessions.get(session, holder.run_id)
-            late = of_run != holder.run_id or holder.run_id in self._outdated
+            self._sessions.setdefault(own, holder.run_id)
+            late = self._run_of(session or own, group, holder) != holder.run_id or holder.run_id in self._outdated
             held = tuple((sink.id, active(self._owners.get(id(sink)))) for sink in sinks)
             _raise(calls.decide_entry(Entering(holder, late, active(named), held)))
             if named is not None and named.run_id != holder.run_id:
                 self._outdated.add(named.run_id)
             self._newest[holder.pipeline] = holder
-            self._sessions.setdefault(session, holder.run_id)
             self._sinks[holder] = tuple(sinks)
             self._owners.update({id(sink): holder for sink in sinks})
+
+    def _run_of(self, session: str, group: str, holder: Holder) -> str:
+        """The run that a batch belongs to; the group tells where its run has not called before."""
+        of_session = self._sessions.get(session)
+        return of_session or (group if _RUN_ID.fullmatch(group) else holder.run_id)
 
     def check(self, holder: Holder) -> None:
         """Refuse a run that another one has followed, at its pipeline or at one of its sinks.

@@ -14,9 +14,6 @@ from onceonly_checkpoints.slices import Slice
 MAX_OPENINGS = 5
 """How often an opening starts again higher: it met an equal generation, a commit was found absent, or taken back."""
 
-MAX_CONFLICTS = 5
-"""How often an epoch is tried that the sink takes back for the sake of others."""
-
 MAX_UNKNOWN = 5
 """How often a lost answer is looked up before the query stops."""
 

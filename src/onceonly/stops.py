@@ -56,10 +56,11 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
     details["back"] = filled(where) if said.get("hole") else ""
     details["back"] = f"{details['back']}{'' if said.get('state_lost') else put_back(where)}"
     if refusal.code == "E206":
-        after = said.get("after")
+        after, gap = said.get("after"), ""
         if isinstance(after, Refusal) and newest:
             stop = replace(stop, then=_stop(after, ledger, where.pipeline, newest, offer, head=newest.number + 1))
-        details["then"] = _then(ledger, where, stop.then, end)
+            gap = str(dict(after.details).get("gap", ""))
+        details["then"] = _then(ledger, where, stop.then, end, gap)
     if refusal.code in _OVERLAPS:
         details["onward"] = onward(where, acceptance.applicable("continue", stop, end), newest.number if newest else 0)
         details["again"] = again(where, acceptance.applicable("accept-duplicates", stop, end), counted)
@@ -88,11 +89,12 @@ _SECOND = ("accept-duplicates", "accept-loss", "continue")
 """What a batch may need beside the loss of its state; the first one that applies is printed."""
 
 
-def _then(ledger: Ledger, where: Where, stop: Stop | None, end: SourceOffsets | None) -> str:
+def _then(ledger: Ledger, where: Where, stop: Stop | None, end: SourceOffsets | None, gap: str) -> str:
     accepted = next((one for kind in _SECOND if (one := acceptance.applicable(kind, stop, end))), None)
     if stop is None or accepted is None:
         return ""
-    return after_it(where, accepted, _counted(ledger, where.pipeline, stop))
+    told = f"{gap}, as epoch {stop.first}" if gap else _counted(ledger, where.pipeline, stop)
+    return after_it(where, accepted, told)
 
 
 def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:

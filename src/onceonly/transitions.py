@@ -40,7 +40,7 @@ from onceonly.facts import (
     Skip,
 )
 from onceonly.sources import carried
-from onceonly.state import MAX_CONFLICTS, MAX_OPENINGS, MAX_UNKNOWN, Phase, State
+from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
@@ -73,7 +73,7 @@ def _looked(state: State, outcome: Looked) -> State:
         if refusal := recovery.not_ours(state.pipeline, sink, (sight.marker,) if sight.marker else ()):
             return _refused(_unfenced(state), refusal)
     found = look.facts(state.pipeline, state.sinks, outcome.sights, state.head, adopt=state.adopt is not None)
-    match look.opening(found):
+    match look.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
         case None:
             return _fences(state)
         case Refusal() as refusal:
@@ -222,9 +222,6 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
 def _missing(state: State, outcome: Missing) -> State:
     """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
     assert state.epoch is not None
-    if state.epoch.offered is not None:
-        reason = f"{outcome.reason}; and an epoch that was trimmed is not computed again"
-        return _not_healed(state, state.healing, state.epoch, reason)
     if state.offer is not None and comparison.same_batch(state.epoch, state.offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.healing, state.epoch, outcome.reason)
@@ -236,7 +233,8 @@ def _staged(state: State, outcome: Staged) -> State:
     if state.healing:
         assert state.epoch is not None
         if outcome.digest != state.epoch.digest:
-            return _not_healed(state, state.healing, state.epoch, "the batch, computed again, gave other rows")
+            part = ", of which a part had been left out," if state.epoch.offered else ""
+            return _not_healed(state, state.healing, state.epoch, f"the batch{part} gave other rows, computed again")
         return replace(state, phase=Phase.PREPARE)
     return replace(state, phase=Phase.PREPARE, epoch=_epoch(state, outcome.digest, outcome.manifest))
 
@@ -446,11 +444,11 @@ def _absent(state: State, _: Absent) -> State:
 def _conflict(state: State, outcome: Again) -> State:
     """Nothing of the epoch stands in the sink: the opening starts again, so that it is written from what stands now."""
     what = f"{_sink(state)} took the epoch back ({outcome.reason}; {outcome.blocker}); it is written again"
-    state = replace(state, conflicts=state.conflicts + 1)
+    conflicts = state.conflicts + 1
+    # Each of them opens again, so openings are what is limited; a driver that has written before began without one.
+    state = replace(state, conflicts=conflicts, openings=max(state.openings, conflicts))
     details = {"sink": _sink(state), "epoch": state.number, "times": state.conflicts}
     details |= {"reason": outcome.reason, "blocker": outcome.blocker}
-    if state.conflicts >= MAX_CONFLICTS:
-        return _stop(state, "E526", **details)
     opened = _open_again(state, "E526", **details)
     return replace(opened, happenings=(Happening(EventKind.RESOLVED, what, state.number),))
 

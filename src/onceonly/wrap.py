@@ -1,7 +1,7 @@
 """``exactly_once(sink)``: an ordinary ``foreachBatch`` function around a runner.
 
-The wrapper keeps no generation: each run of the query has an opening of its own, found by the run id of the calling
-thread, so a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
+The wrapper keeps no generation: each run of the query has an opening of its own, found by the session that Spark made
+for the run, so a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from onceonly import (
     coordinator,
     engine,
     faults,
+    foreseen,
     guarantee,
     measure,
     offsetlog,
@@ -134,13 +135,28 @@ class ExactlyOnce:
         """What each sink answered to the newest epoch of this process; empty before the first."""
         return self._last_receipts
 
-    def explain(self) -> Report:
+    def explain(self, df: DataFrame | None = None) -> Report:
         """What is promised for each sink, why, and what would weaken it: a text, and in a notebook a table.
 
         Says more once the query runs.
+
+        Args:
+            df: the stream, as ``writeStream`` gets it, for what its plan shows before it is started. Nothing is run.
+
+        Raises:
+            ConfigurationError: E110, it is no stream.
         """
         chosen = guarantee.Chosen(self._options.adopt, self._options.before is not None, self._stages)
-        return Report(guarantee.explain(self._sinks, self._plan, self._written, chosen))
+        if df is None:
+            return Report(guarantee.explain(self._sinks, self._plan, self._written, chosen))
+        plan = foreseen.plan_of(df)
+        found = foreseen.written_of(plan, self._shaped(df))
+        text = guarantee.explain(self._sinks, plan, found, chosen)
+        try:
+            refuse_plan(plan, self._options.name or "the query", self._options.lossy_source, found.nondeterministic)
+        except OnceOnlyError as refused:
+            return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
+        return Report(text)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch, or prove that it is already written.
@@ -257,7 +273,7 @@ class ExactlyOnce:
         if plan.stateful and watermark_ms and (rows := engine.late_rows(opening.run)):
             said.append(promise.late(rows, watermark_ms, state.epoch.number))
         opening.runner.keep(state, said)
-        opening.told = True
+        opening.told = not state.skipped  # a skipped batch has no receipts to compare
 
     def _report(self, opening: _Opening, state: State) -> None:
         epoch = state.epoch
@@ -293,10 +309,13 @@ class ExactlyOnce:
             raise refuse("E101")
         refuse_unfit(run, pipeline, self._options.lossy_source)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
-        (ledger, carried), staging = self._place_ledger(run), self._place_staging(run, pipeline)
-        _runs.enter(holder, self._sinks, caller.session, partial(engine.still_running, df))
+        came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
+        enter = partial(_runs.enter, holder, self._sinks, partial(engine.still_running, df), **came)
         if known is not None and known.holder == holder:
+            enter()
             return known  # rows that another session made
+        (ledger, carried), staging = self._place_ledger(run), self._place_staging(run, pipeline)
+        enter()
         self._plan = run.plan
         guard = partial(_runs.check, holder)
         runner = Runner(self._sinks, ledger, carried=carried, staging=staging, guard=guard)
@@ -367,9 +386,24 @@ def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None
         )
     if run.temporary:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
-    if run.plan.stateful and run.plan.nondeterministic:
-        raise refuse("E109", query=pipeline, expression=run.plan.nondeterministic)
-    for source in run.plan.sources:
+    refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic)
+
+
+def refuse_plan(plan: engine.Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None) -> None:
+    """Refuse a plan, whether it runs already or not.
+
+    Args:
+        plan: of the query.
+        pipeline: its name.
+        lossy_source: the kind of source that the user knows to forget its rows.
+        nondeterministic: SQL of an expression that another run may compute otherwise.
+
+    Raises:
+        ConfigurationError: E109 state and no determinism, E116, E126 or E127, as :func:`refuse_unfit` says.
+    """
+    if plan.stateful and nondeterministic:
+        raise refuse("E109", query=pipeline, expression=nondeterministic)
+    for source in plan.sources:
         if source.reads_on:
             raise refuse("E116", query=pipeline, source=source.origin)
         if source.passes_over:

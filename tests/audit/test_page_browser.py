@@ -123,3 +123,16 @@ def test_ten_thousand_epochs_open_within_two_seconds(opened: Any) -> None:
     page = opened(story(10_000)).page
     page.wait_for_function("performance.getEntriesByType('navigation')[0].loadEventEnd > 0")
     assert page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd") < 2_000
+
+
+@pytest.mark.parametrize(("width", "display"), [(500, "block"), (1100, "none")])
+def test_a_picture_that_goes_on_beyond_a_narrow_window_says_so(opened: Any, width: int, display: str) -> None:
+    found = opened(story(1))
+    found.page.set_viewport_size({"width": width, "height": 900})
+    hint = found.page.evaluate("""() => [...document.querySelectorAll('.scroll')]
+        .filter(box => box.querySelector(':scope > .chart'))
+        .map(box => [box, getComputedStyle(box, '::before')])
+        .map(([box, hint]) => [hint.display, box.scrollWidth > box.clientWidth, hint.content])""")
+    assert hint
+    assert {(one, scrolls) for one, scrolls, _ in hint} == {(display, display == "block")}
+    assert all("scroll sideways" in words for _, _, words in hint)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import pytest
 from tests.audit.pages import damaged, story
 
 from onceonly.audit import Facts, judge
-from onceonly.audit.page import charts
+from onceonly.audit.page import charts, stairs
 from onceonly.audit.page.outcome import Grid, grid_of
+from onceonly.page import drawing
 from onceonly_checkpoints.ledger import Event, EventKind
 
 
@@ -62,3 +65,19 @@ def test_a_driver_that_was_gone_before_the_picture_begins_is_not_shown() -> None
 
 def test_without_openings_there_are_no_bands() -> None:
     assert len(charts.ribbon(grid(story(5)), ())["layer"]) == 1
+
+
+def ticks(svg: str) -> list[str]:
+    """Numbers on a chart whose only numbers are those of its epochs, as they are drawn."""
+    return re.findall(r">([\d,]+)</text>", svg)
+
+
+@pytest.mark.parametrize(("epochs", "drawn"), [(1, ["1"]), (2, ["1", "2"]), (48, [str(at) for at in range(5, 49, 5)])])
+def test_each_epoch_on_an_axis_is_named_once(epochs: int, drawn: list[str]) -> None:
+    facts = story(epochs)
+    laid = grid(facts)
+    assert ticks(str(drawing.svg(charts.matrix(laid), "matrix"))) == drawn
+    for steps in stairs.stairs([line.epoch for line in judge(facts).epochs]):
+        numbers = charts.staircase(steps)["layer"][0]["encoding"]["x"]["axis"]["values"]
+        assert len(set(numbers)) == len(numbers) <= 5
+        assert {*numbers} <= {epoch for epoch, _ in steps.points}

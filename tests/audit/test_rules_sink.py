@@ -27,7 +27,7 @@ from tests.audit.histories import (
 from onceonly.audit import Severity, Verdict, judge
 from onceonly.audit.facts import Facts
 from onceonly.audit.verdict import exit_code_of
-from onceonly.protocol import Disturbance
+from onceonly.protocol import Disturbance, Milestone
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.slices import SourceOffsets
 
@@ -352,3 +352,28 @@ def test_a_loss_that_was_accepted_for_another_sink_excuses_nothing_here() -> Non
         [relisted] = relinked([moved])
         facts = without_ledger(with_rows(of_line((*one, relisted)), e1=3))
         assert code in codes(facts), sink
+
+
+def pruned(*, accepted: int = 0, rows: int = 17, stand: int = 17, adoption: str = "") -> Facts:
+    """Four epochs, of which the sink keeps the markers of the newest two; epochs 1 to 3 brought 10, 0 and 7 rows."""
+    line = epochs()
+    if adoption:
+        line = (*line, epoch_after(line[-1], 0, slice=slice_(400, 400), adoption=adoption))
+    facts = with_rows(of_line(line), e1=stand - 7)
+    milestone = Milestone(3, line[2].chain, rows, accepted)
+    return with_sink(facts, history=tuple(entry(epoch) for epoch in line[3:]), milestone=milestone)
+
+
+def test_the_scope_counts_the_rows_of_the_epochs_that_it_names() -> None:
+    said = judge(pruned()).scope
+    assert said == "memory:orders holds epochs 4; 12 rows counted there, 12 committed."
+
+
+def test_rows_below_a_milestone_are_excused_by_what_was_accepted_there_or_later_and_nothing_else() -> None:
+    assert codes(pruned()) == ["A166"]
+    assert codes(pruned(stand=16)) == ["A121"]
+    assert codes(pruned(stand=18)) == ["A122"]
+    assert codes(pruned(stand=16, accepted=2, rows=7)) == ["A166"]
+    assert codes(pruned(stand=16, accepted=2, rows=8)) == ["A121"]
+    assert codes(pruned(stand=16, adoption="accept-loss: disk gone")) == ["A166", "A116"]
+    assert codes(pruned(stand=16, adoption="continue: moved")) == ["A121", "A116"]

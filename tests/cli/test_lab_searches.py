@@ -210,7 +210,7 @@ def test_what_only_processes_suffer_is_not_played_without_any(run: Run, tmp_path
         (["run", "--junit", "out.xml"], "--junit cannot be used here"),
         (["points", "--level", "L2"], "goes at L1 or L3 or L4"),
         (["points", "here:job", "--schedules", "5"], "--schedules cannot be used here"),
-        (["mutants", "--only", "M23"], "There is no mutant 'M23'"),
+        (["mutants", "--only", "M99"], "There is no mutant 'M99'"),
     ],
     ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -68,7 +69,7 @@ def test_watch_shows_epochs_phases_and_what_is_in_doubt(on: Run, world: World) -
     result = on("watch", "--count", "1")
     assert result.exit_code == 0, result.stderr
     assert "orders  generation 1" in result.stdout
-    assert "epoch 5 IN DOUBT for 61 s" in result.stdout
+    assert re.search(r"epoch 5 IN DOUBT for 6\d s", result.stdout)  # a loaded machine is slow to look
     assert "prepare 200  commit 10" in result.stdout
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -11,6 +12,7 @@ import pytest
 from tests.audit.stores import Stored
 from tests.cli.conftest import Run
 
+from onceonly.cli.confirm import without_password
 from onceonly.lab.postgres import temporary_postgres
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
@@ -96,3 +98,61 @@ def test_without_any_password_the_audit_says_where_one_is_looked_for(
     assert result.exit_code == 2
     for place in ("A101", "PGPASSWORD", "PGSERVICEFILE"):
         assert place in result.stdout
+
+
+def spelled(ledger: str, form: str) -> str:
+    """The ledger's URL in another way of saying the same."""
+    parts = urlsplit(ledger)
+    words = {"host": parts.hostname, "port": parts.port, "user": parts.username, "dbname": parts.path[1:]}
+    pairs = " ".join(f"{name}={value}" for name, value in words.items())
+    return {
+        "url": ledger,
+        "query": ledger.replace(f":{_SECRET}@", "@") + f"?password={_SECRET}&connect_timeout=5",
+        "pairs": f"{pairs} password={_SECRET}",
+        "quoted": f"password = '{_SECRET}' {pairs}",
+    }[form]
+
+
+@pytest.mark.parametrize("form", ["url", "query", "pairs", "quoted"])
+@pytest.mark.parametrize("joined", [False, True], ids=["two words", "one word"])
+def test_the_command_that_a_plan_prints_runs_once_the_password_is_where_it_says(
+    run: Run, ledger: str, form: str, joined: bool
+) -> None:
+    said = spelled(ledger, form)
+    where = [f"--ledger={said}"] if joined else ["--ledger", said]
+    result = run("queries", "forget", "orders", *where)
+    assert result.exit_code == 2, (result.stdout, result.stderr)
+    assert _SECRET not in result.stdout + result.stderr
+    assert "***" not in result.stderr
+    assert "PGPASSWORD" in result.stderr
+    [line] = [line for line in result.stderr.splitlines() if line.startswith("onceonly ")]
+    command = shlex.split(line)[1:]
+    assert run(*command).exit_code == 2
+    again = run(*command, PGPASSWORD=_SECRET)
+    assert again.exit_code == 0, (line, again.stdout, again.stderr)
+
+
+@pytest.mark.parametrize(
+    ("word", "left"),
+    [
+        ("postgresql://app:s3cret@h:5432/d", "postgresql://app@h:5432/d"),
+        ("postgresql://app:s3@cret@h/d", "postgresql://app@h/d"),
+        ("postgresql://h/d?user=app&password=s3cret&connect_timeout=5", "postgresql://h/d?user=app&connect_timeout=5"),
+        ("postgresql://h/d?password=s3cret", "postgresql://h/d"),
+        ("host=h password=s3\\ cret dbname=d", "host=h dbname=d"),
+        ("host=h password='s3 \\' cret' dbname=d", "host=h dbname=d"),
+        ("host=h password=s3#cret", "host=h"),
+        ("postgres:postgresql://app:s3cret@h/d#orders?key=id", "postgres:postgresql://app@h/d#orders?key=id"),
+        ("--sink=postgres:dbname=d password=s3cret#orders", "--sink=postgres:dbname=d#orders"),
+        ("postgresql://app@h/d", "postgresql://app@h/d"),
+        ("a reason of two words: it is over ", "a reason of two words: it is over "),
+    ],
+)
+def test_a_word_without_its_password_leads_to_the_same_place(word: str, left: str) -> None:
+    assert without_password(word) == left
+
+
+def test_a_plan_without_a_password_says_nothing_of_one(on: Run) -> None:
+    result = on("queries", "forget", "orders")
+    assert result.exit_code == 2
+    assert "PGPASSWORD" not in result.stderr

@@ -21,7 +21,10 @@ ROOT = Path(__file__).parents[2]
 TREE: Any = typer.main.get_command(app)
 NOUNS = "|".join(sorted(TREE.commands))
 COMMAND = re.compile(rf"\bonceonly ((?:{NOUNS})\b(?!:)[^\n;`]*)")
-OPTIONAL = r"(?<!--ledger )\{ledger\}|\{(?:where|trim|again|onward|alone|each|back|named|copy|ways|change)\}"
+OPTIONAL = (
+    r"(?<!--ledger )\{ledger\}"
+    r"|\{(?:where|trim|again|onward|back|each|alone|named|copy|ways|change|rewind|then)\}"
+)
 DETAIL = re.compile(r"\{[^{}]*\}")
 SOURCES = sorted(
     page for room in ("src", "sinks") for page in (ROOT / room).rglob("*.py") if page.name != "catalogue.py"
@@ -34,8 +37,7 @@ def commands(text: str) -> list[list[str]]:
 
     Details that stand for whole options (``{where}``, ``{ledger}`` without its name, ``{named}``) are left out.
     """
-    optional = r"(?<!--ledger )\{ledger\}|\{(?:where|trim|again|onward|back|each|alone|named|copy|ways|change|rewind)\}"
-    filled = re.sub(optional, "", text)
+    filled = re.sub(OPTIONAL, "", text)
     found = [line.split(" (")[0].rstrip(" .,:)'\"") for line in COMMAND.findall(DETAIL.sub("1", filled))]
     return [shlex.split(line if line.count("'") % 2 == 0 else f"{line}'") for line in found]
 

@@ -224,7 +224,7 @@ def test_every_command_that_an_error_prints_exists_with_its_options(run: Run) ->
     texts = [entry.remedy for entry in CATALOGUE.values()]
     texts += [rule.remedy.replace("{where}", "").replace("{ledger}", "") for rule in RULES.values()]
     texts += [page.remedy for page in (*PAGES.values(), *ILLS.values())]
-    optional = re.compile(r"\{(?:named|again|onward|alone|each|back|trim|copy|ways|change|rewind)\}")
+    optional = re.compile(r"\{(?:named|again|onward|alone|each|back|trim|copy|ways|change|rewind|then)\}")
     commands = commands_in([optional.sub("", text) for text in texts])
     assert ["checkpoint", "show", "PATH"] in commands
     assert ["txn", "resolve", "--query", "x"] in commands
@@ -259,7 +259,7 @@ def test_a_name_with_blanks_and_quotes_is_one_word_of_a_printed_command(run: Run
     printed = finding["remedy"].partition("onceonly ")[2].partition("; restore")[0]
     result = run(*shlex.split(printed))
     assert result.exit_code == 0, (printed, result.output)
-    refused = refuse("E213", sink="kafka:it's", first=1, pipeline=world.name)
+    refused = refuse("E213", sink="kafka:it's", first=1, pipeline=world.name, ledger="ledger.db", where="--sink x")
     assert shlex.split(refused.remedy.partition("drop-sink ")[2])[:2] == [world.name, "kafka:it's"]
 
 
@@ -314,3 +314,34 @@ def test_a_word_lists_the_codes_that_speak_of_it(run: Run) -> None:
     found = run("explain", "postgres").stdout.splitlines()
     assert 1 < len(found) < len(run("explain").stdout.splitlines())
     assert_answerless(run("explain", "nosuchword"), "There is no code")
+
+
+def test_no_code_is_explained_by_a_blank_alone(run: Run) -> None:
+    pages = document(run("explain", "-o", "json"))["codes"]
+    assert [page["code"] for page in pages if re.fullmatch(r"<\w+>", page["what"])] == []
+    assert document(run("explain", "E102", "-o", "json"))["what"].startswith(
+        "exactly_once() cannot write to these sinks"
+    )
+
+
+def test_a_sink_of_ones_own_is_known_once_it_is_published_as_the_refusal_says(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from onceonly_sinks.memory import MemorySink\n\n\n"
+        "class Mine(MemorySink):\n"
+        "    @classmethod\n"
+        "    def from_address(cls, address):\n"
+        "        return cls(address)\n"
+    )
+    check = ("sink", "check", "mine:orders")
+    where = {"PYTHONPATH": str(tmp_path), "HOME": str(tmp_path)}
+    refused = onceonly(*check, **where)
+    assert refused.returncode == 2
+    found = re.search(r'\[project\.entry-points\."(\S+)"\] (\w+) = "module:Class"', refused.stderr)
+    assert found, refused.stderr
+    described = tmp_path / "mine-1.0.dist-info"
+    described.mkdir()
+    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(f"[{found[1]}]\n{found[2]} = mine:Mine\n")
+    answered = onceonly(*check, **where)
+    assert (answered.returncode, answered.stderr) == (0, ""), answered.stdout
+    assert "answers" in answered.stdout

@@ -25,7 +25,7 @@ from tests.sinks.delta_harness import DeltaHarness
 from onceonly import coordinator, faults, stops
 from onceonly.acceptance import applicable
 from onceonly.batch import ArrowBatch
-from onceonly.errors import IdentityError, OnceOnlyError
+from onceonly.errors import ConfigurationError, IdentityError, OnceOnlyError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.protocol import Sink
@@ -661,6 +661,29 @@ def test_one_of_several_sinks_that_was_set_back_goes_on_with_its_loss(run: Run, 
     three.driver().writes(4)
     assert ids(three, "a") == ids(three, "c") == list(range(40))
     assert ids(three, "b") == [*range(10), *range(30, 40)]
+
+
+def backup(pipeline: Pipeline, name: str, epochs: int) -> MemoryStore:
+    """The store as it was after some epochs; like a database that was restored it does not know that it is so."""
+    store = pipeline.stores[name]
+    copied = MemoryStore()
+    copied.identity = store.identity
+    for entry in store.epochs(("orders", f"memory:{name}"))[:epochs]:
+        copied.add(entry)
+    return copied
+
+
+def test_a_loss_is_not_accepted_for_sinks_that_nobody_named_and_that_lost_it_since(three: Pipeline) -> None:
+    three.driver().writes(3, 4)
+    three.ledger.close()
+    three.ledger = SqlLedger(str(three.root / "another.db"))
+    three.stores["b"] = backup(three, "b", 1)
+    assert "--accept-loss 2..4 --sink memory:b" in refused(three, "E207", offered(5))
+    three.stores |= {name: backup(three, name, 3) for name in ("a", "c")}
+    with pytest.raises(ConfigurationError, match=r"Epoch 4 .* is in none of its sinks any more"):
+        adopt(three.sinks(), three.ledger, "orders", Adoption("accept-loss", ("memory:b",), 2, 4))
+    assert three.events(EventKind.ADOPTED) == []
+    assert "--accept-loss" in refused(three, "E229", offered(5))
 
 
 def test_one_of_several_sinks_that_was_made_anew_goes_on_with_its_loss(run: Run, three: Pipeline) -> None:

@@ -15,7 +15,7 @@ from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 SINK = "memory:orders"
 
 FROM_THE_LEDGER = dict.fromkeys(
-    ("ways", "back", "onward", "again", "copy", "lost", "named", "first", "last", "then"), ""
+    ("ledger", "ways", "back", "onward", "again", "copy", "lost", "named", "first", "last", "then"), ""
 )
 """Details that the ledger adds to what the rules say of a refusal."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.several import Pipeline, rows
 from tests.core.stories import SINK, adoption, at, cut, epochs, offer, recorded, sight
@@ -28,12 +30,13 @@ def looks(
     descent: tuple[Epoch, ...] = (),
     adopt: Adopt = None,
     sinks: tuple[str, ...] = (SINK,),
+    ahead: tuple[Epoch, ...] | None = None,
 ) -> c.Command:
     """What is asked for once the sinks were looked at; events and the ledger's answers are heard in passing."""
     state = coordinator.start("orders", sinks, "us", offered, adopt=adopt)
     known: EpochRecord | None = recorded(head) if head else None
     answers = [c.Probed((Fence(1, "them"),) * len(sinks)), c.Recalled(known)]
-    for answer in (*answers, c.Looked(sights)):
+    for answer in (*answers, c.Looked(sights, ahead)):
         state = coordinator.apply(state, answer)
     while isinstance(command := coordinator.next(state), c.Recollect | c.Note):
         state = coordinator.apply(state, c.Done() if isinstance(command, c.Note) else c.Recollected(descent))
@@ -100,18 +103,50 @@ def test_a_sink_that_is_behind_by_one_is_left_to_healing():
     assert isinstance(both, c.Install)
 
 
-def test_a_lost_ledger_is_left_to_the_fence():
+def test_a_lost_ledger_is_left_to_the_fence_where_sinks_were_not_asked_for_their_history():
     assert isinstance(looks(offer(ONE.slice, 0), sight(THREE), head=None), c.Install)
     assert isinstance(looks(offer(cut(30, 40), 3), sight(THREE), head=None), c.Install)
 
 
-def test_a_sink_that_was_set_back_is_left_to_the_fence_which_knows_what_happened_to_it():
-    assert isinstance(looks(ELSEWHERE, sight(ONE), head=TWO), c.Install)
-    assert isinstance(looks(ELSEWHERE, sight(None), head=TWO), c.Install)
+def test_a_lost_ledger_is_no_reason_to_disturb_anybody_where_sinks_tell_their_history():
+    line = (ONE, TWO, THREE)
+    assert isinstance(looks(offer(ONE.slice, 0), sight(THREE), head=None, ahead=line), c.Install)  # a proven replay
+    assert refused(looks(offer(cut(None, 15), 0), sight(THREE), head=None, ahead=line)) == "E205"
+    assert refused(looks(offer(cut(10, 25), 1), sight(THREE), head=ONE, ahead=(TWO, THREE))) == "E205"
 
 
-def test_a_marker_whose_text_has_aged_out_is_left_to_the_fence():
-    assert isinstance(looks(ELSEWHERE, Sight(None, 2), head=None), c.Install)
+def test_a_hole_that_no_sink_fills_is_a_hole_under_the_fence_too():
+    assert refused(looks(offer(ONE.slice, 0), sight(THREE), head=None, ahead=(ONE, THREE))) == "E203"
+    assert refused(looks(offer(ONE.slice, 0), sight(THREE), head=THREE, descent=(ONE, THREE))) == "E203"
+
+
+def test_what_a_driver_writes_after_the_look_is_left_out():
+    (*_, four) = epochs(10, 20, 30, 40)
+    line = (TWO, THREE, four)
+    assert isinstance(looks(offer(cut(30, 40), 3), sight(THREE), head=ONE, ahead=line), c.Install)
+
+
+def back(newest: Epoch | None, identity: str | None = "table-1") -> Sight:
+    """A look at a sink that confirmed more."""
+    return replace(sight(newest), identity=identity)
+
+
+def test_a_sink_that_was_set_back_is_refused_by_sight_where_it_says_what_it_is():
+    assert refused(looks(ELSEWHERE, back(ONE))) == "E207"
+    assert refused(looks(offer(cut(20, 30), 2), back(ONE))) == "E207"
+    assert refused(looks(offer(cut(20, 30), 2), back(None, "table-2"))) == "E208"
+    assert refused(looks(offer(cut(20, 30), 2), back(None, ""))) == "E208"
+
+
+def test_a_sink_that_may_hide_what_it_has_confirmed_is_left_to_the_fence():
+    assert isinstance(looks(ELSEWHERE, back(ONE, None)), c.Install)
+    assert isinstance(looks(ELSEWHERE, back(None, None)), c.Install)
+
+
+def test_a_marker_whose_text_has_aged_out_is_what_the_ledger_says():
+    assert refused(looks(ELSEWHERE, Sight(None, 2), head=None)) == "E216"
+    assert refused(looks(ELSEWHERE, Sight(None, 2))) == "E211"
+    assert isinstance(looks(offer(cut(20, 30), 2), Sight(None, 2)), c.Install)
 
 
 def test_an_adoption_without_a_lineage_is_left_to_the_fence_where_the_ledger_is_lost():
@@ -168,3 +203,36 @@ def test_a_refused_copy_leaves_no_generation_in_the_events(tmp_path):
             coordinator.start("orders", ("memory:a",), "copy", offer(cut(None, 10), 0, query="q2")), ArrowBatch(rows(1))
         )
     assert pipeline.ledger.events("orders")[-1].generation == 0
+
+
+def refuses(pipeline: Pipeline, offered: Offer, code: str, ledger: SqlLedger) -> None:
+    """A copy of the job is refused, and nobody's fence is touched."""
+    stood = [sink.fence() for sink in pipeline.sinks_open()]
+    with pytest.raises(IdentityError, match=code):
+        copy_of(pipeline, ledger).run(
+            coordinator.start("orders", tuple(f"memory:{name}" for name in pipeline.stores), "copy", offered),
+            ArrowBatch(rows(1)),
+        )
+    assert [sink.fence() for sink in pipeline.sinks_open()] == stood
+
+
+def test_a_copy_with_a_ledger_that_is_ahead_of_the_sink_does_not_stop_the_driver_of_it(tmp_path):
+    elsewhere, pipeline = Pipeline(tmp_path / "production", ("a",)), Pipeline(tmp_path / "staging", ("a",))
+    elsewhere.driver().writes(1, 2, 3)
+    driver = pipeline.driver()
+    driver.writes(1)
+    refuses(pipeline, offer(cut(30, 40), 3), "E208", elsewhere.ledger)
+    pipeline.stores["a"].identity = elsewhere.stores["a"].identity
+    refuses(pipeline, offer(cut(30, 40), 3), "E207", elsewhere.ledger)
+    pipeline.stores["a"].identity = pipeline.ledger.head("orders").receipts[0].identity  # type: ignore[union-attr]
+    driver.writes(2)
+    pipeline.holds(2)
+
+
+def test_a_copy_of_the_checkpoint_without_its_ledger_does_not_stop_the_driver(tmp_path):
+    pipeline = Pipeline(tmp_path, ("a",))
+    driver = pipeline.driver()
+    driver.writes(1, 2, 3)
+    refuses(pipeline, offer(cut(10, 25), 1), "E205", SqlLedger(str(tmp_path / "other.db")))
+    driver.writes(4)
+    pipeline.holds(4)

@@ -450,7 +450,7 @@ def test_a_checkpoint_that_catches_up_in_small_batches_doubles_nothing(pipeline)
     assert all(found == list(range(32)) for found in pipeline.offsets())
 
 
-def test_a_trimmed_epoch_whose_bytes_are_gone_is_not_computed_again(tmp_path):
+def test_a_trimmed_epoch_whose_bytes_are_gone_is_refused_and_its_whole_batch_reaches_no_sink(tmp_path):
     pipeline = Pipeline(tmp_path, "a", "b")
     pipeline.drive(offer(cut(None, 20), 0), 0, 20)
     faults.arm(Point.COMMIT_AFTER, crash)
@@ -459,9 +459,10 @@ def test_a_trimmed_epoch_whose_bytes_are_gone_is_not_computed_again(tmp_path):
     faults.disarm()
     for manifest in (tmp_path / "staging").glob("*/*/manifest.json"):
         manifest.unlink()
-    with pytest.raises(OnceOnlyError, match="not computed again") as caught:
+    with pytest.raises(OnceOnlyError, match="of which a part had been left out") as caught:
         pipeline.drive(AGAIN, 0, 35)
     assert caught.value.code == "E219"
+    assert [len(found) for found in pipeline.offsets()] == [35, 20]
 
 
 def test_adopt_with_offsets_goes_on_where_a_kafka_source_says_that_it_begins():

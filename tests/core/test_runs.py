@@ -44,8 +44,8 @@ def sink() -> MemorySink:
     return MemorySink("memory:orders")
 
 
-def enter(runs: Runs, who: Holder, *sinks: MemorySink, session: str = "", still_running=ended) -> None:
-    runs.enter(who, sinks or (MemorySink("memory:orders"),), session or who.run_id, still_running)
+def enter(runs: Runs, who: Holder, *sinks: MemorySink, still_running=ended, **came: str) -> None:
+    runs.enter(who, sinks or (MemorySink("memory:orders"),), still_running, own=who.run_id, **came)
 
 
 # ---- the rules
@@ -104,6 +104,20 @@ def test_a_batch_of_an_older_run_is_not_taken_for_one_of_the_run_that_is_active_
     enter(runs, SECOND)
     with pytest.raises(FencedOut, match="E402"):
         enter(runs, holder("second", wrapper=2), session="first")
+
+
+def test_rows_of_a_session_that_is_no_runs_belong_to_whoever_brings_them(runs):
+    enter(runs, FIRST, session="of the user")
+    enter(runs, SECOND, session="of the user", group="nightly")
+    runs.check(SECOND)
+
+
+def test_a_callback_that_wakes_up_before_its_first_call_is_told_by_its_job_group(runs):
+    older, newer = "c1b2a3d4-0000-4000-8000-000000000001", "c1b2a3d4-0000-4000-8000-000000000002"
+    enter(runs, holder(newer), group=newer)
+    with pytest.raises(FencedOut, match="E402"):
+        enter(runs, holder(newer), session="of the older run", group=older)
+    runs.check(holder(newer))
 
 
 def test_a_second_live_query_under_one_name_is_refused_and_names_the_first(runs):

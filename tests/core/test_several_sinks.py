@@ -10,7 +10,7 @@ from tests.core.several import Crash, Pipeline, crash, left_behind, rows
 from tests.core.stories import at
 
 from onceonly import faults, resolve
-from onceonly.errors import DestinationError, IdentityError
+from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.faults import Point
 from onceonly.protocol import OutcomeUnknown
 from onceonly.runner import Runner
@@ -303,8 +303,13 @@ def test_bytes_that_were_moved_are_not_found_under_a_new_staging_place_but_where
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path):
     pipeline = Pipeline(tmp_path)
+    driver = pipeline.driver()
     (pipeline.root / "staging").write_text("a file is in the way")
     with pytest.raises(DestinationError) as refused:
-        pipeline.driver().writes(1)
+        driver.writes(1)
     assert refused.value.code == "E515"
     assert "staging" in str(refused.value)
+    with pytest.raises(ConfigurationError) as unfit:
+        pipeline.driver()
+    assert unfit.value.code == "E114"
+    assert "staging is a file" in str(unfit.value)

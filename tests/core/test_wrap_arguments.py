@@ -8,13 +8,15 @@ from onceonly import OnceOnlyError, engine, exactly_once, wrap
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
 
 
 @pytest.mark.parametrize(
     ("sinks", "said"),
     [
-        ((), "got no sink"),
+        ((), "there is none"),
         ((lambda df, batch_id: None,), "not a sink"),
         ((MemorySink,), "the class MemorySink"),
         (("postgres://host/db",), "not a sink"),
@@ -119,6 +121,21 @@ def test_both_ways_into_a_session_are_exported_beside_their_sinks():
 
     assert callable(with_delta)
     assert callable(with_kafka)
+
+
+def test_every_sink_is_told_by_its_address_and_without_its_password():
+    sinks = [
+        MemorySink(),
+        DeltaSink("/nowhere/orders"),
+        KafkaSink("localhost:9092", "orders", options={"kafka.sasl.password": "geheim"}),
+        PostgresSink("postgresql://app:geheim@db/shop", "orders"),
+    ]
+    for sink in sinks:
+        assert repr(sink).startswith(f"{type(sink).__name__}(")
+        assert "orders" in repr(sink) or sink.id in repr(sink)
+    told = repr(exactly_once(*sinks, name="orders"))
+    assert all(repr(sink) in told for sink in sinks)
+    assert "geheim" not in told
 
 
 def test_a_delta_sink_is_told_by_its_place():

@@ -15,8 +15,10 @@ from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.shrink import MOST_REPLAYS
 from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.schedule import SIMULATED, Action, Fault, Schedule
+from onceonly.lab.model.spark import Damage
+from onceonly.lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
 
 QUICK = 300
 SEEDS = 100
@@ -98,6 +100,36 @@ def test_those_who_are_no_driver_act_and_are_counted():
     fuzzed = fuzz(1, QUICK)
     assert fuzzed.idle == ()
     assert fuzzed.actors["the operator"] > 5
+
+
+@pytest.mark.parametrize("program", [program for program in Program if program.misuses])
+def test_a_program_that_calls_wrongly_is_refused_and_breaks_nothing(program):
+    wrong = {Program.PARTS: "E123", Program.WRAPPERS: "E103", Program.CONSTANT: "E124"}
+    played = play(Schedule((Kind.POSTGRES, Kind.DELTA), records=4, cuts=(2,), program=program))
+    assert broken(played) is None
+    assert played.actors[f"a program {program}"] == 2
+    for driver in ("A", "B"):  # the one that follows replays the batch, and is refused as well
+        assert f"driver {driver} stops: {wrong[program]}" in played.steps
+
+
+def test_another_job_of_the_name_beside_a_healthy_one_is_refused_and_the_healthy_one_goes_on():
+    beside = Schedule(
+        (Kind.POSTGRES,),
+        records=4,
+        faults=(Fault(1, Point.RETURN_BEFORE, Action.PAUSE, hit=2, steps=1000),),
+        losses=(Loss(2, Damage.ANOTHER),),
+        begins=True,
+    )
+    played = play(beside)
+    assert broken(played) is None
+    assert played.acted == set(beside.faults)
+    assert "driver B stops: E203" in played.steps
+    assert "driver A returns; the engine logs batch 3 as done" in played.steps
+
+
+def test_a_program_is_named_as_it_is_or_refused():
+    with pytest.raises(UnreadableSchedule, match="program: wants one of"):
+        Schedule((Kind.POSTGRES,), records=1, program="twice")
 
 
 def test_what_real_stores_cannot_play_is_left_out():

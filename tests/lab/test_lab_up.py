@@ -156,7 +156,7 @@ def test_in_a_directory_of_ones_own_the_data_stay_and_only_one_works_there(folde
             with up(folder, "--only", "postgres", "--dir", str(place)) as other:
                 code, said = other.ends()
                 assert code == 3
-                assert f"Another onceonly lab up works in {place}" in said
+                assert f"Another process has its servers in {place}" in said
             code, said = one.ends(signal.SIGTERM)
             assert code == 0
             assert f"data stay in {place}" in said

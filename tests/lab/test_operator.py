@@ -7,12 +7,14 @@ from typing import cast
 
 import pytest
 
+from onceonly import acceptance, recovery
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
-from onceonly.lab.model.invariants import of_target
-from onceonly.lab.model.parts import RESTORED, Desk, Kind, Target
+from onceonly.lab.model import operator
+from onceonly.lab.model.invariants import Breach, of_target
+from onceonly.lab.model.parts import RESTORED, Desk, Harm, Kind, Target
 from onceonly.lab.model.spark import Damage
 from onceonly.lab.model.ways import Way, printed
 from onceonly.lab.model.world import Bound
@@ -80,3 +82,80 @@ def test_every_command_that_is_printed_for_a_restored_sink_leads_on(harm):
     found = search(replace(BOUNDS["restored"], harms=(harm,), ledgers=0))
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
+
+
+LATE = replace(BOUNDS["operator-late"], records=2, harms=(Harm.BACK_ONE,), meanwhile=(Harm.BACK_ONE,), ledgers=0)
+
+
+def test_an_acceptance_covers_nothing_that_befalls_another_sink_before_it_is_given():
+    found = search(LATE)
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+def test_an_acceptance_that_switches_off_unrelated_rules_is_noticed(monkeypatch):
+    for module in (acceptance, recovery):
+        monkeypatch.setattr(module, "covers", lambda accepted, stop: accepted is not None)
+    found = search(LATE)
+    assert found.violation is not None
+    assert found.violation.name is Breach.UNNAMED
+    assert any("is set back by one epoch; the operator obeys" in step for step in found.story)
+
+
+def test_a_loss_is_not_accepted_for_a_sink_that_alone_knew_of_it_and_is_set_back_meanwhile():
+    late = replace(BOUNDS["operator-late"], drivers=1, harms=(Harm.BACK_TWO,), meanwhile=(Harm.BACK_ONE,))
+    found = search(late)
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+CUT = {
+    "one sink": BOUNDS["operator-cut-one"],
+    "two sinks": replace(BOUNDS["operator-cut"], damages=(Damage.DELETED,), harms=(Harm.BACK_ONE,), drivers=1),
+    "a sink is left out": replace(BOUNDS["left-out"], unknowns=0, drivers=1),
+}
+KILLED = {
+    "one sink": {"queries adopt", "ledger rebuild"},
+    "two sinks": {"queries adopt"},
+    "a sink is left out": {"queries drop-sink"},
+}
+
+
+@pytest.mark.parametrize("where", CUT)
+def test_a_command_that_is_killed_after_any_of_its_changes_leads_on_when_it_is_obeyed_again(where, monkeypatch):
+    done, obey = list[tuple[str, str]](), operator.obey
+
+    def told(way, *more):
+        obeyed = obey(way, *more)
+        done.append((way.verb, obeyed.words))
+        return obeyed
+
+    monkeypatch.setattr(operator, "obey", told)
+    found = search(CUT[where])
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+    killed = {(verb, words.rpartition("after ")[2]) for verb, words in done if "is killed after" in words}
+    assert {verb for verb, _ in killed} == KILLED[where]
+    assert len(killed) > len(KILLED[where])
+
+
+def test_a_sink_that_the_call_leaves_out_stops_the_query_until_it_is_taken_out():
+    searched = Search(replace(BOUNDS["left-out"], unknowns=0, drivers=2))
+    found = searched.run()
+    assert found.violation is None, "\n".join(lines(found))
+    assert "E213" in searched.refusals()
+
+
+def test_where_an_epoch_ended_is_printed_and_a_new_checkpoint_may_begin_there():
+    searched = Search(replace(BOUNDS["operator-prunes"], records=2, harms=(), damages=(Damage.DELETED,)))
+    searched.run()
+    assert "E203" in searched.refusals()
+    text = "see where it stands: onceonly checkpoint offsets --query orders --ledger memory"
+    assert printed(text) == (Way("checkpoint offsets"),)
+
+
+def test_two_commands_that_are_printed_one_after_the_other_are_read_as_one_way():
+    first, second = "onceonly ledger rebuild --query a", "onceonly checkpoint rebuild PATH --query a --at 1"
+    text = f"or, nothing is lost by: {first}\n  and after it: {second}"
+    assert printed(text) == (Way("ledger rebuild", then=Way("checkpoint rebuild", ("--at", "1"))),)
+    assert printed(text)[0].then.at == 1

@@ -51,11 +51,6 @@ SEEDED = {
 }
 
 
-AT_RANDOM = ("the owner is not checked", "staging is swept too early")
-"""What 2,000 random schedules meet. The other two they met before openings looked first and operators acted; now only
-all interleavings and real stores find these."""
-
-
 @pytest.mark.parametrize("fault", SEEDED)
 def test_a_seeded_fault_is_found_among_all_interleavings(fault: str) -> None:
     rule, bound, anomaly = SEEDED[fault]
@@ -65,14 +60,18 @@ def test_a_seeded_fault_is_found_among_all_interleavings(fault: str) -> None:
     assert found.violation.name is anomaly, "\n".join(lines(found))
 
 
-@pytest.mark.parametrize("fault", AT_RANDOM)
+AT_RANDOM = {"slices are matched as text": Anomaly.DUP}
+"""What random schedules meet first where that is something else: a batch that is cut shorter before one cut longer."""
+
+
+@pytest.mark.parametrize("fault", SEEDED)
 def test_a_seeded_fault_is_found_by_random_schedules_and_made_small(fault: str) -> None:
     rule, _, anomaly = SEEDED[fault]
     fuzzed = fuzz(1, SEEDS, frozenset({rule}), checked=False)
     assert fuzzed.failed is not None
     assert fuzzed.shrunk is not None
     print(f"seed {fuzzed.failed.schedule.seed}: {fuzzed.shrunk.schedule.line}")
-    assert fuzzed.shrunk.name == anomaly
+    assert fuzzed.shrunk.name == AT_RANDOM.get(fault, anomaly)
     assert broken(play(fuzzed.shrunk.schedule)) is None
 
 

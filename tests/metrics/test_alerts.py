@@ -180,6 +180,11 @@ def lags(hour: Hour, minute: int) -> None:
     hour.commits(minute, late_s=400 if 10 <= minute < 30 else 5)
 
 
+def lags_and_stops(hour: Hour, minute: int) -> None:
+    if minute < 10:
+        hour.commits(minute, late_s=400)
+
+
 def stops(hour: Hour, minute: int) -> None:
     if minute < 5:
         hour.commits(minute)
@@ -209,6 +214,7 @@ STORIES: list[tuple[Minute, dict[int, set[tuple[str, str]]]]] = [
     (healthy, {5: set(), 30: set(), 58: set()}),
     (in_doubt, {14: set(), 18: {("OnceonlyInDoubt", "orders")}}),
     (lags, {12: set(), 20: {("OnceonlyLag", "orders")}, 50: set()}),
+    (lags_and_stops, {8: {("OnceonlyLag", "orders")}, 30: set(), 50: {("OnceonlyNoCommit", "orders")}}),
     (stops, {30: set(), 45: {("OnceonlyNoCommit", "orders")}}),
     (is_refused, {19: set(), 22: {("OnceonlyRefused", "orders")}, 50: set()}),
     (is_refused_at_its_first_batch, {19: set(), 22: {("OnceonlyRefused", "returns")}, 50: set()}),

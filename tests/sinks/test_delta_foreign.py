@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from onceonly.errors import ConfigurationError, IdentityError
 from onceonly.guarantee import Chosen, explain
 from onceonly.protocol import Prepared
 from onceonly.registry import sink_from_address
+from onceonly.resolve import adopt
 from onceonly.runner import Runner
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story
@@ -205,6 +208,61 @@ def test_where_epochs_share_a_file_the_sum_is_compared(tmp_path: Path) -> None:
         result = audited(driver)
         assert result.spoken == "EXACTLY ONCE (2 rows deleted by others, allowed)", result.text
         assert codes(result) == ["A164", "A164"]
+
+
+def test_rows_that_stood_before_the_first_epoch_are_neither_missing_nor_too_many_in_sum(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path, foreign="deletes")
+    old = pa.table({"id": range(-500, 0), "step": pa.array([0] * 500, pa.int64()), "note": ["old"] * 500})
+    write_deltalake(harness.path, old)
+    DeltaTable(harness.path).delete("id < -499")
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes(rows=10)
+        driver.writes(rows=10)
+        DeltaTable(harness.path).optimize.compact()
+        DeltaTable(harness.path).delete("id = -1 or note = 'row 0 of 1' or note = 'row 3 of 2'")
+        driver.writes(rows=1)
+        result = audited(driver)
+        assert result.spoken == "EXACTLY ONCE (3 rows deleted by others, allowed)", result.text
+        assert codes(result) == ["A164"]
+
+
+def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: Path) -> None:
+    """A tool that is not known here takes a file away, an operator accepts it; later changes mix the epochs."""
+    path, ledger = tmp_path / "rows", SqlLedger(str(tmp_path / "ledger.db"))
+    sink = DeltaSink(path, foreign="deletes")
+    write(sink, ledger, 1)
+    [file] = DeltaTable(path).file_uris()
+    write(sink, ledger, 2)
+    version = DeltaTable(path).version() + 1
+    purge(path, version, Path(file).name)
+    with pytest.raises(IdentityError, match="E209"):
+        write(sink, ledger, 3)
+    adopt([sink], ledger, "orders", Adoption("accept-change", (sink.id,), version=version))
+    write(sink, ledger, 3)
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).delete("id = 12")
+    write(sink, ledger, 4)
+    result = audit(ledger, "orders", [sink])
+    assert result.spoken == "EXACTLY ONCE (1 row deleted by others, allowed)", result.text
+    assert set(codes(result)) == {"A116", "A164"}, result.text
+    purge(path, DeltaTable(path).version() + 1, Path(DeltaTable(path).file_uris()[-1]).name)
+    assert {"A126", "A154"} <= set(codes(audit(ledger, "orders", [sink])))
+    sink.close()
+
+
+def write(sink: DeltaSink, ledger: SqlLedger, number: int) -> None:
+    """Write an epoch of ten rows under a driver of its own."""
+    state = coordinator.start("orders", (sink.id,), f"driver {number}", offered(number))
+    Runner([sink], ledger).run(state, ArrowBatch(rows(number)))
+
+
+def purge(path: Path, version: int, file: str) -> None:
+    """Take a file away by an operation that no table of operations holds."""
+    removed = {"path": file, "dataChange": True, "deletionTimestamp": 1}
+    actions = ({"commitInfo": {"operation": "PURGE BY A TOOL"}}, {"remove": removed})
+    log = path / "_delta_log" / f"{version:020}.json"
+    log.write_text("\n".join(json.dumps(action) for action in actions))
 
 
 def test_after_changes_what_rows_say_cannot_be_told(tmp_path: Path) -> None:

@@ -137,6 +137,14 @@ def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
 
 
 @pytest.mark.parametrize(
+    "operation", ["WRITE", "CREATE OR REPLACE TABLE AS SELECT", "ROW TRACKING UNBACKFILL", "REORG"]
+)
+def test_files_that_a_known_operation_writes_again_without_a_change_are_nobodys_business(operation: str) -> None:
+    """Spark's writer says so by the option dataChange=false, which is Delta's documented compaction by hand."""
+    assert judged(commit(operation, SAME, MOVED)) == []
+
+
+@pytest.mark.parametrize(
     ("operation", "kind"),
     [
         ("DELETE", "deleted"),

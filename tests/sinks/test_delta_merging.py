@@ -1,5 +1,6 @@
 """Rows that meet those of a Delta table as the user says; removals; columns that the table gets with an epoch."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,7 @@ def test_two_rows_for_one_row_of_the_table_are_refused_and_the_next_epoch_goes(t
         driver = story.newcomer()
         driver.fences()
         told = refused(driver, amounts((1, 10, False), (1, 11, False)), "E520")
-        assert "multiple source rows" in told
+        assert "several rows of the batch meet one row" in told
         assert "key= and sequence=" in told
         writes(driver, amounts((1, 10, False)))
         assert table_of(tmp_path / "rows") == [{"id": 1, "total": 10}]
@@ -109,6 +110,22 @@ def test_what_a_merge_names_and_is_not_there_is_told(tmp_path: Path, merge: Merg
         driver = story.driver()
         refused(driver, pa.table({"id": [1], "note": ["b"]}), code)
         assert table_of(tmp_path / "rows") == [{"id": 1, "note": "a"}]
+
+
+def test_a_value_that_a_merge_cannot_take_is_not_in_the_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_deltalake(tmp_path / "rows", pa.table({"id": [1], "total": [0]}))
+    caplog.set_level(logging.INFO)
+    merge = Merge("t.id = s.id").when_matched_update(None, {"total": "CAST(s.note AS BIGINT)"})
+    with Story(DeltaHarness(tmp_path, merge=merge)) as story:
+        driver, rows = story.driver(), pa.table({"id": [1], "note": ["s3cret"]})
+        told = refused(driver, rows, "E520")
+        assert "s3cret" not in told + caplog.text
+        assert "DEBUG" in told
+        caplog.set_level(logging.DEBUG, "onceonly_sinks.delta")
+        refused(driver, rows, "E520")
+        assert "s3cret" in caplog.text
 
 
 def test_a_merge_of_named_columns_does_not_create_a_table(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
 
+from onceonly.batch import ArrowBatch
 from onceonly.protocol import Attempt
+from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta import files
 from onceonly_sinks.delta.demands import Demands
 from onceonly_sinks.delta.files import WriteFiles
@@ -46,6 +48,22 @@ def test_more_partitions_than_a_process_may_open_files_are_written(tmp_path: Pat
     assert done.returncode == 0, done.stderr[-2000:]
     found = DeltaHarness(tmp_path).rows()
     assert sorted((row["id"], row["day"]) for row in found) == [(n, f"d{n % VALUES}") for n in range(2 * VALUES)]
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30], ids=["executors", "driver"])
+def test_rows_keep_their_partition_where_the_values_could_meet_in_more_ways_than_64_bits_count(
+    tmp_path: Path, limit: int
+) -> None:
+    names = [f"c{n:02}" for n in range(16)]
+    values = {name: [f"v{(row * (place + 1)) % 17}" for row in range(17)] for place, name in enumerate(names)}
+    rows = pa.table({"id": list(range(17)), **values})
+    assert 17 ** len(names) > 1 << 64
+    harness = DeltaHarness(tmp_path, driver_limit=limit, partition_by=names)
+    with Story(harness) as story:
+        driver = story.driver()
+        planned = driver.plan(rows=rows.num_rows)
+        driver.commits(planned, driver.sink.prepare(ArrowBatch(rows, partitions=1), planned.epoch.number))
+    assert sorted(harness.rows(), key=lambda row: row["id"]) == rows.to_pylist()
 
 
 def test_rows_beyond_what_is_held_go_into_further_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,8 @@ def test_a_row_that_breaks_a_constraint_is_refused_and_the_next_one_goes_on(harn
         with pytest.raises(DestinationError) as refused:
             driver.commits(planned, prepared)
         assert refused.value.code == "E503"
+        assert "few" in str(refused.value)
+        assert not [id_ for id_ in planned.ids if str(id_) in str(refused.value)], "values of rows are nobody's"
         driver.writes()
 
 

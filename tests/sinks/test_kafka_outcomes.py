@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -218,6 +219,24 @@ def test_a_commit_whose_end_is_delayed_is_waited_for(kafka: EmbeddedKafka, inner
         assert delayed.hits
         assert ends(kafka.servers, topic)[0] == ends(kafka.servers, topic)[1]
     assert committed(kafka, topic) == ["a"]
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.8, []), (4.0, ["WARNING"])])
+def test_a_wait_for_an_open_transaction_is_told_once_and_nobody_is_named_where_nobody_can_tell(
+    kafka: EmbeddedKafka, topic: str, caplog: pytest.LogCaptureFixture, seconds: float, told: list[str]
+) -> None:
+    stranger = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"stranger-{topic}", "log_level": 0})
+    stranger.init_transactions(10)
+    stranger.begin_transaction()
+    stranger.produce(topic, b"open")
+    stranger.flush(10)
+    with caplog.at_level(logging.INFO), pytest.raises(DestinationError, match="E514"):
+        Writer(kafka.servers, topic, patience=10.0, settle=seconds)
+    stranger.abort_transaction(10)
+    waits = [record for record in caplog.records if record.name == "onceonly_sinks.kafka.settling"]
+    assert [record.levelname for record in waits] == told, caplog.text
+    assert all(topic in record.getMessage() for record in waits)
+    assert all("whose they are cannot be told here" in record.getMessage() for record in waits)
 
 
 @pytest.mark.slow

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 from tests.kafka_client import committed
+from tests.sinks.kafka_harness import KafkaHarness
 
 from onceonly.lab.kafka import EmbeddedKafka
 from onceonly_checkpoints.epoch import Fence
+from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.options import Options
+from onceonly_sinks.kafka.prepared import KafkaPrepared
 from onceonly_sinks.kafka.transactions import Transactions
 
 SECONDS = 10.0
@@ -113,3 +116,17 @@ def test_a_sink_that_is_closed_leaves_no_client_behind(kafka: EmbeddedKafka, top
         assert clients() > before
         sink.close()
     assert await_(lambda: clients() == before)
+
+
+def test_an_epoch_without_rows_is_committed_by_the_producer_that_prepared_it(kafka: EmbeddedKafka) -> None:
+    """A filter that matches nothing does not cost a second fence."""
+    with Story(KafkaHarness(kafka)) as story:
+        driver = story.driver()
+        planned = driver.plan(rows=0)
+        prepared = driver.prepares(planned)
+        assert isinstance(prepared, KafkaPrepared)
+        prepared_by = prepared.standing.transaction
+        driver.commits(planned, prepared)
+        assert prepared.standing.transaction is prepared_by
+        assert prepared_by.sent
+        story.holds(planned, driver.writes(rows=2))

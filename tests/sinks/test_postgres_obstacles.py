@@ -229,3 +229,58 @@ def test_a_row_that_stands_and_is_not_replaced_is_noticed(filtered: str, via: st
                 writer.write(changes((3, 2, False), (7, 2, gone)))
             assert caught.value.code == "E528", str(caught.value)
     assert rows(filtered, columns="id, at") == [(2, 2), (7, 1)]
+
+
+def test_a_trigger_of_a_partition_that_was_added_deeper_is_named_too(dsn: str, via: str) -> None:
+    run(dsn, PARTED)
+    run(dsn, "CREATE TABLE low PARTITION OF target FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (id)")
+    run(dsn, "CREATE TABLE lower PARTITION OF low FOR VALUES FROM (10) TO (20)")
+    run(dsn, FILTER)
+    with Writer(dsn, via=via, triggers="allow") as writer:
+        writer.write(orders(11))
+        run(dsn, "CREATE TABLE lowest PARTITION OF low FOR VALUES FROM (0) TO (10)")
+        run(dsn, 'CREATE TRIGGER "deep %" BEFORE INSERT ON lowest FOR EACH ROW EXECUTE FUNCTION keep_back()')
+        with pytest.raises(DestinationError) as caught:
+            writer.write(orders(5, 7))
+        assert caught.value.code == "E528", str(caught.value)
+        assert 'kept 1 rows of epoch 2 back: deep % on "public"."lowest"' in caught.value.what
+    assert rows(dsn) == [(11, "new")]
+
+
+# ---- tables that inherit
+
+HEIR = (
+    "CREATE TABLE target (id bigint PRIMARY KEY, at bigint, note text)",
+    "CREATE TABLE heir () INHERITS (target)",
+    FILTER,
+)
+
+
+def heir_triggers(dsn: str, events: str) -> None:
+    run(dsn, f"CREATE TRIGGER theirs BEFORE {events} ON heir FOR EACH ROW EXECUTE FUNCTION keep_back()")
+
+
+def test_rules_and_insert_triggers_of_an_heir_are_never_asked_and_no_obstacle(dsn: str, via: str) -> None:
+    for statement in HEIR:
+        run(dsn, statement)
+    heir_triggers(dsn, "INSERT")
+    run(dsn, "CREATE RULE swallow AS ON INSERT TO heir DO INSTEAD NOTHING")
+    with Writer(dsn, via=via) as writer:
+        writer.write(orders(1, 7))
+    assert rows(dsn, columns="id, note") == [(1, "new"), (7, "new")]
+    opens(dsn, key="id")
+
+
+def test_triggers_of_an_heir_for_rows_that_a_statement_for_all_finds_there_are_an_obstacle(dsn: str) -> None:
+    for statement in HEIR:
+        run(dsn, statement)
+    heir_triggers(dsn, "INSERT OR DELETE")
+    opens(dsn, key="id")
+    assert '"public"."heir" (theirs)' in refusal(dsn, key="id", delete="gone").what
+
+
+def test_rules_of_a_partition_are_asked_where_rows_are_sent_to_it_itself(dsn: str) -> None:
+    run(dsn, "CREATE TABLE whole (id bigint, note text) PARTITION BY RANGE (id)")
+    run(dsn, "CREATE TABLE target PARTITION OF whole FOR VALUES FROM (0) TO (100)")
+    run(dsn, "CREATE RULE swallow AS ON INSERT TO target DO INSTEAD NOTHING")
+    assert "swallow" in refusal(dsn).what

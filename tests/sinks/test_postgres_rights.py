@@ -71,6 +71,22 @@ def test_whatever_the_role_lacks_obeying_what_is_printed_goes_on(dsn: str, app: 
     assert len(obeyed) == 3, obeyed
 
 
+@pytest.mark.parametrize(("via", "code"), [("driver", "E508"), ("executors", "E502")])
+def test_behind_row_security_the_command_that_is_printed_works(dsn: str, app: str, via: str, code: str) -> None:
+    run(dsn, f'CREATE SCHEMA onceonly AUTHORIZATION "{ROLE}"')
+    run(dsn, "ALTER TABLE target ENABLE ROW LEVEL SECURITY")
+    with Writer(app, via=via) as writer:
+        with pytest.raises(OnceOnlyError) as caught:
+            writer.write(orders(1))
+        assert caught.value.code == code
+        command = caught.value.remedy.partition(";")[0]
+        assert command == f'ALTER ROLE "{ROLE}" BYPASSRLS'
+        run(dsn, command)
+    with Writer(app, generation=2, via=via) as writer:
+        writer.write(orders(1))
+    assert rows(dsn) == [(1, "new")]
+
+
 # ---- what the server does not tell
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from onceonly.protocol import Sight
+from onceonly.protocol import Identified, Sight
 from onceonly_sinks.conformance.harness import SinkHarness, claims_of
 from onceonly_sinks.conformance.story import Story, expect
 
 
 def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
-    """A look shows the newest marker to whoever asks, and rows without one to another pipeline."""
+    """A look shows the newest marker to whoever asks, to another pipeline rows without one, and the same target."""
     with Story(harness) as story:
         reader = story.reader()
         expect(reader.look() == Sight(None, 0), f"On a fresh target a look shows {reader.look()}.")
@@ -17,6 +17,10 @@ def a_look_shows_the_newest_marker(harness: SinkHarness) -> None:
         newest = driver.marker(driver.writes().epoch)
         shown = reader.look()
         expect(shown == Sight(newest, newest.epoch.number), f"After two epochs a look shows {shown}.")
+        if isinstance(reader, Identified):
+            *_, (_, receipt) = reader.history()
+            told = reader.identity_beside(receipt.identity)
+            expect(told == receipt.identity, f"A look tells that the target is {told}, its receipt {receipt.identity}.")
         shown = story.driver(2).sink.look()
         expect(shown.marker == newest, f"Under the next fence a look shows {shown.marker}, not {newest}.")
         other = story.stranger(1, "other", pipeline="conformance-other").sink.look()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from onceonly.protocol import Sums
+from onceonly_sinks.delta import ladder
+from onceonly_sinks.delta.ladder import Way
 from onceonly_sinks.delta.loginspect import Entry
 
 _OTHERS = -1
@@ -21,15 +23,6 @@ _OTHERS = -1
 
 _FORGOTTEN = 0
 """Owner of rows whose commit was cleaned away from the log."""
-
-_KEEPING = frozenset({"UPDATE", "OPTIMIZE"})
-"""Operations that write every row they take away again."""
-
-_TAKING = frozenset({"DELETE", "TRUNCATE"})
-"""Operations that write again a part of what they take away, and nothing else."""
-
-_REPLACING = frozenset({"WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT"})
-"""Operations whose added files hold none of the rows that they take away, if no predicate chose them."""
 
 
 class CannotTell(Exception):
@@ -166,29 +159,40 @@ def count(changes: Sequence[Change], listed: Collection[int] = ()) -> Count:
     return Count(dict(counted), {owner: rows for owner, rows in removed.items() if owner > 0 and rows})
 
 
-def sums(changes: Sequence[Change], listed: Collection[int]) -> Sums | None:
+def sums(
+    changes: Sequence[Change], listed: Collection[int], began: int = 0, accepted: Collection[int] = ()
+) -> Sums | None:
     """Rows in all, where whose they are is not known; ``None`` where the log does not reach back, or tell of each file.
 
     Args:
         changes: the versions whose commit files still exist, ascending.
         listed: versions of others that were let pass.
+        began: version of our first epoch; what stood before it was brought by others.
+        accepted: versions of others that stopped us, and that an operator accepted.
     """
     if not changes or changes[0].entry.version or any(one.entry.operation == "RESTORE" for one in changes):
         return None
     files: dict[Key, int | None] = {}
-    removed = added = 0
+    removed = added = given_up = 0
     for change in changes:
+        version = change.entry.version
         gone = [files.pop(file.key, None) for file in change.removes]
         come = [file.rows for file in change.adds]
         files.update({file.key: file.rows for file in change.adds})
-        if change.entry.version in listed and (change.adds or change.removes):
-            if None in gone or None in come:
-                return None
-            less = sum(rows or 0 for rows in gone) - sum(rows or 0 for rows in come)
-            removed, added = removed + max(less, 0), added + max(-less, 0)
+        if not (version < began or version in listed or version in accepted) or not (gone or come):
+            continue
+        if None in gone or None in come:
+            return None
+        more = sum(rows or 0 for rows in come) - sum(rows or 0 for rows in gone)
+        if version < began:
+            added += more
+        elif version in accepted:
+            given_up -= more
+        else:
+            removed, added = removed + max(-more, 0), added + max(more, 0)
     if None in files.values():
         return None
-    return Sums(sum(rows or 0 for rows in files.values()), removed, added)
+    return Sums(sum(rows or 0 for rows in files.values()), removed, added, given_up)
 
 
 def owners(changes: Sequence[Change]) -> Mapping[str, int | None]:
@@ -270,13 +274,15 @@ def _settle_others(census: _Census, added: Mapping[Key, int]) -> None:
 def _rewrite(census: _Census, removed: Sequence[Key], added: Mapping[Key, int], change: Change) -> None:
     """Files were taken away, others came: move the rows from parcel to parcel."""
     operation = change.entry.operation
-    keeps = operation in _KEEPING or not any(file.changes for file in (*change.adds, *change.removes))
-    if not keeps and operation in _REPLACING and not change.entry.parameters.get("predicate"):
+    does = ladder.way(operation)
+    unchanged = not any(file.changes for file in (*change.adds, *change.removes))
+    keeps = unchanged or does in (Way.UPDATES, Way.REWRITES)
+    if not keeps and does is Way.REPLACES and not change.entry.parameters.get("predicate"):
         _shrink_each(census, removed)
         _settle_others(census, added)
     elif not keeps and not added:
         _shrink_each(census, removed)
-    elif keeps or operation in _TAKING:
+    elif keeps or does is Way.DELETES:
         _merge(census, removed, added, keeps=keeps)
     else:
         raise CannotTell(f"{operation or 'an unnamed operation'} took rows away and brought others")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from typing import Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown
 from onceonly_sinks.delta.table import Table
+
+log = logging.getLogger(__name__)
 
 _LEAST_ROOM = 1 << 20
 
@@ -58,7 +61,7 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
     told = named or _no_room(table, error)
     if isinstance(told, OnceOnlyError):
         return told
-    return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _first_line(error))
+    return refuse("E520", sink=table.sink, epoch=epoch, reason=told or _unsaid(table, error))
 
 
 def of_commit(table: Table, error: Exception, *, landed: bool, held: int | None, alone: bool) -> Exception:
@@ -99,7 +102,7 @@ def _here(table: Table, error: Exception, held: int | None, *, alone: bool) -> O
     if no_room := _no_room(table, error, held or 0):
         return no_room
     # With nothing to check, a row cannot be what was wrong.
-    return _of_values(table, _first_line(error)) if held and not table.takes_files() else None
+    return _of_values(table, f"{_checks(table)}{_unsaid(table, error)}") if held and not table.takes_files() else None
 
 
 def _of_rows(error: Exception) -> str | None:
@@ -184,6 +187,23 @@ def _no_room(table: Table, error: Exception, needed: int = 0) -> OnceOnlyError |
     if free < max(_LEAST_ROOM, needed):
         return refuse("E507", sink=table.sink, reason=f"the disk of {folder} has {free >> 20} MiB free")
     return None
+
+
+def _unsaid(table: Table, error: Exception) -> str:
+    """Name an error that no condition names: deltalake's words quote the value that it stumbled over."""
+    log.debug("%s: deltalake says: %s", table.sink, error)
+    return (
+        f"deltalake raised {type(error).__name__}; its words, which may quote rows, are logged at DEBUG by {__name__}"
+    )
+
+
+def _checks(table: Table) -> str:
+    """Names of the table's constraints, where it has any."""
+    prefix = "delta.constraints."
+    names = sorted(
+        name.removeprefix(prefix) for name in table.handle.metadata().configuration if name.startswith(prefix)
+    )
+    return f"one of the constraints {', '.join(names)}, or a type: " if names else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -123,16 +123,21 @@ def partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[Values, pa.T
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    numbered = {name: _numbered(name, rows.column(name)) for name in by}
     numbers: Any = pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows)
-    for column, values in numbered.values():
-        numbers = pc.add(pc.multiply(numbers, len(values)), column)
+    met: list[Values] = [()]
+    for name in by:
+        column, texts = _numbered(name, rows.column(name))
+        # Numbered anew after each column: by the values that met, not by all that could, which 64 bits may not count.
+        both: Any = pc.add(pc.multiply(numbers, len(texts)), column).dictionary_encode()
+        pairs = (divmod(pair, len(texts)) for pair in both.dictionary.to_pylist())
+        met = [(*met[before], (name, texts[place])) for before, place in pairs]
+        numbers = both.indices.cast(pa.int64())
     order = pc.array_sort_indices(numbers)
     # The stubs of pyarrow do not know the function by name.
     runs: Any = pc.call_function("run_end_encode", [numbers.take(order)])
     sorted_rows, begin = rows.drop_columns(list(by)).take(order), 0
     for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield _values(number, numbered), sorted_rows.slice(begin, end - begin)
+        yield met[number], sorted_rows.slice(begin, end - begin)
         begin = end
 
 
@@ -152,14 +157,6 @@ def _numbered(name: str, column: Any) -> Numbered:
     numbers: dict[str | None, int] = {}
     again = pa.array([numbers.setdefault(text, len(numbers)) for text in texts], pa.int64())
     return again.take(encoded.indices), list(numbers)
-
-
-def _values(number: int, numbered: Mapping[str, Numbered]) -> Values:
-    found: list[tuple[str, str | None]] = []
-    for name, (_, texts) in reversed(list(numbered.items())):
-        number, place = divmod(number, len(texts))
-        found.append((name, texts[place]))
-    return tuple(reversed(found))
 
 
 def _spelled(value: Any) -> str | None:

@@ -64,25 +64,50 @@ _RUNGS: Mapping[Effect, Rung | None] = {
     Effect.UNKNOWN: None,
 }
 
-_REWRITING = frozenset(
-    {"OPTIMIZE", "REORG", "COMPUTE STATS", "CLUSTER BY", "ROW TRACKING BACKFILL", "REMOVE COLUMN MAPPING"}
-)
-"""Operations that write rows again as they are."""
 
-_DELETING = frozenset({"DELETE", "TRUNCATE"})
+class Way(Enum):
+    """What an operation does with the rows of the files that it takes away."""
 
-_CHANGING = frozenset(
-    {
-        "UPDATE",
-        "MERGE",
-        "WRITE",
-        "STREAMING UPDATE",
-        "CREATE OR REPLACE TABLE",
-        "CREATE OR REPLACE TABLE AS SELECT",
-        "REPLACE TABLE",
-        "REPLACE TABLE AS SELECT",
-    }
-)
+    REWRITES = "writes them again as they are"
+    UPDATES = "writes each of them again, changed or not"
+    DELETES = "writes again a part of them, and nothing else"
+    REPLACES = "brings others, if no predicate chose them"
+    MIXES = "brings others beside some of them"
+
+
+_WAYS: Mapping[str, Way] = {
+    **dict.fromkeys(
+        (
+            "OPTIMIZE",
+            "REORG",
+            "COMPUTE STATS",
+            "CLUSTER BY",
+            "ROW TRACKING BACKFILL",
+            "ROW TRACKING UNBACKFILL",
+            "REMOVE COLUMN MAPPING",
+        ),
+        Way.REWRITES,
+    ),
+    **dict.fromkeys(("DELETE", "TRUNCATE"), Way.DELETES),
+    "UPDATE": Way.UPDATES,
+    **dict.fromkeys(
+        (
+            "WRITE",
+            "CREATE OR REPLACE TABLE",
+            "CREATE OR REPLACE TABLE AS SELECT",
+            "REPLACE TABLE",
+            "REPLACE TABLE AS SELECT",
+        ),
+        Way.REPLACES,
+    ),
+    **dict.fromkeys(("MERGE", "STREAMING UPDATE"), Way.MIXES),
+}
+# FSCK is none of them: it takes files out of the log that are lost, and no rung lets others lose rows.
+
+
+def way(operation: str) -> Way | None:
+    """What an operation does, by its name; ``None`` for one that is not known here."""
+    return _WAYS.get(operation)
 
 
 def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks: bool) -> Effect:
@@ -97,11 +122,13 @@ def effect(operation: str, *, adds: bool, removes: bool, changes: bool, shrinks:
     """
     if not removes:
         return Effect.APPENDED if adds and changes else Effect.NONE
+    does = way(operation)
     if not changes:
-        return Effect.NONE if operation in _REWRITING else Effect.UNKNOWN
-    if operation in _DELETING and shrinks:
+        # Spark's writer compacts by hand: an overwrite with the option dataChange=false.
+        return Effect.NONE if does in (Way.REWRITES, Way.REPLACES) else Effect.UNKNOWN
+    if does is Way.DELETES and shrinks:
         return Effect.DELETED
-    return Effect.CHANGED if operation in _DELETING | _CHANGING else Effect.UNKNOWN
+    return Effect.UNKNOWN if does in (None, Way.REWRITES) else Effect.CHANGED
 
 
 _DELETED = ("numDeletedRows", "num_deleted_rows")

@@ -123,7 +123,9 @@ def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
     try:
         return Allowed(passed, census.count(changes, listed).removed)
     except census.CannotTell:
-        return Allowed(passed, sums=census.sums(changes, listed))
+        # No rung lets these pass, and our next epoch was committed all the same.
+        accepted = frozenset(one.version for one in earlier if one.note is None) - listed
+        return Allowed(passed, sums=census.sums(changes, listed, began, accepted))
 
 
 def _passes(entry: Entry, rung: Rung) -> bool:

@@ -199,6 +199,10 @@ class DeltaSink:
         strangers = not found.epoch and found.head >= 0 and table.has_rows()
         return Sight(marker, found.epoch, strangers=strangers)
 
+    def identity_beside(self, known: str) -> str:
+        """The table's id, whatever was known; empty where there is no table."""
+        return self._open.table.identity if self._open.table.current() is not None else ""
+
     def install(self, fence: Fence) -> None:
         """Commit a fence that repeats the newest marker, where it is strictly greater than the one found.
 

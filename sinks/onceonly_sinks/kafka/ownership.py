@@ -22,13 +22,12 @@ _ADMIN = "org.apache.kafka.clients.admin.Admin"
 _SECURE = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
 _MILLISECONDS = 10_000
 
-Held = Callable[[Iterable[Place]], frozenset[Place]]
-"""Which of these partitions hold an open transaction of ours; all of them where that cannot be told."""
+Held = Callable[[Iterable[Place]], frozenset[Place] | None]
+"""Which of these partitions hold an open transaction of ours; ``None`` where that cannot be told, and each may."""
 
 
-def all_held(places: Iterable[Place]) -> frozenset[Place]:
-    """Take every open transaction for ours: always safe, and as slow as the slowest of them."""
-    return frozenset(places)
+def untold(_: Iterable[Place]) -> None:
+    """Tell nothing: each is waited for."""
 
 
 class Ownership:
@@ -43,18 +42,18 @@ class Ownership:
         self._options = options
         self._id = transactional_id
 
-    def held(self, places: Iterable[Place]) -> frozenset[Place]:
-        """Which of the partitions hold an open transaction of ours; all of them where nobody can tell."""
+    def held(self, places: Iterable[Place]) -> frozenset[Place] | None:
+        """Which of the partitions hold an open transaction of ours; ``None`` where nobody can tell."""
         wanted = frozenset(places)
         jvm = None if any(name in self._options.settings for name in _SECURE) else _loaded()
         if jvm is None:
-            return wanted
+            return None
         try:
             with _admin(jvm, self._options.servers) as admin:
                 return frozenset(_held(jvm, admin, self._id, wanted))
         except Exception as error:  # noqa: BLE001  py4j raises what it likes; waiting is always right
             log.debug("the brokers do not tell whose transactions are open: %s", type(error).__name__)
-            return wanted
+            return None
 
 
 def _loaded() -> Any | None:

@@ -7,13 +7,16 @@ import time
 from collections.abc import Iterable, Mapping
 
 from onceonly_sinks.kafka.cluster import Cluster, End, Place
-from onceonly_sinks.kafka.ownership import Held, all_held
+from onceonly_sinks.kafka.ownership import Held, untold
 
 log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _UNUSUAL = 0.2
 """Seconds after which it is asked whose transaction it is: ends of our own show within milliseconds."""
+
+_LONG = 1.0
+"""Seconds after which the wait is told, once."""
 
 
 class Hidden(Exception):
@@ -30,7 +33,7 @@ class Hidden(Exception):
         super().__init__(f"{topic}/{partition} is readable up to {stable}, and written up to {wanted}")
 
 
-def settled(cluster: Cluster, places: Iterable[Place], bound: float, held: Held = all_held) -> dict[Place, End]:
+def settled(cluster: Cluster, places: Iterable[Place], bound: float, held: Held = untold) -> dict[Place, End]:
     """Wait until all that is in these partitions now is decided and visible; their ends as they were before the wait.
 
     Args:
@@ -53,7 +56,7 @@ def settle(
     targets: Mapping[Place, int],
     bound: float,
     known: Mapping[Place, End] | None = None,
-    held: Held = all_held,
+    held: Held = untold,
 ) -> dict[Place, End]:
     """Wait until every transaction that began below these offsets is decided and its end visible; the ends after that.
 
@@ -68,18 +71,27 @@ def settle(
         Hidden: not within ``bound`` seconds.
         KafkaException: no answer.
     """
-    begun, pause, asked = time.monotonic(), _SHORTEST_PAUSE, 0.0
+    begun, pause, asked, told = time.monotonic(), _SHORTEST_PAUSE, 0.0, False
     ends, wanted = cluster.ends(targets) if known is None else dict(known), dict(targets)
     while behind := {place: (ends[place].stable, high) for place, high in wanted.items() if ends[place].stable < high}:
         waited = time.monotonic() - begun
         if waited >= bound:
             raise Hidden(behind)
-        if waited > max(_UNUSUAL, 2 * asked):
-            asked, ours = waited, held(behind)
-            log.warning("%s: open transactions in %s, of ours in %s", cluster.sink, sorted(behind), sorted(ours))
-            wanted = {place: high for place, high in wanted.items() if place not in behind or place in ours}
+        long = waited > _LONG and not told
+        if long or waited > max(_UNUSUAL, 2 * asked):
+            asked, told, ours = waited, told or long, held(behind)
+            _tell(logging.WARNING if long else logging.DEBUG, cluster.sink, behind, ours)
+            if ours is not None:
+                wanted = {place: high for place, high in wanted.items() if place not in behind or place in ours}
             continue
         time.sleep(min(pause, bound - waited))
         pause = min(pause * 2, _LONGEST_PAUSE)
         ends |= cluster.ends(behind)
     return ends
+
+
+def _tell(level: int, sink: str, behind: Iterable[Place], ours: Iterable[Place] | None) -> None:
+    if ours is None:
+        log.log(level, "%s: open transactions in %s, whose they are cannot be told here: waiting", sink, sorted(behind))
+    else:
+        log.log(level, "%s: open transactions in %s, of ours in %s", sink, sorted(behind), sorted(ours))

@@ -131,9 +131,10 @@ class Ground:
             raise
         return Standing(transaction, found, mark, topics)
 
-    def _held(self, asked: Iterable[Place]) -> frozenset[Place]:
+    def _held(self, asked: Iterable[Place]) -> frozenset[Place] | None:
         """Partitions to wait for: the marker topic's, which is ours alone, and what our own transactions hold."""
-        return self.ownership.held(asked) | ({self.tail.place} & set(asked))
+        ours = self.ownership.held(asked)
+        return None if ours is None else ours | ({self.tail.place} & set(asked))
 
     def settle(self, targets: Mapping[Place, int], known: Mapping[Place, End]) -> dict[Place, End]:
         """Wait until what we committed below these offsets is decided and its end visible; the ends after that.

@@ -140,7 +140,9 @@ class Transaction:
             if waited > _STALL and not asked:
                 asked = True
                 stalled()
-        self._stands()
+        if self._begun is not None:
+            # Where no record was sent, asking would begin it, behind the back of whoever brings the marker.
+            self._stands()
 
     def _stands(self) -> None:
         """Raise what broke the transaction, if anything did: a refused record ends it without a word to ``flush``.

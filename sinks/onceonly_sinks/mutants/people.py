@@ -10,10 +10,11 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
-from onceonly import acceptance, calls, recovery
+from onceonly import acceptance, calls, recovery, stops
 from onceonly.acceptance import Stop
+from onceonly.commands import Refuse
 from onceonly.lab.history import RESTORE
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.ways import Way
@@ -26,7 +27,9 @@ from onceonly.protocol import Sink
 from onceonly.sources import kafka_identity
 from onceonly.state import State
 from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.slices import Slice
 
 P = TypeVar("P", bound=Place)
 
@@ -67,8 +70,24 @@ def _any_word() -> Generator[None]:
 class RemembersNoStart(ToldRunner):
     """M25: of a refused batch what the engine's log says is kept; of a checkpoint's first one that is no offset."""
 
-    def _remember(self, state: State, stop: Stop) -> None:
-        super()._remember(state, replace(stop, offered=state.offer.slice if state.offer else None))
+    def _refuse(self, state: State, command: Refuse) -> NoReturn:
+        with _remembered(state.offer.slice if state.offer else None):
+            super()._refuse(state, command)
+
+
+@contextmanager
+def _remembered(offered: Slice | None) -> Generator[None]:
+    kept = stops.remember
+
+    def remember(ledger: Ledger, pipeline: str, fence: Fence, stop: Stop) -> None:
+        kept(ledger, pipeline, fence, replace(stop, offered=offered))
+
+    changed: Any = stops
+    changed.remember = remember
+    try:
+        yield
+    finally:
+        changed.remember = kept
 
 
 # ---- what people do

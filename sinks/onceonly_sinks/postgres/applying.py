@@ -45,6 +45,7 @@ def run(connection: Connection, apply: Apply, waiting: Waiting, epoch: int, *, s
 
     Raises:
         DestinationError: E518, the function failed; E519, it ended the transaction.
+        psycopg.Error: a deadlock, a serialization failure or a lock that was not got, as the function met it.
         OnceOnlyError: E501, the connection was lost.
     """
     driver: Driver[Any] = raw(connection)
@@ -63,7 +64,9 @@ def run(connection: Connection, apply: Apply, waiting: Waiting, epoch: int, *, s
     if gave_up or ended:
         raise refuse("E519", sink=sink, epoch=epoch) from failure
     if failure is not None:
-        raise _failed(sink, epoch, failure) from failure
+        read = classify.read(failure)
+        # What the server took back for others' sake is no failure of the function: the epoch is written again.
+        raise failure if read and read.conflicts else _failed(sink, epoch, failure) from failure
     _settle(driver, view)
 
 

@@ -11,6 +11,7 @@ from onceonly.errors import OnceOnlyError, mask, refuse
 LOCK_NOT_AVAILABLE = "55P03"
 INSUFFICIENT_PRIVILEGE = "42501"
 NO_SUCH_TABLE = "42P01"
+NOT_SUPPORTED = "0A000"
 
 _UNKNOWN_COMPLETION = "40003"
 _IN_COPY = re.compile(r"^COPY .*?, line (?P<line>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
@@ -247,15 +248,14 @@ _CAUSES: Mapping[str, str] = {
     "57014": "a timeout of the server, or somebody cancelled the statement",
     "40001": "another transaction changed the same rows at the same moment",
     "40P01": "another transaction locked the same rows in another order",
-    "0A000": "a feature of the table (row security, a view, a rule) that rows cannot be loaded through",
+    NOT_SUPPORTED: "a feature of the table (row security, a view, a rule) that rows cannot be loaded through",
 }
 
 
 def _other(failure: Failure, context: Context) -> OnceOnlyError:
     cause = _CAUSES.get(failure.state, f"the server's answer {failure.state}")
-    return refuse(
-        "E508", sink=context.sink, reason=failure.reason, cause=cause, next="remove the cause, then restart the query"
-    )
+    next_ = context.grant or "remove the cause, then restart the query"
+    return refuse("E508", sink=context.sink, reason=failure.reason, cause=cause, next=next_)
 
 
 _FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyError]], ...] = (

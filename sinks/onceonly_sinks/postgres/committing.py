@@ -82,8 +82,10 @@ def _all_stand(
             raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
         return
     lacking = upsert.kept_back(connection, table, rows.waiting, merge, changed=changed, rows=rows.rows)
-    if lacking:
+    if lacking > 0:
         raise obstacles.kept_back(sink, table.parts, events, epoch, lacking)
+    if lacking < 0:
+        raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
 
 
 def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiting) -> int | None:

@@ -32,6 +32,9 @@ SELECT current_user AS role,
        current_setting('default_transaction_isolation') AS isolation
 """
 
+_RIGHTS = ("D208", "D209", "D210", "D211")
+"""Codes of what a role lacks that a single command gives it."""
+
 _TABLE = """
 SELECT has_table_privilege(%(oid)s::oid, 'SELECT') AS "SELECT", has_table_privilege(%(oid)s::oid, 'INSERT') AS "INSERT",
        has_table_privilege(%(oid)s::oid, 'UPDATE') AS "UPDATE", has_table_privilege(%(oid)s::oid, 'DELETE') AS "DELETE",
@@ -105,7 +108,7 @@ def lacking(connection: Connection, sink: str, aim: Target) -> str:
     """The command that gives the role the first thing that it lacks; empty if it lacks nothing that is known here."""
     role, table = read(connection, sink, aim)
     found = judge(sink, aim.name, aim.merge, role, table)
-    return next((check.remedy for check in found if check.code in ("D208", "D209", "D210")), "")
+    return next((check.remedy for check in found if check.code in _RIGHTS), "")
 
 
 def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: TableFacts | None) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.postgres import classify, ddl, obstacles, schema, staging, upsert
@@ -228,12 +229,19 @@ class Loader:
         encoder = Encoder(plan, constants)
         with raw(connection).cursor() as cursor:
             count = copy_in(cursor, copy, encoder, rows)
-        if kept_back := encoder.sent.rows - count:
-            raise obstacles.kept_back(self.target.writer.sink, plan.table.parts, obstacles.INSERT, epoch, kept_back)
+        if count != encoder.sent.rows:
+            raise self._other_number(connection, plan, epoch, taken=count, sent=encoder.sent.rows)
         waiting = staging.temporary(relation, plan) if waits else None
         if waiting:
             upsert.check_rows(connection, self.target.writer.sink, waiting, merge)
         return PostgresPrepared(plan, count, lambda: self._transactions.drop(connection), connection, waiting)
+
+    def _other_number(self, connection: Connection, plan: Plan, epoch: int, *, taken: int, sent: int) -> OnceOnlyError:
+        """Why the server took another number of rows; a part that was added deeper is not in the plan."""
+        sink, parts = self.target.writer.sink, obstacles.parts(connection, plan.table.oid)
+        if taken < sent and obstacles.triggers_of(parts, obstacles.INSERT):
+            return obstacles.kept_back(sink, parts, obstacles.INSERT, epoch, sent - taken)
+        return refuse("E510", sink=sink, written=taken, epoch=epoch, counted=sent)
 
     def stage(self, batch: Batch, epoch: int) -> PostgresPrepared:
         """Let executors write the rows into a staging table."""

@@ -20,7 +20,7 @@ WITH RECURSIVE part (oid) AS (
     UNION
     SELECT i.inhrelid FROM pg_catalog.pg_inherits i JOIN part p ON i.inhparent = p.oid
 )
-SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relispartition,
+SELECT n.nspname, c.relname, c.relkind::text, c.relpersistence::text, c.relispartition, c.oid = %(oid)s::oid,
        CASE WHEN c.relhasrules THEN (
            SELECT array_agg(r.rulename::text ORDER BY r.rulename) FROM pg_catalog.pg_rewrite r
            WHERE r.ev_class = c.oid AND r.ev_enabled <> 'D') END,
@@ -45,6 +45,7 @@ class Part:
         kind: ``r`` table, ``p`` partitioned, ``f`` foreign, and so on.
         persistence: ``p`` logged, ``u`` unlogged, ``t`` temporary.
         partition: whether rows are routed into it.
+        itself: whether it is the table that statements name.
         rules: rewrite rules that are not disabled.
         triggers: enabled triggers that run before each row, with what they are for.
     """
@@ -54,6 +55,7 @@ class Part:
     kind: str
     persistence: str
     partition: bool
+    itself: bool
     rules: tuple[str, ...] = ()
     triggers: tuple[tuple[str, int], ...] = ()
 
@@ -63,7 +65,9 @@ class Part:
         return f"{quote(self.schema)}.{quote(self.name)}".replace("%%", "%")
 
     def triggers_for(self, events: int) -> list[str]:
-        """Names of the triggers for some of these events."""
+        """Names of the triggers for some of these events, of those that can happen here."""
+        if not (self.itself or self.partition):
+            events &= ~INSERT  # rows are inserted into the table above it, never into one that inherits from it
         return [name for name, kind in self.triggers if kind & events]
 
 
@@ -77,10 +81,11 @@ def parts(connection: Connection, oid: int) -> tuple[Part, ...]:
             kind,
             persistence,
             routed,
+            itself,
             tuple(rules or ()),
             tuple((one, does) for one, does in triggers or ()),
         )
-        for schema, name, kind, persistence, routed, rules, triggers in found
+        for schema, name, kind, persistence, routed, itself, rules, triggers in found
     )
 
 
@@ -122,7 +127,7 @@ def _volatile(sink: str, table: TableName, part: Part) -> OnceOnlyError | None:
 
 
 def _ruled(sink: str, part: Part) -> OnceOnlyError | None:
-    if not part.rules or part.partition:  # rows are routed into a partition: its own rules are not asked
+    if not part.rules or not part.itself:  # statements name the table: rules of what lies below it are not asked
         return None
     rules = ", ".join(part.rules)
     return refuse(

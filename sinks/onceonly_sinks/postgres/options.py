@@ -20,6 +20,8 @@ PATIENCE = 120.0
 LOCK_TIMEOUT = 30.0
 """Seconds that a lock of somebody else is waited for."""
 
+_SECONDS = f"give 0.001 to {2**31 // 1000}, or leave it out"
+
 Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
@@ -99,13 +101,15 @@ class Options:
             problem = f"driver_limit={driver_limit!r}, epoch_column={epoch_column!r}"
             raise _wrong(problem, "driver_limit= counts bytes, epoch_column= names a column", "correct or leave out")
         for name, seconds in (("patience", patience), ("lock_timeout", lock_timeout)):
-            if not seconds > 0:
-                raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", "give more than 0, or leave it out")
+            if not _countable(seconds):
+                raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", _SECONDS)
         if schema not in ("fail", "add_columns"):
             raise _wrong(f"schema={schema!r}", "schema= is fail or add_columns", "leave it out")
-        if markers is not None and markers < FEWEST:
+        if markers is not None and (type(markers) is not int or markers < FEWEST):
             raise _wrong(
-                f"markers={markers!r}", f"a restart compares up to {FEWEST} epochs", "give more, or None for all"
+                f"markers={markers!r}",
+                f"markers= counts epochs, of which a restart compares up to {FEWEST}",
+                "give a whole number that is not less, or None for all",
             )
         if triggers not in ("refuse", "allow"):
             raise _wrong(f"triggers={triggers!r}", "triggers= is refuse or allow", "leave it out")
@@ -157,7 +161,11 @@ class Options:
 
 
 def from_described(said: Mapping[str, str]) -> dict[str, Any]:
-    """Keyword arguments from what an address says; the inverse of :meth:`Options.described`."""
+    """Keyword arguments from what an address says; the inverse of :meth:`Options.described`.
+
+    Raises:
+        ConfigurationError: E110, a number is none.
+    """
     key = tuple(name.replace("%2C", ",").replace("%25", "%") for name in said.get("key", "").split(",") if name)
     epoch_column = said.get("epoch_column", "auto")
     markers = said.get("markers", str(MARKERS))
@@ -169,7 +177,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
         "epoch_column": None if epoch_column == "-" else epoch_column,
         "schema": said.get("schema", "fail"),
         "triggers": said.get("triggers", "refuse"),
-        "markers": None if markers == "-" else int(markers),
+        "markers": None if markers == "-" else _number("markers", markers),
         "apply": elsewhere if "apply" in said else None,
     }
 
@@ -187,6 +195,21 @@ def elsewhere(cursor: object, staged: object, epoch: int) -> None:
         cause="the sink was found by its address, as the command line does",
         next="restart the query: it brings the sink to the epoch before it goes on",
     )
+
+
+def _countable(seconds: object) -> bool:
+    """Whether a server that counts milliseconds in 32 bits can be told; 0 of them would be for ever."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return False
+    return 0.001 <= seconds < 2**31 / 1000
+
+
+def _number(name: str, said: str) -> int:
+    if not said.isdecimal():
+        raise _wrong(
+            f"{name}={said}", "its address is to hold a number there", "copy it from: onceonly queries show NAME"
+        )
+    return int(said)
 
 
 def _check_apply(apply: object, key: Sequence[str], epoch_column: str | None, schema: str) -> None:

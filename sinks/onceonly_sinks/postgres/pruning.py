@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import mask
 from onceonly.protocol import Milestone
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.postgres import classify, head
@@ -46,7 +48,7 @@ def last_to_go(newest: int, kept: int, recorded: int) -> int:
     Args:
         newest: the newest epoch.
         kept: rows that are kept.
-        recorded: the ledger's head when the pipeline was opened; 0 without a ledger.
+        recorded: the newest epoch that the ledger is known to have; 0 for none.
     """
     return max(0, min(newest - kept, recorded - _BELOW_LEDGER))
 
@@ -54,33 +56,41 @@ def last_to_go(newest: int, kept: int, recorded: int) -> int:
 def prune(transactions: Transactions, writer: Writer, fence: Fence, upto: int) -> None:
     """Take the oldest epoch rows away, at most so many at once, in a transaction of its own.
 
-    Nothing depends on whether it landed: what is left goes the next time.
+    Nothing depends on whether it landed: what is left goes the next time. Whatever fails here, the epoch that was
+    committed before stands, so none of it is raised.
     """
     if upto < 1:
         return
     try:
         _prune(transactions, writer, fence, upto)
-    except Exception as error:
-        if classify.read(error) is None:
-            raise
-        log.info("%s: old epoch rows are left to the next time", writer.sink)
+    except Exception as error:  # noqa: BLE001  the caller's commit has landed
+        failure = classify.read(error)
+        reason = failure.reason if failure else mask(f"{type(error).__name__}: {error}")
+        log.warning("%s: old epoch rows are left to the next time: %s", writer.sink, reason)
 
 
 def _prune(transactions: Transactions, writer: Writer, fence: Fence, upto: int) -> None:
     connection = transactions.begin(writer.session(fence), _LOCK_SECONDS)
     try:
-        standing = connection.exec_driver_sql(f"{q.READ} FOR SHARE", writer.parameters).one_or_none()
-        if standing is None or Fence(standing[0], standing[1]) != fence:
-            return
-        rows = connection.exec_driver_sql(q.FORGET, {**writer.parameters, "upto": upto, "limit": _AT_ONCE}).all()
-        if rows:
-            accepted = [epoch for epoch, _, _, text in rows if Marker.from_json(json.loads(text)).epoch.adoption]
-            newest = max(rows, key=lambda row: int(row[0]))
-            found = {"epoch": newest[0], "chain": newest[1], "rows": sum(row[2] for row in rows)}
-            connection.exec_driver_sql(q.REMEMBER, {**writer.parameters, **found, "accepted": max(accepted, default=0)})
-            connection.commit()
+        with transactions.answering(connection):
+            standing = connection.exec_driver_sql(f"{q.READ} FOR SHARE", writer.parameters).one_or_none()
+            if standing is None or Fence(standing[0], standing[1]) != fence:
+                return
+            rows = connection.exec_driver_sql(q.FORGET, {**writer.parameters, "upto": upto, "limit": _AT_ONCE}).all()
+            if rows:
+                connection.exec_driver_sql(q.REMEMBER, {**writer.parameters, **_found(rows, writer.sink)})
+                connection.commit()
     finally:
         transactions.drop(connection)
+
+
+def _found(rows: Sequence[Any], sink: str) -> dict[str, Any]:
+    """What a milestone says of rows of ``onceonly.epoch``: epoch, chain, rows, marker."""
+    markers = {epoch: Marker.from_json(json.loads(text)) for epoch, _, _, text in rows}
+    accepted = max((epoch for epoch, marker in markers.items() if marker.epoch.accepts(sink)), default=0)
+    newest = max(rows, key=lambda row: int(row[0]))
+    after = sum(count for epoch, _, count, _ in rows if epoch > accepted)
+    return {"epoch": newest[0], "chain": newest[1], "rows": after, "accepted": accepted}
 
 
 def milestone(connection: Connection, writer: Writer) -> Milestone | None:

@@ -107,7 +107,8 @@ class Saying:
         if not failure.state and (database := absent_database(classify.raised(error))):
             return classify.no_database(self._writer.sink, database)
         blocker = self._blocker() if failure.conflicts else ""
-        grant = self._grant() if failure.state == classify.INSUFFICIENT_PRIVILEGE else ""
+        # Row security forbids a COPY and, for rows that no policy lets in, an INSERT.
+        grant = self._grant() if failure.state in (classify.INSUFFICIENT_PRIVILEGE, classify.NOT_SUPPORTED) else ""
         context = replace(self._context, types=types, blocker=blocker, grant=grant)
         return classify.refusal(self._defined(failure), context)
 

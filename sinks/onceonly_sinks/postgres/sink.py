@@ -219,6 +219,11 @@ class PostgresSink:
                 number, marker = head.newest_epoch(connection, self._writer)
         return Sight(marker, number, strangers=rows and not number)
 
+    def identity_beside(self, known: str) -> str:
+        """The server's and the table's, as far as the server tells them; empty where there is no table."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return self._here(connection).beside(known)
+
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
 
@@ -305,6 +310,7 @@ class PostgresSink:
         if self._options.markers is not None and pruning.due(receipt.epoch):
             upto = pruning.last_to_go(receipt.epoch, self._options.markers, self._recorded)
             pruning.prune(self._transactions, self._writer, marker.fence, upto)
+        self._recorded = receipt.epoch  # by the next commit: an epoch is recorded before the next one is committed
         return receipt
 
     def look_up(self, marker: Marker) -> Receipt | None:

@@ -119,7 +119,8 @@ REMEMBER = """
 INSERT INTO onceonly.pruned AS p (pipeline, sink, epoch, chain, rows, accepted)
 VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(chain)s, %(rows)s, %(accepted)s)
 ON CONFLICT (pipeline, sink) DO UPDATE
-SET epoch = excluded.epoch, chain = excluded.chain, rows = p.rows + excluded.rows,
+SET epoch = excluded.epoch, chain = excluded.chain,
+    rows = CASE WHEN excluded.accepted > 0 THEN 0 ELSE p.rows END + excluded.rows,
     accepted = greatest(p.accepted, excluded.accepted), pruned_at = clock_timestamp()
 """
 MILESTONE = f"SELECT epoch, chain, rows, accepted FROM onceonly.pruned WHERE {OURS}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres.head import Head, Place
@@ -63,7 +64,15 @@ WHERE l.granted AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE d
        OR ((%(schema)s::text IS NULL OR n.nspname = %(schema)s) AND c.relname = %(name)s))
 ORDER BY a.xact_start, a.pid LIMIT 3
 """
-_QUERY = 100
+
+_COMMANDS = (
+    "ABORT|ALTER|ANALYZE|BEGIN|CALL|CHECKPOINT|CLOSE|CLUSTER|COMMENT|COMMIT|COPY|CREATE|DEALLOCATE|DECLARE|DELETE|DISCARD"
+    "|DO|DROP|END|EXECUTE|EXPLAIN|FETCH|GRANT|INSERT|LISTEN|LOCK|MERGE|MOVE|NOTIFY|PREPARE|REFRESH|REINDEX|RELEASE|RESET"
+    "|REVOKE|ROLLBACK|SAVEPOINT|SELECT|SET|SHOW|START|TABLE|TRUNCATE|UNLISTEN|UPDATE|VACUUM|VALUES|WITH"
+)
+_OBJECTS = "DATABASE|FUNCTION|INDEX|POLICY|ROLE|SCHEMA|SEQUENCE|TABLE|TRIGGER|TYPE|USER|VIEW"
+_BLANK = r"(?:[\s(]|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
+_BEGINNING = re.compile(rf"{_BLANK}({_COMMANDS})\b(?:\s+({_OBJECTS})\b)?", re.DOTALL | re.IGNORECASE)
 
 
 def check(connection: Connection, sink: str, name: TableName) -> TableName:
@@ -121,9 +130,14 @@ def holders(connection: Connection, name: TableName, tag: str) -> str:
 def _session(pid: int, user: str | None, application: str | None, seconds: float | None, query: str | None) -> str:
     called = f", application {application}" if application else ""
     since = f", in its transaction for {seconds:.0f} s" if seconds is not None else ""
-    text = mask(" ".join((query or "").split()))
-    doing = f": {text[:_QUERY]}{'...' if len(text) > _QUERY else ''}" if text else ""
+    doing = f": {command}" if (command := _command(query or "")) else ""
     return f"pid {pid}, user {user or 'not known'}{called}{since}{doing}"
+
+
+def _command(query: str) -> str:
+    """What a statement is, by words of SQL alone: its literals may be secrets, and its names are not ours to tell."""
+    begins = _BEGINNING.match(query)
+    return " ".join(word.upper() for word in begins.groups() if word) if begins else ""
 
 
 def has_rows(connection: Connection, name: TableName) -> bool:

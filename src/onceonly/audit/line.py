@@ -9,9 +9,6 @@ from onceonly.audit.facts import LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 
-_ACCEPTING = ("accept-loss", "accept-change")
-"""Kinds of adoption that say: rows of older epochs are gone or changed, and that is known."""
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -43,9 +40,7 @@ class Line:
     @property
     def accepted(self) -> int:
         """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
-        taken = ((one.number, one.adoption) for one in self.epochs if one.adoption)
-        named = (number for number, said in taken if said.kind in _ACCEPTING and self.sink.id in said.sinks)
-        return max(named, default=0)
+        return max((one.number for one in self.epochs if one.accepts(self.sink.id)), default=0)
 
     @property
     def oldest(self) -> int:

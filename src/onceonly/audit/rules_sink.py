@@ -45,7 +45,10 @@ def history_starts_late(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum."""
+    """A112, A121, A122, A166: the markers below a milestone are gone; their rows are compared in sum.
+
+    Rows that an operator took as they were are not compared, as in :func:`rows_match`.
+    """
     gone = line.sink.milestone
     if gone is None:
         return
@@ -54,12 +57,15 @@ def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
         names = f"epoch {following.number} follows chain {following.previous_chain[:12]}"
         evidence = f"{names}, but the milestone of epoch {gone.epoch} has {gone.chain[:12]}"
         yield found("A112", pipeline, line.sink, following.number, evidence)
-    upto = f"epochs up to {gone.epoch} brought {gone.rows} rows"
+    start = f"from {gone.accepted + 1} on, after what was accepted," if gone.accepted else ""
+    upto = f"epochs {f'{start} ' if start else ''}up to {gone.epoch} brought {gone.rows} rows"
     if line.sink.rows is None:
         yield found("A166", pipeline, line.sink, gone.epoch, upto)
         return
-    counted = sum(count for number, count in line.sink.rows.items() if 0 < number <= gone.epoch)
-    code = "A166" if counted == gone.rows or gone.accepted else "A121" if counted < gone.rows else "A122"
+    counted = sum(count for number, count in line.sink.rows.items() if gone.accepted < number <= gone.epoch)
+    # What was accepted in a later epoch covers all of these.
+    same = counted == gone.rows or line.accepted > gone.epoch
+    code = "A166" if same else "A121" if counted < gone.rows else "A122"
     yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
@@ -202,11 +208,12 @@ def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
     if sums is None or line.sink.rows is not None:
         return
     committed = sum(epoch.digest.rows for epoch in line.epochs)
-    short = committed + sums.added - sums.removed - sums.standing
+    short = committed + sums.added - sums.removed - sums.accepted - sums.standing
     if short:
+        accepted = f"{sums.accepted} gone with changes that were accepted, " if sums.accepted else ""
         evidence = (
             f"{committed} rows were committed and {sums.added} added by others, {sums.removed} removed by others, "
-            f"{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
+            f"{accepted}{sums.standing} stand: {f'{short} missing' if short > 0 else f'{-short} too many'}"
         )
         yield found("A154" if short > 0 else "A155", pipeline, line.sink, None, evidence)
 

@@ -148,7 +148,7 @@ def _given(typed: Typed) -> Adoption:
 
 
 def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
-    where = Where(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address.replace(':***@', '@'))}")
+    where = Where(place.pipeline, f" --ledger {shlex.quote(place.certain_ledger.address)}")
     what = "is to name what it accepts" if not typed.value and not typed.named else "names something else"
     return refuse(
         "E110",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -13,10 +14,34 @@ from onceonly.cli.output import emit_json, talk
 from onceonly.cli.typed import TYPED, json_wanted
 from onceonly.errors import mask
 
+_IN_URL = (
+    (re.compile(r"(://[^:/?#@\s]*):[^/?#]*@"), r"\1@"),
+    (re.compile(r"(?<=[?&])password=[^&#]*&?", re.IGNORECASE), ""),
+)
+_IN_PAIRS = re.compile(r"\bpassword\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)\s*", re.IGNORECASE)
+_SINK = re.compile(r"(?:--sink=|-s)?postgres:(?!//)")
+_FROM_WHERE = "The password is not repeated: put it into PGPASSWORD or ~/.pgpass first."
+
 
 def again() -> str:
-    """The command that is running, with ``--yes``, as it can be pasted; secrets stay where they come from."""
-    return mask(shlex.join(["onceonly", *TYPED.get(), "--yes"]))
+    """The command that is running, with ``--yes``, as it can be pasted; passwords are left out."""
+    return shlex.join(["onceonly", *(mask(without_password(word)) for word in TYPED.get()), "--yes"])
+
+
+def without_password(word: str) -> str:
+    """A word of the command line that leads to the same place: a URL, pairs of libpq, or a sink's address."""
+    if _SINK.match(word):
+        address, mark, table = word.rpartition("#")
+        return f"{_without_password(address)}{mark}{table}" if mark else _without_password(word)
+    return _without_password(word)
+
+
+def _without_password(place: str) -> str:
+    if "://" not in place:
+        return _IN_PAIRS.sub("", place).rstrip() if _IN_PAIRS.search(place) else place
+    for pattern, left in _IN_URL:
+        place = pattern.sub(left, place)
+    return place.rstrip("?&")
 
 
 def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = ()) -> bool:
@@ -32,6 +57,8 @@ def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = ()) -> bool:
     if yes or (sys.stdin.isatty() and not json_wanted() and typer.confirm("Do this?", err=True)):
         return True
     talk(f"Nothing was changed. To do it:\n{again()}")
+    if any(without_password(word) != word for word in TYPED.get()):
+        talk(_FROM_WHERE)
     if json_wanted():
         emit_json({"changed": False, "plan": dict(plan), "next": again()})
     raise typer.Exit(UNANSWERED)

@@ -80,12 +80,22 @@ def _texts(name: str) -> dict[str, str] | None:
         return _of_rule(RULES[name])
     if name in ILLS:
         page = ILLS[name]
-        return {"what": page.what, "why it matters": page.matter, "next": page.remedy}
+        return {"what": _what(page.what, page.matter), "why it matters": page.matter, "next": page.remedy}
     return _of_anomaly(Anomaly(name)) if name in list(Anomaly) else None
 
 
+def _what(what: str, matter: str) -> str:
+    """A page without an occurrence has no problem to tell, so it says what all of them have in common."""
+    return f"{matter.partition('. ')[0].rstrip('.')}: {what}" if _DETAIL.fullmatch(what) else what
+
+
 def _of_error(entry: Entry) -> dict[str, str]:
-    page = {"what": entry.what, "why it matters": entry.matter, "likely cause": entry.cause, "next": entry.remedy}
+    page = {
+        "what": _what(entry.what, entry.matter),
+        "why it matters": entry.matter,
+        "likely cause": entry.cause,
+        "next": entry.remedy,
+    }
     return {**page, "more": entry.more} if entry.more else page
 
 

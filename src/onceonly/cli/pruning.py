@@ -8,7 +8,7 @@ from onceonly.audit.line import ranges
 from onceonly.cli.output import plural
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.overlap import reads_files
+from onceonly.overlap import compares_all
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -37,7 +37,7 @@ def plan(place: Place, keep: int) -> Plan:
     if not going:
         return Plan(0, (("ledger", place.certain_ledger.address), ("holds", plural(len(numbers), "epoch")), _NOTHING))
     newest = place.certain_ledger.head(place.pipeline)
-    if newest and newest.epoch.standing.offered and reads_files(newest.epoch.sources):
+    if newest and compares_all(newest.epoch):
         raise _still_compared(place.pipeline, newest.epoch.number)
     before = going[-1] + 1
     pairs: list[tuple[str, object]] = [

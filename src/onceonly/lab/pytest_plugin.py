@@ -17,6 +17,9 @@ MARKERS = (
     "chaos_only(action): a chaos test plays schedules with this action only: kill, pause, 'lose answer', 'lose ledger'",
 )
 
+_SAID = "onceonly.chaos"
+"""Name of a test's property: what a campaign in it went through."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options of a whole run; a test's own arguments are its defaults."""
@@ -33,6 +36,18 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what each chaos test went through: a dot says only that it passed."""
+    reports = [one for stats in terminalreporter.stats.values() for one in stats if hasattr(one, "user_properties")]
+    said = dict.fromkeys(
+        (report.nodeid, str(text)) for report in reports for name, text in report.user_properties if name == _SAID
+    )
+    if said:
+        terminalreporter.section("chaos")
+    for nodeid, text in said:
+        terminalreporter.write_line(f"{nodeid}: {text}")
+
+
 @pytest.fixture
 def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
     """Break a job: ``chaos(job, budget="3m").assert_exactly_once()``. Its schedules are shown with ``-s``."""
@@ -47,18 +62,25 @@ def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         level = asked("--chaos-level") or _marked(request, "chaos_level")
         file = asked("--chaos-replay")
         if file is not None:
-            return running.replay(load_schedule(file), job, folder, level and Level(level))
+            return noted(running.replay(load_schedule(file), job, folder, level and Level(level)))
         only = _marked(request, "chaos_only")
         given = asked("--chaos-seed")
-        return running.chaos(
-            job,
-            folder,
-            asked("--chaos-budget") or budget,
-            seed=seed if given is None else given,
-            level=Level(level or Level.WARM),
-            only=only and Action(only),
-            told=print,
+        return noted(
+            running.chaos(
+                job,
+                folder,
+                asked("--chaos-budget") or budget,
+                seed=seed if given is None else given,
+                level=Level(level or Level.WARM),
+                only=only and Action(only),
+                told=print,
+            )
         )
+
+    def noted(result: Result) -> Result:
+        # A report's own properties travel from a worker of pytest-xdist, too.
+        request.node.user_properties.append((_SAID, result.sentence))
+        return result
 
     return run
 

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from onceonly.faults import Point
 from onceonly.lab.model.parts import Harm, Kind
+from onceonly.lab.model.program import Program
 from onceonly.lab.model.spark import Damage
 
 FORMAT = 1
@@ -131,6 +132,7 @@ class Schedule:
         stages: whether epochs are staged although there is one sink.
         gone: records whose input files are gone before the last driver starts, from 0.
         obeys: at each refusal that prints commands, which of them the operator obeys, from 0; the query is restarted.
+        program: what the user's program does with a batch; empty: it hands each over once, as it should.
         seed: what it was drawn from; ``None`` where it was written by hand.
         job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
     """
@@ -149,6 +151,7 @@ class Schedule:
     stages: bool = False
     gone: tuple[int, ...] = ()
     obeys: tuple[int, ...] = ()
+    program: str = ""
     seed: int | None = None
     job: str = ""
 
@@ -158,14 +161,14 @@ class Schedule:
     @property
     def alone(self) -> Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
-        losses = tuple(loss for loss in self.losses if loss.what not in set(Harm))
-        return replace(self, losses=losses, gone=(), obeys=(), begins=False, trims=False, stages=False)
+        losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
+        return replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
 
     @property
     def peopled(self) -> bool:
         """Whether somebody beside drivers acts in it: then rows may be missing by name, and only its world can tell."""
         harmed = any(loss.what in set(Harm) for loss in self.losses)
-        return bool(self.obeys or self.gone or harmed)
+        return bool(self.obeys or self.gone or self.program or harmed)
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -231,7 +234,7 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule("only the simulated world has operators, ailing sinks, trims and lost input")
+        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims and lost input")
 
 
 def load_schedule(path: Path | str) -> Schedule:
@@ -255,6 +258,8 @@ def _check(schedule: Schedule) -> None:
         raise UnreadableSchedule("sinks: wants at least one")
     if not schedule.cuts or min(schedule.cuts) < 1:
         raise UnreadableSchedule(f"cuts: wants numbers from 1, got {list(schedule.cuts)}")
+    if schedule.program not in {"", *Program}:
+        raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -361,6 +366,7 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "stages": _flag,
         "gone": _many(_integer),
         "obeys": _many(_integer),
+        "program": _text,
         "seed": _seed,
         "job": _text,
     },

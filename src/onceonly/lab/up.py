@@ -190,8 +190,8 @@ def _alone_in(directory: Path) -> Generator[None]:
         except BlockingIOError:
             raise refuse(
                 "E110",
-                problem=f"Another onceonly lab up works in {directory}.",
-                cause="it runs in another terminal",
+                problem=f"Another process has its servers in {directory}.",
+                cause="the same command runs in another terminal",
                 next="use its addresses, stop it, or name another --dir",
             ) from None
         yield

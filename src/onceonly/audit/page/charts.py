@@ -124,8 +124,19 @@ def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Sp
 
 def _numbers(columns: Sequence[Column], title: str | None = "epoch") -> Spec:
     low, high = columns[0].first - 0.5, columns[-1].last + 0.5
-    axis = {"tickMinStep": 1, "format": ",d", "tickCount": 10}
+    axis = _ticks(columns[0].first, columns[-1].last, 10)
     return _q("from", title, scale={"domain": [low, high], "nice": False, "zero": False}, axis=axis)
+
+
+def _ticks(first: int, last: int, most: int) -> Spec:
+    """An axis of epochs: whole numbers, each once. Between two of them there is nothing to name."""
+    steps = (digit * 10**power for power in range(19) for digit in (1, 2, 5))
+    step = next(step for step in steps if _fit(first, last, step) <= most)
+    return {"values": list(range(-(-first // step) * step, last + 1, step)), "format": ",d"}
+
+
+def _fit(first: int, last: int, step: int) -> int:
+    return last // step - -(-first // step) + 1
 
 
 def matrix(grid: Grid) -> Spec:
@@ -182,7 +193,10 @@ def staircase(stair: Stair) -> Spec:
         }
         for one in stair.breaks
     ]
-    x = _q("epoch", None, scale={"zero": False, "nice": False}, axis={"tickMinStep": 1, "format": ",d", "tickCount": 5})
+    numbers = [epoch for epoch, _ in stair.points]
+    # The first point is where epoch 1 began: it has no number of its own.
+    axis = _ticks(max(1, min(numbers, default=1)), max(numbers, default=1), 5)
+    x = _q("epoch", None, scale={"zero": False, "nice": False}, axis=axis)
     y = _q("offset", None, scale={"zero": False}, axis={"labelExpr": _SHORT, "tickCount": 3})
     line = {"type": "line", "interpolate": "step-before", "color": "var(--exact)", "strokeWidth": 1.8}
     layers: list[Spec] = [{"data": {"values": points}, "mark": line, "encoding": {"x": x, "y": y}}]

@@ -106,7 +106,12 @@ class Result:
         """The result in words."""
         yield from self.findings()
         yield from self.matrix.lines()
-        yield (
+        yield self.sentence
+
+    @property
+    def sentence(self) -> str:
+        """Verdict, seed, kills and cells in one line."""
+        return (
             f"{self.verdict}: {self.job}, seed {self.seed}: {counted(self.plays, 'schedule')}, "
             f"{told_kills(self.kills, self.seconds)}; {self.matrix.sentence}"
         )

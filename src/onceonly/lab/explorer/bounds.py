@@ -55,9 +55,29 @@ BOUNDS: dict[str, Bound] = {
     ),
     "operator-files": replace(_OPERATED, damages=RESTARTED, loses_files=True, source=Source(files=True)),
     "restored-one": Bound(
-        (_POSTGRES,), records=3, drivers=2, ledgers=1, harms=(*RESTORED, Harm.REPLACED), source=Source(begins=True)
+        (_POSTGRES,),
+        records=3,
+        drivers=2,
+        ledgers=1,
+        harms=(*RESTORED, Harm.REPLACED),
+        source=Source(begins=True),
+        obeys=2,
     ),
     "restored": replace(_OPERATED, harms=tuple(RESTORED)),
+    "operator-cut": replace(
+        _OPERATED,
+        records=2,
+        ledgers=0,
+        damages=(Damage.DELETED, Damage.DELETED_LATER, Damage.ROLLED_BACK),
+        harms=(*RESTORED, Harm.REPLACED),
+        cuts=True,
+    ),
+    "operator-cut-one": replace(
+        _OPERATED, kinds=(_POSTGRES,), damages=(Damage.ROLLED_BACK_TWO,), harms=tuple(RESTORED), drivers=1, cuts=True
+    ),
+    "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),
+    "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),
+    "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": Bound(
         (_POSTGRES, _DELTA),

@@ -11,7 +11,7 @@ from onceonly.lab.explorer.moves import Move, MoveTable
 from onceonly.lab.explorer.table import Codes
 from onceonly.lab.model import invariants, operator
 from onceonly.lab.model.invariants import Breach, Name, Violation
-from onceonly.lab.model.parts import Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
+from onceonly.lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
 from onceonly.lab.model.situation import Situation
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.world import Driver, Part
@@ -126,7 +126,8 @@ class Lone:
     def _unnamed(self, codes: Codes) -> _Complaint | None:
         """What is broken after a command was obeyed: before that, every world is judged where it is found."""
         values, bound = self._moves.parts.values, self._bound
-        if not cast(Desk, values[codes[bound.desk]]).obeyed:
+        desk = cast(Desk, values[codes[bound.desk]])
+        if not desk.obeyed and not desk.cut:
             return None
         shared = codes[: bound.slots[0]]
         if shared not in self._broken:
@@ -142,7 +143,8 @@ class Lone:
         bound = self._bound
         stop, wreck = self._wrecked(codes, ended)
         found: list[tuple[bool, str, Codes]] = []
-        for told, words, after in operator.after_each(stop, wreck, errs=bound.errs):
+        each = operator.after_each(stop, wreck, errs=bound.errs, cuts=bound.cuts, meanwhile=bound.meanwhile)
+        for told, words, after in each:
             parts: tuple[Part, ...] = (*after.targets, after.staging, after.ledger)
             world = list(codes)
             world[: len(parts)] = self._moves.parts.encode(parts)
@@ -159,12 +161,12 @@ class Lone:
         targets = cast(tuple[Target, ...], parts[: bound.staging])
         staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[bound.staging : bound.ledger + 1])
         desk = cast(Desk, parts[bound.desk])
-        wreck = operator.Wreck(targets, staging, ledger, checkpoint, desk)
+        wreck = operator.Wreck(targets, staging, ledger, checkpoint, desk, bound.records)
         return operator.stop_of(ended.stopped, ended.planned, wreck)
 
     def _way_out(self, codes: Codes, ended: Driver) -> _Complaint | None:
         """Why some printed command does not lead on."""
-        if cast(Desk, self._moves.parts.values[codes[self._bound.desk]]).obeyed >= self._bound.obeys:
+        if self._weary(codes):
             return _Complaint(Breach.UNNAMED, f"is refused again: {ended.refusal}")
         for told, words, after in self._obeyed(codes, ended):
             complaint = self._verdict(after)
@@ -173,9 +175,15 @@ class Lone:
                 return _Complaint(Breach.UNNAMED, f"{said}; after {words}", complaint.harm)
         return None
 
+    def _weary(self, codes: Codes) -> bool:
+        """Whether the query must go on by now; a command that was killed is obeyed once more."""
+        desk = cast(Desk, self._moves.parts.values[codes[self._bound.desk]])
+        return desk.obeyed >= self._bound.obeys + desk.cut
+
     def _ending(self, codes: Codes, ended: Driver) -> _Complaint | None:
         parts = self._moves.parts.decode(codes)
-        targets = cast(tuple[Target, ...], parts[: self._bound.staging])
+        every = cast(tuple[Target, ...], parts[: self._bound.staging])
+        targets = [target for target in every if target.harm != DROPPED]
         opened = any(target.fence for target in targets)
         if self._explained(parts, ended):
             return self._way_out(codes, ended) if ended.stopped else None
@@ -197,8 +205,9 @@ class Lone:
         bound = self._bound
         staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[bound.staging : bound.ledger + 1])
         checkpoint, desk = cast(Checkpoint, parts[bound.checkpoints[ended.at]]), cast(Desk, parts[bound.desk])
-        targets, source = cast(tuple[Target, ...], parts[: bound.staging]), bound.source
-        now = Situation(targets, staging, ledger, checkpoint, desk, ended.planned, source, bound.trims)
+        every = cast(tuple[Target, ...], parts[: bound.staging])
+        targets = tuple(target for target in every if target.harm != DROPPED)
+        now = Situation(targets, staging, ledger, checkpoint, desk, ended.planned, bound.source, bound.trims)
         return now.explains(ended.refusal)
 
     def story(self, codes: Codes, violation: Violation) -> tuple[str, ...]:
@@ -228,8 +237,7 @@ class Lone:
 
     def _bad_way(self, codes: Codes, ended: Driver) -> tuple[str, Codes] | None:
         """The command that does not lead on, with the world after it."""
-        obeyed = cast(Desk, self._moves.parts.values[codes[self._bound.desk]]).obeyed
-        if ended.stopped is None or obeyed >= self._bound.obeys or self._unnamed(codes):
+        if ended.stopped is None or self._weary(codes) or self._unnamed(codes):
             return None
         for told, words, after in self._obeyed(codes, ended):
             complaint = self._verdict(after)

@@ -64,6 +64,11 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
         _Event((bound.ledger, bound.losses_left), events.losses, bound.losses_left),
         _Event((*checkpoints, bound.damages_left), events.damages, bound.damages_left),
     ]
+    if bound.prunes:
+        others.append(_Event((bound.ledger, bound.losses_left), events.prunings, bound.losses_left))
+    if bound.leaves_out:
+        places = (*range(bound.staging), bound.desk, bound.damages_left)
+        others.append(_Event(places, events.leavings, bound.damages_left))
     if bound.loses_files:
         others.append(_Event((checkpoints[0], bound.desk, bound.damages_left), events.vanishings, bound.damages_left))
     if bound.harms:

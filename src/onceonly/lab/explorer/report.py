@@ -39,6 +39,15 @@ def _source(bound: Bound) -> Iterator[str]:
         yield " or ".join(f"the program {program.value}" for program in bound.programs)
     if bound.harms:
         yield f"a sink once {' or '.join(harm.value for harm in bound.harms)}"
+    if bound.prunes:
+        yield "the ledger is pruned instead of lost"
+    if bound.leaves_out:
+        yield "the program's call leaves a sink out"
+    if bound.meanwhile:
+        befalls = " or ".join(harm.value for harm in bound.meanwhile)
+        yield f"before a command is obeyed another sink may be {befalls}"
+    if bound.cuts:
+        yield "a command may be killed in its middle"
     if bound.obeys:
         yield f"an operator obeys up to {bound.obeys} printed commands"
     if bound.stages:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from onceonly.faults import Point
 from onceonly.lab.model.parts import Harm, Kind
-from onceonly.lab.model.spark import RESTARTED
+from onceonly.lab.model.program import Program
+from onceonly.lab.model.spark import RESTARTED, Damage
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
 
 _DAMAGES = tuple(damage.value for damage in RESTARTED)
+_MISUSES = tuple(program.value for program in Program if program.misuses)
 _STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40)
 """Of pauses and delays: most races are close ones."""
 
@@ -26,7 +29,7 @@ def draw(seed: int) -> Schedule:
     extra = [_fault(chance, chance.randint(1, incarnations), len(sinks)) for _ in range(chance.randint(0, 3))]
     stateful, files, peopled = chance.random() < 0.3, chance.random() < 0.2, chance.random() < 0.4
     records = chance.randint(1, 6)
-    return Schedule(
+    drawn = Schedule(
         sinks=sinks,
         records=records,
         cuts=tuple(chance.randint(1, 3) for _ in range(chance.randint(1, 3))),
@@ -43,6 +46,18 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
+    return _misused(chance, drawn)
+
+
+def _misused(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With a program that calls wrongly, or another job of the same name, where one is drawn."""
+    if chance.random() < 0.08:
+        return replace(drawn, program=chance.choice(_MISUSES))
+    damaged = any(loss.what in _DAMAGES for loss in drawn.losses)
+    if damaged or chance.random() >= 0.05:
+        return drawn
+    another = Loss(chance.randint(2, drawn.incarnations + 1), Damage.ANOTHER)
+    return replace(drawn, losses=(*drawn.losses, another))
 
 
 def _fault(chance: random.Random, incarnation: int, sinks: int) -> Fault:

@@ -10,7 +10,8 @@ from onceonly.lab.fuzzer.scene import Killed, Process, Scene
 from onceonly.lab.fuzzer.sink import SceneSink, SinkRefused
 from onceonly.lab.fuzzer.stores import SceneLedger, SceneStaging, batch_of
 from onceonly.lab.model.operator import Stop
-from onceonly.lab.model.parts import PIPELINE
+from onceonly.lab.model.parts import PIPELINE, Records
+from onceonly.lab.model.program import Call, Program, parts, refusal
 from onceonly.lab.model.spark import Planned, Refused, offer
 from onceonly.runner import Runner
 from onceonly.state import State
@@ -26,7 +27,7 @@ def drive(scene: Scene, process: Process) -> None:
     except Refused as refused:
         process.refusal = str(refused)
         scene.steps.append(f"{process.name}: the engine stops: {refused}")
-    except (OnceOnlyError, SinkRefused) as error:
+    except (OnceOnlyError, SinkRefused, CallRefused) as error:
         process.refusal = error.code
         if isinstance(error, OnceOnlyError) and process.planned is not None:
             gone = process.planned.records & scene.desk.gone
@@ -34,6 +35,18 @@ def drive(scene: Scene, process: Process) -> None:
         scene.steps.append(f"{process.name} stops: {error.code}")
     if process.refusal:
         scene.scribe.refused(process.number, process.refusal)
+
+
+class CallRefused(Exception):
+    """The wrapper refuses what a program hands it.
+
+    Attributes:
+        code: of the error.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 class _Query:
@@ -55,7 +68,7 @@ class _Query:
     def run(self) -> None:
         holding: int | None = None
         while (planned := self._plan(holding)) is not None:
-            self._write(planned)
+            self._hand_over(planned)
             holding = planned.batch_id
             if self._return(planned):
                 break
@@ -77,15 +90,35 @@ class _Query:
         faults.fire(Point.DISCOVER_AFTER)
         return planned
 
-    def _write(self, planned: Planned) -> None:
-        self._process.planned = planned
+    def _hand_over(self, planned: Planned) -> None:
+        """What the user's program does with a batch: one call of the wrapper, unless it calls wrongly."""
+        before, self._process.planned = self._process.planned, planned
+        finished = before.batch_id if before else None
+        program = Program(self._scene.schedule.program or Program.PLAIN)
+        handed, rest = parts(program, planned)
+        checkpoint = self._scene.checkpoints[self._process.at]
+        named = checkpoint.planned(0) if program is Program.CONSTANT else planned
+        self._admit(program, Call(named.batch_id, planned.batch_id, finished))
+        self._write(planned, handed)
+        if rest:
+            again = Call(planned.batch_id, planned.batch_id, planned.batch_id, other=program is Program.WRAPPERS)
+            self._admit(program, again)
+            self._write(planned, rest)
+
+    def _admit(self, program: Program, call: Call) -> None:
+        code = refusal(call)
+        if code:
+            self._scene.actors[f"a program {program}"] += 1
+            raise CallRefused(code)
+
+    def _write(self, planned: Planned, handed: Records) -> None:
         bound, written = self._scene.bound, self._state is not None and not self._state.skipped
         checkpoint = self._scene.checkpoints[self._process.at]
         looks_back = bound.trims and not written
         offered = offer(checkpoint, planned, bound.source, gone=self._scene.desk.gone, looks_back=looks_back)
-        self._ledger.offered(offered)
+        offered = self._ledger.offered(offered)
         state, self._state = self._begun(offered), None
-        self._state = self._runner.run(state, batch_of(planned, offered, self._process))
+        self._state = self._runner.run(state, batch_of(handed, offered, self._process))
         if self._state.trim:
             self._scene.actors["a batch is trimmed"] += 1
         if offered.begins:

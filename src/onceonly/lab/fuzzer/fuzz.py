@@ -16,8 +16,9 @@ from onceonly.lab.fuzzer.shrink import Shrunk, shrink
 from onceonly.lab.history import History
 from onceonly.lab.model.invariants import Name
 from onceonly.lab.model.parts import Harm
+from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import RESTARTED
+from onceonly.lab.model.spark import RESTARTED, Damage
 from onceonly.lab.schedule import Action, Schedule, actions_at
 
 ACTORS = (
@@ -27,7 +28,8 @@ ACTORS = (
     "a file is gone",
     "a row is refused",
     *map(str, Harm),
-    *(f"the checkpoint is {damage}" for damage in RESTARTED),
+    *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER)),
+    *(f"a program {program}" for program in Program if program.misuses),
 )
 """Those who are no driver, and what befalls the world without one: each must come to act in a run."""
 

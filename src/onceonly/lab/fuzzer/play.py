@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from onceonly import faults
@@ -16,7 +16,8 @@ from onceonly.lab.fuzzer.scene import Broken, Killed, Process, Scene, bound_of
 from onceonly.lab.fuzzer.turns import Turn
 from onceonly.lab.history import History
 from onceonly.lab.model.invariants import Violation
-from onceonly.lab.model.parts import RESTORED, Harm
+from onceonly.lab.model.parts import DROPPED, RESTORED, Harm
+from onceonly.lab.model.program import MISUSED
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import REFUSED_ROW
 from onceonly.lab.model.situation import Situation
@@ -132,8 +133,9 @@ class _Play:
     def _explained(self, last: Process) -> bool:
         """Whether what a refusal says is so."""
         scene, bound = self._scene, self._scene.bound
-        targets, checkpoint = tuple(scene.targets.values()), scene.checkpoints[last.at]
-        shared = (targets, scene.staging, scene.ledger, checkpoint, scene.desk)
+        targets = tuple(target for target in scene.targets.values() if target.harm != DROPPED)
+        desk = replace(scene.desk, program=self._schedule.program)
+        shared = (targets, scene.staging, scene.ledger, scene.checkpoints[last.at], desk)
         return Situation(*shared, last.planned, bound.source, bound.trims).explains(last.refusal)
 
     # ---- drivers
@@ -245,7 +247,7 @@ class _Play:
 
 
 def _allowed(schedule: Schedule) -> frozenset[str]:
-    """Refusals that the history calls right: a checkpoint that is lost takes the state of the query along."""
-    if not any(loss.what in set(Damage) for loss in schedule.losses):
-        return frozenset()
-    return bound_of(schedule).explained
+    """Refusals that the history calls right: of wrong calls, and of what does not go on after a damaged checkpoint."""
+    called = MISUSED if schedule.program else frozenset[str]()
+    damaged = any(loss.what in set(Damage) for loss in schedule.losses)
+    return called | (bound_of(schedule).explained if damaged else frozenset())

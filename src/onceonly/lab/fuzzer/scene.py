@@ -158,7 +158,7 @@ class Scene:
     def told(self, words: str) -> None:
         """It has happened."""
         self.steps.append(words)
-        self._look()
+        self.judge()
         self.land()
 
     def change(self, target: Target) -> None:
@@ -175,9 +175,14 @@ class Scene:
             if late is not None:
                 self.change(late.target)
                 self.steps.append(late.words)
-                self._look()
+                self.judge()
 
-    def _look(self) -> None:
+    def judge(self) -> None:
+        """Find what does not hold in the world as it is now.
+
+        Raises:
+            Broken: an invariant does not.
+        """
         second = self.checkpoints[1] if len(self.checkpoints) > 1 else None
         shared = (*self.targets.values(), self.staging, self.ledger, self.checkpoints[0], second, self.desk)
         violation = invariants.of_world(self.bound, shared)
@@ -244,19 +249,20 @@ class Scene:
     def wreck(self) -> Wreck:
         """What a command may change."""
         targets = tuple(self.targets.values())
-        return Wreck(targets, self.staging, self.ledger, self.checkpoints[-1], self.desk)
+        return Wreck(targets, self.staging, self.ledger, self.checkpoints[-1], self.desk, self.bound.records)
 
     def obey(self, stop: Stop, choice: int) -> bool:
         """Have the operator obey one of the commands that a refusal prints; whether there is one."""
         found = ways(stop, self.wreck)
         if not found:
             return False
-        words, after = obey(found[choice % len(found)], stop, self.wreck)
+        obeyed = obey(found[choice % len(found)], stop, self.wreck)
+        after = obeyed.wreck
         self.targets = {target.name: target for target in after.targets}
         self.ledger, self.desk, self.checkpoints[-1] = after.ledger, after.desk, after.checkpoint
         self.actors["the operator"] += 1
-        self.steps.append(words)
-        self._look()
+        self.steps.append(obeyed.words)
+        self.judge()
         return True
 
     def damage(self, damage: Damage) -> None:

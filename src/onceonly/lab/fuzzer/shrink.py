@@ -58,6 +58,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield _between(schedule, middle + 1, schedule.incarnations)
     for at in range(len(schedule.losses)):
         yield replace(schedule, losses=_without(schedule.losses, at))
+    if schedule.program:
+        yield replace(schedule, program="")
     for at in range(len(schedule.faults)):
         yield replace(schedule, faults=_without(schedule.faults, at))
     if schedule.incarnations > 1:

@@ -15,7 +15,7 @@ from onceonly.lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly.lab.history import Kind, Op
 from onceonly.lab.model.parts import Target, receipt
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.sinks import Fate, Raised, Replies, reading
+from onceonly.lab.model.sinks import Fate, Raised, Replies, Reply, reading
 from onceonly.lab.schedule import SENDING
 from onceonly.protocol import (
     Batch,
@@ -34,6 +34,12 @@ _READERS = "only the lab reads"
 
 Ask = Callable[[Target, int | None], Replies]
 """One call on the wire: the target as it is, what the sink remembers of the call so far."""
+
+
+def _sent(reply: Reply, target: Target) -> bool:
+    """Whether something goes out that can be lost, or that stays where it is when its driver dies now."""
+    in_part = reply.outcome is None and reply.target.held != target.held
+    return reply.fate is not Fate.ANSWERED or in_part
 
 
 def _found(sight: Sight) -> str:
@@ -219,7 +225,7 @@ class SceneSink:
         while True:
             self._scene.step(self._process)
             replies = tuple(ask(self._target, memory))
-            sends = point is not None and any(reply.fate is not Fate.ANSWERED for reply in replies)
+            sends = point is not None and any(_sent(reply, self._target) for reply in replies)
             if point and sends:
                 faults.fire(point)
             due, self._process.due = self._process.due, ()

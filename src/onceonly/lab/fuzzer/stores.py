@@ -12,7 +12,6 @@ from onceonly.lab.history import LEDGER, Kind, Op
 from onceonly.lab.model.parts import (
     Conflict,
     Records,
-    SimulatedLedger,
     StagedEpoch,
     StagingArea,
     computed,
@@ -21,7 +20,6 @@ from onceonly.lab.model.parts import (
     records_in,
 )
 from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Planned
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.staging import Staged
 from onceonly.trim import Trim
@@ -95,9 +93,9 @@ class SimulatedBatch:
         raise TypeError(_NO_ROWS)
 
 
-def batch_of(planned: Planned, offer: Offer, process: Process) -> SimulatedBatch:
-    """The engine's batch. A plan that keeps state must be deterministic, so it is simulated so."""
-    return SimulatedBatch(planned.records & ~missing(offer), process, same=offer.stateful)
+def batch_of(records: Records, offer: Offer, process: Process) -> SimulatedBatch:
+    """What a call hands over. A plan that keeps state must be deterministic, so it is simulated so."""
+    return SimulatedBatch(records & ~missing(offer), process, same=offer.stateful)
 
 
 class StillBatch(SimulatedBatch):
@@ -198,11 +196,12 @@ class SceneLedger:
     def __init__(self, scene: Scene, process: Process) -> None:
         self._scene = scene
         self._process = process
-        self._offer: Offer | None = None
 
-    def offered(self, offer: Offer) -> None:
-        """The batch at hand; only a ledger that goes by the text of a slice asks for it."""
-        self._offer = offer
+    def offered(self, offer: Offer) -> Offer:
+        """The batch at hand, for one whose slice reads like an epoch's where the ledger goes by that text alone."""
+        if Rule.LINEAGE not in self._scene.off or not (alike := self._scene.ledger.alike(offer, 1 << 30)):
+            return offer
+        return replace(offer, lineage=alike[0].lineage or offer.lineage, sources=alike[0].sources)
 
     def open(self) -> None:
         """It is open."""
@@ -258,8 +257,8 @@ class SceneLedger:
 
     def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
         """Records by number."""
-        found = self._alike() if Rule.LINEAGE in self._scene.off else self._scene.ledger
-        return [one for one in found.records if one.epoch.number >= first and (not last or one.epoch.number <= last)]
+        found = self._scene.ledger.records
+        return [one for one in found if one.epoch.number >= first and (not last or one.epoch.number <= last)]
 
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """The newest epoch that a batch of a query became."""
@@ -275,17 +274,6 @@ class SceneLedger:
         ledger = self._scene.ledger
         kept = tuple(one for one in ledger.records if one.epoch.number >= before)
         self._scene.ledger = replace(ledger, records=kept)
-
-    def _alike(self) -> SimulatedLedger:
-        """The ledger, with the batch's own names on the epoch whose slice reads like its own."""
-        ledger = self._scene.ledger
-        if self._offer is None or not (alike := ledger.alike(self._offer, 1 << 30)):
-            return ledger
-        taken = {epoch.number: epoch for epoch in alike[:1]}
-        return replace(
-            ledger,
-            records=tuple(replace(one, epoch=taken.get(one.epoch.number, one.epoch)) for one in ledger.records),
-        )
 
     def discard(self, pipeline: str, first: int) -> None:
         """Only adoptions do, and those are not simulated."""

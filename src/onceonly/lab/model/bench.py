@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
-import pyarrow as pa
-
-from onceonly.batch import ArrowBatch
 from onceonly.commands import Committed, Installed, Overtaken
 from onceonly.facts import Reading
-from onceonly.lab.model.parts import RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
+from onceonly.lab.model.parts import DROPPED, RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
 from onceonly.lab.model.sinks import Wire
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
@@ -23,27 +20,55 @@ class Turned(Exception):
     """A target refuses what a command asks of it; the text is its code."""
 
 
+class Cut(BaseException):
+    """Ends a command where it stands, as SIGKILL does: nothing on its way out takes it for an error."""
+
+
 class Bench:
     """What a command changes.
 
     Args:
         targets: what sinks hold, in commit order.
         ledger: the index.
+        most: how many changes the command lives to make; ``None``: all.
+
+    Attributes:
+        changes: how many it has made.
     """
 
-    def __init__(self, targets: Sequence[Target], ledger: SimulatedLedger) -> None:
+    def __init__(self, targets: Sequence[Target], ledger: SimulatedLedger, most: int | None = None) -> None:
         self.targets = {target.name: target for target in targets}
         self.ledger = ledger
+        self.changes = 0
+        self._most = most
+
+    def step(self) -> None:
+        """Something is about to be changed that outlives the command.
+
+        Raises:
+            Cut: it does not live to do it.
+        """
+        if self.changes == self._most:
+            raise Cut
+        self.changes += 1
 
     @property
     def sinks(self) -> tuple[BenchSink, ...]:
-        """Handles on the targets."""
-        return tuple(BenchSink(self, name) for name in self.targets)
+        """Handles on the targets; of one that was taken out as long as the others' newest epoch still lists it."""
+        told = [one.newest.epoch for one in self.targets.values() if one.newest and one.harm != DROPPED]
+        newest = max(told, key=lambda epoch: epoch.number, default=None)
+        listed = dict(newest.sinks) if newest else self.targets
+        kept = (one.name for one in self.targets.values() if one.harm != DROPPED or one.name in listed)
+        return tuple(BenchSink(self, name) for name in kept)
 
     def fetch(self, staging: StagingArea) -> Callable[[str, Batch | None], Any]:
         """How the runner of a stopped driver asks whether staged bytes are still there; it reads none of them."""
 
         def read(reference: str, _: Batch | None) -> Batch:
+            import pyarrow as pa
+
+            from onceonly.batch import ArrowBatch
+
             if staging.holds(reference) is None:
                 raise UnreadableManifest(f"{reference} is gone")
             return ArrowBatch(pa.table({}))
@@ -113,6 +138,7 @@ class BenchSink:
         Raises:
             Superseded: it is not greater.
         """
+        self._bench.step()
         reply = next(self._wire.install(self._target, fence, None))
         if isinstance(reply.outcome, Overtaken):
             raise Superseded(self.id, reply.outcome.found)
@@ -136,6 +162,7 @@ class BenchSink:
         Raises:
             Turned: it does not continue what stands there.
         """
+        self._bench.step()
         reply = next(self._wire.adopt(self._target, marker))
         if not isinstance(reply.outcome, Committed):
             raise Turned(str(reply.outcome))
@@ -194,6 +221,7 @@ class BenchLedger:
 
     def intend(self, intent: Intent) -> None:
         """Keep it."""
+        self._bench.step()
         self._intents[intent.epoch] = intent
 
     def intent(self, pipeline: str, epoch: int) -> Intent | None:
@@ -206,6 +234,7 @@ class BenchLedger:
         Raises:
             LedgerConflict: another chain is recorded under its number.
         """
+        self._bench.step()
         try:
             self._bench.ledger = self._bench.ledger.record(record.epoch, record.receipts, record.files)
         except Conflict as error:
@@ -226,11 +255,13 @@ class BenchLedger:
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
+        self._bench.step()
         kept = tuple(one for one in self._bench.ledger.records if one.epoch.number >= before)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on."""
+        self._bench.step()
         kept = tuple(one for one in self._bench.ledger.records if one.epoch.number < first)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
 

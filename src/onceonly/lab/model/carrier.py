@@ -46,7 +46,7 @@ class Carrier:
         self._places: dict[type, Callable[[Any], tuple[int, ...]]] = {
             c.Probe: lambda _: (*range(bound.staging), bound.staging, bound.ledger),
             InstallLast: lambda _: (*range(bound.staging), bound.unknowns_left),
-            StageFirst: lambda _: (0, bound.unknowns_left, bound.staging),
+            StageFirst: lambda first: (*self._at_sink(first), bound.staging),
             c.Recall: lambda _: (bound.ledger,),
             c.Recollect: lambda _: (bound.ledger,),
             c.Gather: lambda _: (bound.ledger,),
@@ -78,7 +78,7 @@ class Carrier:
             StageFirst: writing.stage_first,
         }
 
-    def _at_sink(self, command: c.Install | c.Read | Any) -> tuple[int, ...]:
+    def _at_sink(self, command: c.Install | c.Read | StageFirst | Any) -> tuple[int, ...]:
         return self._bound.sinks.index(command.sink), self._bound.unknowns_left
 
     def places(self, driver: Driver) -> tuple[int, ...]:
@@ -107,7 +107,7 @@ class Carrier:
         if isinstance(command, c.Install) and state.index + 1 == len(state.sinks):
             return InstallLast(command)
         if isinstance(command, c.Stage) and not state.healing:
-            return StageFirst(command)
+            return StageFirst(command, state.sinks[0])
         return command
 
     def steps(self, driver: Driver, parts: World) -> Changes:
@@ -178,7 +178,7 @@ class Carrier:
         looks_back = bound.trims and not written
         offered = offer(checkpoint, planned, bound.source, gone=desk.gone, looks_back=looks_back)
         if driver.state is None or call.other:
-            state = opening_of(driver, bound, offered, "-2" if call.other else "")
+            state = opening_of(driver, bound, offered, "-2" if call.other else "", desk.left_out)
         else:
             state = coordinator.resume(driver.state, offered)
         driver = replace(driver, running=True, content=None, memory=None)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from onceonly.lab.model.carrier import Carrier
 from onceonly.lab.model.parts import RESTORED, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
 from onceonly.lab.model.sinks import Wire
 from onceonly.lab.model.spark import SHARED, Checkpoint, damaged
 from onceonly.lab.model.world import Bound, Change, Driver, World
+from onceonly.overlap import compares_all
 
 
 class Events:
@@ -77,6 +78,25 @@ class Events:
         ledger, left = cast(tuple[SimulatedLedger, Left], parts)
         if left.times and ledger != SimulatedLedger():
             yield Change("the ledger is lost", (SimulatedLedger(), left.less))
+
+    def prunings(self, parts: World) -> Iterator[Change]:
+        """``(ledger, left)``: an operator prunes the ledger, where that is not refused."""
+        ledger, left = cast(tuple[SimulatedLedger, Left], parts)
+        head = ledger.head
+        if left.times and head and len(ledger.records) > 1 and not compares_all(head.epoch):
+            pruned = replace(ledger, records=ledger.records[-1:])
+            yield Change("all of the ledger but its newest epoch is pruned", (pruned, left.less))
+
+    def leavings(self, parts: World) -> Iterator[Change]:
+        """``(targets, desk, left)``: who starts the query from now on leaves a sink out of the call.
+
+        A sink that has no epoch yet cannot know of the others, so nobody could tell before.
+        """
+        *targets, desk, left = cast(tuple[Any, ...], parts)
+        begun = all(target.held for target in targets)
+        for sink in self._bound.sinks if left.times and begun else ():
+            words = f"the call leaves sink '{sink}' out from now on"
+            yield Change(words, (*targets, replace(desk, left_out=sink), left.less))
 
     def damages(self, parts: World) -> Iterator[Change]:
         """``(checkpoint, checkpoint, left)``: the checkpoint is damaged; who runs on it does not notice."""

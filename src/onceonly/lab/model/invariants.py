@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 from typing import cast
 
 from onceonly.lab.checker.anomaly import Anomaly
-from onceonly.lab.model.parts import Desk, Held, SimulatedLedger, StagingArea, Target, records_in, spelled
+from onceonly.lab.model.parts import DROPPED, Desk, Held, SimulatedLedger, StagingArea, Target, records_in, spelled
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.world import Bound, World
 
@@ -122,6 +122,8 @@ def of_world(bound: Bound, shared: World) -> Violation | None:
 
 def _cross(parts: World) -> Violation | None:
     one, other = cast(tuple[Target, Target], parts)
+    if DROPPED in (one.harm, other.harm):
+        return None
     known = {held.epoch.number: held for held in reversed(one.held)}
     for held in other.held:
         first = known.get(held.epoch.number, held)

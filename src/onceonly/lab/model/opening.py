@@ -6,14 +6,15 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from onceonly import commands as c
-from onceonly import coordinator
+from onceonly import coordinator, look
 from onceonly.lab.model import sinks as wire
 from onceonly.lab.model.machine import Changes, Machine, end
-from onceonly.lab.model.parts import Conflict, Left, SimulatedLedger, StagingArea, Target
+from onceonly.lab.model.parts import Conflict, Kind, Left, SimulatedLedger, StagingArea, Target
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.world import Change, Driver, Part
+from onceonly.protocol import Sight
 from onceonly.state import Phase, State
-from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.epoch import Fence, Receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Opening:
         """Look at every sink, and propose a generation."""
         targets = cast(tuple[Target, ...], parts[: self._bound.staging])
         staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[self._bound.staging :])
-        fences = tuple(self._wire.fence(target) for target in targets)
+        fences = tuple(self._wire.fence(target) for target in targets if target.name in state.sinks)
         if Rule.HIGHEST in self._off:
             fences = (Fence(ledger.generation, ""),)
         after = self._machine.on(driver, state, c.Probed(fences))
@@ -78,13 +79,25 @@ class Opening:
 
     def look(self, driver: Driver, state: State, _: c.Look, *targets: Target) -> Changes:
         """Look at every sink, without a fence."""
-        after = self._machine.on(driver, state, c.Looked(tuple(self._wire.look(target) for target in targets)))
+        called = [target for target in targets if target.name in state.sinks]
+        receipts = {one.sink: one for one in state.head.receipts} if state.head else {}
+        sights = tuple(self._sight(target, receipts.get(target.name)) for target in called)
+        known = state.head.epoch.number if state.head else 0
+        ahead = [marker.epoch for target in called for marker in target.markers if marker.epoch.number > known]
+        after = self._machine.on(driver, state, c.Looked(sights, tuple(ahead) if look.lacks(sights, known) else None))
         yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
+
+    def _sight(self, target: Target, receipt: Receipt | None) -> Sight:
+        """What a look shows; what the target is, too, where it lacks what it has confirmed and hides nothing."""
+        sight = self._wire.look(target)
+        if receipt is None or sight.epoch >= receipt.epoch or target.kind is Kind.KAFKA:
+            return sight
+        return replace(sight, identity=target.identity)
 
     def install_last(self, driver: Driver, state: State, last: InstallLast, *parts: Part) -> Changes:
         """Install the last fence, then read every sink."""
         *targets, left = cast(tuple[Any, ...], parts)
-        at = state.index
+        at = self._bound.sinks.index(last.install.sink)
         for change in self.install(driver, state, last.install, targets[at], left):
             after, target, less = cast(tuple[Driver, Target, Left], change.parts)
             now = (*targets[:at], target, *targets[at + 1 :])

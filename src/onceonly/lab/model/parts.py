@@ -222,6 +222,9 @@ def fenced(target: Target, fence: Fence) -> Target:
     return replace(target, fence=fence, lowered=target.lowered or lowered)
 
 
+DROPPED = "taken out of the pipeline"
+"""What ``queries drop-sink`` makes of a target: it keeps what it holds, and nothing is promised of it."""
+
 RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
 """These are done by somebody who has stopped every driver before, since they bring an older fence back."""
 
@@ -375,6 +378,8 @@ class Desk:
         doubled: records that accepted commands allow to be written again.
         program: what the user's program does with a batch.
         obeyed: how many printed commands were obeyed.
+        cut: how many of the operator's commands were killed before their end.
+        left_out: the sink that the program's call does not name any more.
     """
 
     gone: Records = 0
@@ -382,6 +387,8 @@ class Desk:
     doubled: Records = 0
     program: str = ""
     obeyed: int = 0
+    cut: int = 0
+    left_out: str = ""
 
     def given_up(self, sink: str) -> Records:
         """Records that a sink need not hold."""

@@ -30,6 +30,10 @@ class Program(StrEnum):
         return self in {Program.PARTS, Program.WRAPPERS}
 
 
+MISUSED = frozenset({"E103", "E123", "E124"})
+"""Codes with which wrong calls are refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call of a wrapper.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onceonly.lab.model.parts import Desk, Harm, SimulatedLedger, StagingArea, Target, record_at
-from onceonly.lab.model.program import Program
+from onceonly.lab.model.program import MISUSED, Program
 from onceonly.lab.model.sinks import REFUSED_ROW
 from onceonly.lab.model.spark import Checkpoint, Planned, Source
 from onceonly_checkpoints.epoch import Epoch, Lineage
@@ -201,14 +201,16 @@ def _row_refused(now: Situation, _: Planned) -> bool:
     return any(target.harm == Harm.PICKY for target in now.targets)
 
 
+def _left_out(now: Situation, _: Planned) -> bool:
+    return bool(now.desk.left_out)
+
+
 def _misused(now: Situation, _: Planned) -> bool:
     return bool(now.desk.program) and Program(now.desk.program).misuses
 
 
 _SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
-    "E103": _misused,
-    "E123": _misused,
-    "E124": _misused,
+    **dict.fromkeys(MISUSED, _misused),
     "E203": _repeats,
     "E204": _jumped,
     "E205": _another_batch,
@@ -217,6 +219,7 @@ _SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
     "E208": _replaced,
     "E210": _other_history,
     "E211": _not_comparable,
+    "E213": _left_out,
     "E214": _input_gone,
     "E217": _not_from_the_start,
     "E219": _not_healed,

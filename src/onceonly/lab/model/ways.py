@@ -5,18 +5,26 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onceonly import acceptance, resolve, stops
 from onceonly.acceptance import KINDS, Stop
 from onceonly.lab.model.parts import PIPELINE
 from onceonly.protocol import Sink
+from onceonly.recovery import by_epoch
 from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.slices import SourceOffsets
 
-_COMMAND = re.compile(r"\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE)
-_VERBS = frozenset({"queries adopt", "ledger rebuild", "checkpoint rebuild", "txn resolve"})
+_COMMAND = re.compile(
+    r"(?P<then>and after it: )?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
+)
+_VERBS = frozenset(
+    {"queries adopt", "queries drop-sink", "ledger rebuild", "checkpoint rebuild", "checkpoint offsets", "txn resolve"}
+)
+_NAMED = frozenset({"queries adopt", "queries drop-sink", "checkpoint rebuild"})
+"""Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
 _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LIES = frozenset({"continue", "start"})
@@ -30,10 +38,12 @@ class Way:
     Attributes:
         verb: ``queries adopt``.
         options: the words after the pipeline's name, without those that say where things are.
+        then: the command that is printed to be obeyed after it; ``None`` for none.
     """
 
     verb: str
     options: tuple[str, ...] = ()
+    then: Way | None = None
 
     @property
     def words(self) -> str:
@@ -65,6 +75,16 @@ class Way:
         return tuple(version for _, _, version in self._named if version)
 
     @property
+    def at(self) -> int:
+        """The epoch at which it rebuilds; 0 where it names none."""
+        return int(self.options[self.options.index("--at") + 1]) if "--at" in self.options else 0
+
+    @property
+    def dropped(self) -> str:
+        """The sink that it takes out; empty for none."""
+        return self.options[0] if self.verb == "queries drop-sink" else ""
+
+    @property
     def accepted(self) -> Adoption:
         """What it names, as it is typed."""
         first, last = self.epochs
@@ -91,14 +111,20 @@ def printed(text: str, *, knowing: bool = False) -> tuple[Way, ...]:
         text: the message.
         knowing: whether the reader also knows what only the owner of a source does.
     """
-    found = (_way(shlex.split(match["words"])) for match in _COMMAND.finditer(text))
+    found = list[Way]()
+    for match in _COMMAND.finditer(text):
+        way = _way(shlex.split(match["words"]))
+        if match["then"]:
+            found[-1] = replace(found[-1], then=way)
+        else:
+            found.append(way)
     return tuple(dict.fromkeys(way for way in found if way.verb in _VERBS and (knowing or way.kind not in _LIES)))
 
 
 def _way(words: list[str]) -> Way:
     verb, rest, kept = " ".join(words[:2]), iter(words[2:]), list[str]()
-    if verb in {"queries adopt", "checkpoint rebuild"}:
-        next(rest, None)  # the pipeline's name, or the path
+    if verb in _NAMED:
+        next(rest, None)
     for word in rest:
         if word in _PLACES:
             next(rest, None)
@@ -108,7 +134,7 @@ def _way(words: list[str]) -> Way:
 
 
 def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
-    """Do what a command of ``queries`` or ``txn`` does, by the code that does it.
+    """Do what a command does, by the code that does it; of ``ledger rebuild`` in the same steps.
 
     Returns:
         Whether anything is accepted by it.
@@ -119,10 +145,26 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
     if way.verb == "txn resolve":
         resolve.resolve(sinks, ledger, PIPELINE)
         return False
+    if way.verb == "ledger rebuild":
+        _reread(sinks, ledger)
+        return False
+    if way.dropped:
+        others = [sink for sink in sinks if sink.id != way.dropped]
+        resolve.drop_sink(others, ledger, PIPELINE, Adoption("drop-sink", sinks=(way.dropped,)))
+        return True
     wanted = acceptance.applicable(way.kind, *_stopped(sinks, ledger))
     if wanted is None or not acceptance.same(way.accepted, wanted):
         raise resolve.not_applicable(PIPELINE, way.kind)
     return resolve.adopt(sinks, ledger, PIPELINE, acceptance.complete(way.accepted, wanted)) is not None
+
+
+def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
+    """Forget what markers tell again, and record that."""
+    told = by_epoch([pair for sink in sinks for pair in sink.history()])
+    if told:
+        ledger.discard(PIPELINE, told[0][0].epoch.number)
+    for marker, receipts in told:
+        ledger.record(EpochRecord(PIPELINE, marker.fence, marker.epoch, receipts))
 
 
 def _stopped(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Stop | None, SourceOffsets | None]:

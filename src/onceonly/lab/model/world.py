@@ -119,7 +119,11 @@ class Bound:
         watched: whether it is watched who stops whom.
         harms: what may happen to a sink, instead of a damage.
         errs: whether the operator also accepts what nobody has printed.
+        prunes: whether all of the ledger but its newest epoch may be forgotten, instead of a loss.
+        leaves_out: whether the program's call may leave a sink out from some start on, instead of a damage.
         obeys: how many printed commands an operator obeys at most, until the query must go on.
+        cuts: whether the operator may be killed in the middle of a command, once.
+        meanwhile: what may befall a sink between a refusal and the command that is obeyed.
         conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
     """
 
@@ -143,6 +147,10 @@ class Bound:
     harms: tuple[Harm, ...] = ()
     obeys: int = 0
     errs: bool = False
+    prunes: bool = False
+    leaves_out: bool = False
+    cuts: bool = False
+    meanwhile: tuple[Harm, ...] = ()
     conflicts: bool = False
 
     @cached_property
@@ -217,7 +225,7 @@ class Bound:
             Left(self.drivers),
             Left(self.unknowns),
             Left(self.ledgers),
-            Left(1 if self.damages or self.loses_files or self.harms else 0),
+            Left(1 if self.damages or self.loses_files or self.harms or self.leaves_out else 0),
         )
         first = Checkpoint("the checkpoint", "query")
         return (*targets, StagingArea(), SimulatedLedger(), first, None, Desk(), None, None, *left)
@@ -238,11 +246,19 @@ class Change:
     fate: Fate = Fate.ANSWERED
 
 
-def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "") -> State:
-    """The machine of a driver before it opens; ``wrapper`` tells several of one driver apart."""
+def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", left_out: str = "") -> State:
+    """The machine of a driver before it opens.
+
+    Args:
+        driver: its number is its owner token.
+        bound: sizes.
+        offered: the batch.
+        wrapper: tells several of one driver apart.
+        left_out: the sink that the program's call does not name.
+    """
     state = coordinator.start(
         PIPELINE,
-        bound.sinks,
+        tuple(sink for sink in bound.sinks if sink != left_out),
         f"owner-{driver.number}{wrapper}",
         offered,
         overlap="trim" if bound.trims else "stop",

@@ -20,6 +20,7 @@ class StageFirst:
     """STAGE, with the first COMMIT after it."""
 
     stage: c.Stage
+    sink: str
 
 
 class Writing:

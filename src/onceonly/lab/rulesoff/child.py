@@ -1,16 +1,19 @@
 """Run as a script: switches rules off in the source that Python imports, then searches one world.
 
-``child.py RULES WORLD``: rules by name, with commas between them. The last line of its output is JSON.
+``child.py RULES WORLD [PLACE [MOST]]``: rules by name, with commas between them; the scene or seed to look at; how
+much is told at most. The last line of its output is JSON.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -62,12 +65,13 @@ def _install(names: frozenset[str]) -> None:
     sys.meta_path.insert(0, _Finder(texts))
 
 
-def main(names: str, world: str) -> None:
+def main(names: str, world: str, place: str = "", most: str = "1") -> None:
     """Switch the rules off, and search."""
     _install(frozenset(names.split(",")))
+    logging.disable(logging.CRITICAL)
     from onceonly.lab.rulesoff.worlds import searched
 
-    print(json.dumps(searched(world)))
+    print(json.dumps([notice.to_json() for notice in islice(searched(world, place), int(most))]))
 
 
 if __name__ == "__main__":

@@ -118,13 +118,6 @@ def _operands(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, No
         for at, operand in enumerate(proof.values):
             part += 1
             yield _rule(module, function, part, operand), (proof, at)
-    for test in (node for node in ast.walk(function) if isinstance(node, ast.Compare) and _is_pair(node)):
-        part += 1
-        yield _rule(module, function, part, test), (ast.BoolOp(ast.And(), [test]), 0)
-
-
-def _is_pair(node: ast.Compare) -> bool:
-    return isinstance(node.left, ast.Tuple)
 
 
 def _conditions(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
@@ -153,10 +146,4 @@ def _switch_off(node: Node) -> None:
         node.test = ast.Constant(False)
     else:
         proof, at = node
-        target = proof.values[at]
-        if isinstance(target, ast.Compare):  # in place: a comparison of pairs stands outside of any proof
-            differs = isinstance(target.ops[0], ast.NotEq)
-            target.ops = [ast.IsNot() if differs else ast.Is()]
-            target.comparators, target.left = [ast.Constant(None)], ast.Constant(None)
-        else:
-            proof.values[at] = ast.Constant(True)
+        proof.values[at] = ast.Constant(True)

@@ -1,0 +1,89 @@
+"""``explain(df)`` says before the start what ``explain()`` says once the query runs; it runs nothing."""
+
+from __future__ import annotations
+
+import pytest
+from integration.streams import settings
+from integration.targets import ids
+from pyspark.sql import functions as f
+
+from onceonly import OnceOnlyError, exactly_once
+
+pytestmark = pytest.mark.spark
+
+
+def plain(df):
+    return df
+
+
+def drawn(df):
+    return df.select("id", f.rand(7).alias("word"))
+
+
+def own(df):
+    shout = f.udf(lambda word: word.upper())
+    return df.select("id", shout("word").alias("word"))
+
+
+def once(df):
+    return df.dropDuplicates(["id"])
+
+
+def summed(df):
+    return df.groupBy("word").count()
+
+
+def joined(df):
+    return df.join(df.sparkSession.createDataFrame([("w1", 1)], "word string, n int"), "word", "left")
+
+
+@pytest.mark.parametrize("shape", [plain, drawn, once, summed, joined], ids=lambda shape: shape.__name__)
+def test_what_is_said_before_the_start_is_what_is_said_of_the_run(stream, sink, ledger, shape):
+    wrapped = exactly_once(sink, ledger=ledger)
+    stream.receive(range(5))
+    before = wrapped.explain(shape(stream.read()))
+    assert "looked at when the query starts" not in before
+    assert "will be refused" not in before
+    assert "looked at when the query starts" in wrapped.explain()
+    stream.run(wrapped, shape=shape, mode="complete" if shape is summed else "append")
+    assert before == wrapped.explain()
+
+
+def test_a_function_before_the_sink_and_its_own_functions_are_named(stream, sink):
+    said = exactly_once(sink, before=own).explain(stream.receive(range(5)).read())
+    assert "before= writes anywhere by itself" in said
+    assert "the function <lambda>() writes anywhere by itself" in said
+    assert ids(sink) == []
+
+
+def test_sources_are_told_by_their_options_and_settings(stream, sink, spark):
+    reader = spark.readStream.schema("id bigint, word string")
+    stream.receive(range(5))
+    kept = reader.option("cleanSource", "delete").parquet(str(stream.inbox))
+    assert "cleanSource=delete has taken the files" in exactly_once(sink).explain(kept)
+    with settings(spark, {"spark.sql.files.ignoreMissingFiles": "true"}):
+        assert "[ONCE-E126]" in exactly_once(sink).explain(stream.read())
+    assert "[ONCE-E126]" not in exactly_once(sink).explain(stream.read())
+
+
+def test_what_will_be_refused_is_said_with_its_code(stream, sink, spark):
+    socket = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", 1).load()
+    assert "[ONCE-E127]" in exactly_once(sink).explain(socket)
+    accepted = exactly_once(sink, lossy_source="socket").explain(socket)
+    assert "[ONCE-E127]" not in accepted
+    assert "socket sources cannot give rows again" in accepted
+    stream.receive(range(5))
+    assert "[ONCE-E109]" in exactly_once(sink, name="orders").explain(once(drawn(stream.read())))
+
+
+def test_a_join_of_two_streams_keeps_state_and_one_with_a_table_does_not(stream, sink):
+    stream.receive(range(5))
+    both = stream.read().join(stream.read().withColumnRenamed("word", "other"), "id")
+    assert "the plan keeps state" in exactly_once(sink).explain(both)
+    assert "the plan keeps no state" in exactly_once(sink).explain(joined(stream.read()))
+
+
+def test_rows_that_are_no_stream_are_refused(spark, sink):
+    with pytest.raises(OnceOnlyError, match="no stream") as caught:
+        exactly_once(sink).explain(spark.range(3))
+    assert caught.value.code == "E110"
