@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from onceonly.facts import Refusal
 from onceonly.protocol import Disturbance
-from onceonly.sources import Order, numbers, order
+from onceonly.sources import Order, numbers, order, place_in_log
 from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.jsonform import known, present
 from onceonly_checkpoints.slices import Slice, SourceOffsets, canonical
@@ -202,6 +202,11 @@ def _ahead(start: SourceOffsets, end: SourceOffsets) -> bool:
     """Whether ``start`` lies past ``end`` anywhere; what an end does not name was at its beginning."""
     held = dict(end.entries)
     for source, text in start.entries:
+        place, stood = place_in_log(text), place_in_log(held.get(source))
+        if place and stood:
+            if place[0] != stood[0] or place > stood:
+                return True
+            continue
         there, here = numbers(text), numbers(held.get(source))
         if there is not None and here is not None and any(at > here.get(path, 0) for path, at in there.items()):
             return True

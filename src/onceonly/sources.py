@@ -52,6 +52,39 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, float]]:
         yield path, value
 
 
+def place_in_log(text: str | None) -> tuple[str, int, int] | None:
+    """Where an offset of a Delta source stands: the table's id, version, index.
+
+    The two numbers are one place: the first file of a version comes after the last one of the version before.
+
+    Returns:
+        The place; only places of one table compare. ``None`` for other offsets.
+    """
+    try:
+        value = json.loads(text or "null")
+    except ValueError:
+        return None
+    match value:
+        case {"reservoirId": str(table), "reservoirVersion": int(version), "index": int(index)}:
+            return table, version, index
+        case _:
+            return None
+
+
+def _in_snapshot(text: str) -> bool:
+    return bool(json.loads(text).get("isStartingVersion"))
+
+
+def _order_in_log(one: str, other: str) -> Order | None:
+    left, right = place_in_log(one), place_in_log(other)
+    if left is None or right is None:
+        return None
+    # A snapshot's files are numbered otherwise than those that a version added.
+    if left[0] != right[0] or left == right or (left[1] == right[1] and _in_snapshot(one) != _in_snapshot(other)):
+        return Order.UNCLEAR
+    return Order.BEFORE if left < right else Order.AFTER
+
+
 def _order_of_one(one: str | None, other: str | None) -> Order:
     if one == other:
         return Order.SAME
@@ -59,6 +92,10 @@ def _order_of_one(one: str | None, other: str | None) -> Order:
         return Order.BEFORE
     if other is None:
         return Order.AFTER
+    return _order_in_log(one, other) or _order_by_numbers(one, other)
+
+
+def _order_by_numbers(one: str, other: str) -> Order:
     left, right = numbers(one), numbers(other)
     if left is None or right is None or left.keys() != right.keys():
         return Order.UNCLEAR

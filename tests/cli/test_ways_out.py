@@ -6,6 +6,8 @@ import gc
 import re
 import secrets
 import shlex
+import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -888,3 +890,74 @@ def test_a_forgotten_position_is_not_guessed_from_another_acceptance(run: Run, f
     assert result.exit_code == 2
     assert "Nothing that --accept-state-loss accepts" in result.stderr
     assert forgotten.ids == list(range(20))
+
+
+# ---- a Delta table at another place
+
+
+class Copied:
+    """A Delta table with two epochs, and a copy of it that the query writes to from now on."""
+
+    def __init__(self, root: Path, **options: object) -> None:
+        self.root = root
+        self.old, self.new = (DeltaHarness(root / name, **options) for name in ("old", "new"))
+        self.ledger = SqlLedger(str(root / "ledger.db"))
+        for number in (1, 2):
+            self.starts(self.old, offered(number), rows(number))
+
+    def starts(self, harness: DeltaHarness, what: Offer, table: pa.Table) -> State:
+        sink = harness.connect()
+        try:
+            return write([sink], self.ledger, self.root, what, table)
+        finally:
+            sink.close()
+
+    def moves(self) -> None:
+        shutil.copytree(self.old.path, self.new.path)
+
+    def refuses(self, code: str, what: Offer) -> str:
+        with pytest.raises(IdentityError) as error:
+            self.starts(self.new, what, rows(3))
+        assert error.value.code == code, error.value
+        return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "what", "words"),
+    [
+        ("E204", begins(25, 30), "--accept-loss"),
+        ("E206", begins(20, 30, stateful=True), "--accept-state-loss"),
+        ("E212", replace(offered(3), sources=(SourceIdentity("0", kafka_identity("c", {"t": "1"})),)), "--continue"),
+        ("E214", replace(offered(3), missing=("file:/in/gone.csv",)), "--accept-loss"),
+        ("E229", offer(cut(25, 30), 4), "--accept-loss"),
+    ],
+)
+def test_what_a_look_prints_is_carried_out_where_the_table_is_now(
+    run: Run, tmp_path: Path, code: str, what: Offer, words: str
+) -> None:
+    copied = Copied(tmp_path)
+    before = DeltaTable(copied.old.path).version()
+    copied.moves()
+    said = copied.refuses(code, what)
+    found = [line for line in said.splitlines() if "onceonly " in line]
+    assert all(str(copied.new.path) in line and str(copied.old.path) not in line for line in found), said
+    obeys(run, said, words)
+    copied.starts(copied.new, what, rows(3))
+    assert len(copied.new.rows()) == 30
+    assert DeltaTable(copied.old.path).version() == before
+
+
+def test_rows_that_others_deleted_by_leave_are_not_missed_in_a_copy(run: Run, tmp_path: Path) -> None:
+    copied = Copied(tmp_path, foreign="deletes")
+    DeltaTable(copied.old.path).delete("id in (12, 13)")
+    copied.starts(copied.old, offered(3), rows(3))
+    copied.moves()
+    was, new = str(DeltaTable(copied.old.path).metadata().id), str(uuid.uuid4())
+    for version in (copied.new.path / "_delta_log").glob("*.json"):  # as a tool copies that gives new ids
+        version.write_text(version.read_text().replace(was, new))
+    copied.refuses("E208", offered(4))
+    place = ("--ledger", str(tmp_path / "ledger.db"), "--sink", "delta:rows", "--sink", f"delta:{copied.new.path}")
+    done = run("queries", "adopt", "orders", "--same-data", *place, "--yes")
+    assert done.exit_code == 0, done.output
+    copied.starts(copied.new, offered(4), rows(4))
+    assert len(copied.new.rows()) == 38

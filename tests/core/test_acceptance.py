@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from tests.core.stories import at, cut
+from tests.core.stories import at, batch, changed, cut, epochs, offer
 
-from onceonly.acceptance import KINDS, Stop, applicable, covers, option, repeats_from
+from onceonly.acceptance import KINDS, Stop, applicable, covers, option, repeats_from, stop_of
 from onceonly.codes import CATALOGUE
+from onceonly.comparison import decide_batch
+from onceonly.facts import Refusal
+from onceonly.sources import Order, order
 from onceonly_checkpoints.adoption import Adoption
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move-a-checkpoint.md"
 END = at(20)
@@ -58,6 +63,36 @@ def test_a_batch_repeats_every_epoch_that_ends_after_its_start() -> None:
     assert repeats_from(at(None), slices) == 1
     assert repeats_from(at(10), {1: slices[1], 3: slices[3]}) == 2  # it begins in a hole of the records
     assert repeats_from(at(5), {2: slices[2], 3: slices[3]}) == 1  # it begins in an epoch that is not recorded any more
+
+
+def read(version: int, index: int, *, table: str = "t", first: bool = False) -> SourceOffsets:
+    told = {"sourceVersion": 1, "reservoirId": table, "reservoirVersion": version, "index": index}
+    return SourceOffsets.of({"0": json.dumps({**told, "isStartingVersion": first})})
+
+
+def test_offsets_of_a_delta_source_are_a_place_in_its_log() -> None:
+    assert order(read(5, 20), read(6, -1)) == Order.BEFORE
+    assert order(read(6, -1), read(5, 20)) == Order.AFTER
+    assert order(read(5, 20), read(5, 3)) == Order.AFTER
+    assert order(read(5, 20), read(6, -1, table="another")) == Order.UNCLEAR
+    assert order(read(5, 20, first=True), read(5, 3)) == Order.UNCLEAR  # files of a snapshot are numbered otherwise
+    assert order(read(5, 20, first=True), read(6, -1)) == Order.BEFORE
+
+
+def test_a_batch_that_starts_further_on_in_a_delta_log_is_a_gap_and_never_only_a_repetition() -> None:
+    one, two = epochs(10, 20)
+    delta = (SourceIdentity("0", "t"),)
+    (last,) = changed(two, slice=Slice(one.slice.end, read(5, 20)), sources=delta)
+    gap = Slice(read(6, -1), read(9, -1))
+    refused = decide_batch(batch(last, offer(gap, 2, sources=delta)))
+    assert isinstance(refused, Refusal)
+    assert refused.code == "E204"
+    accepted = applicable("accept-loss", stop_of(refused, gap), last.slice.end)
+    assert accepted is not None
+    assert accepted.offsets == Slice(read(5, 20), read(6, -1))
+    assert applicable("accept-duplicates", stop("E203", offered=gap), last.slice.end) is None
+    back = Slice(read(4, 30), read(9, -1))
+    assert applicable("accept-duplicates", stop("E203", offered=back), last.slice.end) is not None
 
 
 def test_the_page_lists_what_each_kind_covers() -> None:
