@@ -116,7 +116,7 @@ CUT = {
 }
 KILLED = {
     "one sink": {"queries adopt", "ledger rebuild"},
-    "two sinks": {"queries adopt", "txn resolve"},  # cut off between the sinks, the second gets the decision of the first
+    "two sinks": {"queries adopt", "txn resolve"},  # the second sink gets the decision of the first
     "a sink is left out": {"queries drop-sink"},
 }
 
