@@ -18,7 +18,7 @@ from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.slices import SourceOffsets
 
 _COMMAND = re.compile(
-    r"(?P<then>and after it: )?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
+    r"(?P<then>and after it: (?:[^\n]*: )?)?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
 )
 _VERBS = frozenset(
     {"queries adopt", "queries drop-sink", "ledger rebuild", "checkpoint rebuild", "checkpoint offsets", "txn resolve"}
