@@ -34,7 +34,7 @@ adoptions = st.builds(
     st.lists(names, max_size=2).map(tuple),
     numbers,
     numbers,
-    st.none() | numbers,
+    st.lists(names, max_size=2).map(tuple),
     st.none() | slices,
     st.text(max_size=5),
     st.text(max_size=5),

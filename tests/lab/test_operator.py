@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from onceonly import acceptance, recovery
+from onceonly import acceptance, recovery, transitions
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.bounds import BOUNDS
 from onceonly.lab.explorer.report import lines
@@ -84,7 +84,8 @@ def test_every_command_that_is_printed_for_a_restored_sink_leads_on(harm):
     assert found.complete
 
 
-LATE = replace(BOUNDS["operator-late"], records=2, harms=(Harm.BACK_ONE,), meanwhile=(Harm.BACK_ONE,), ledgers=0)
+LATE = replace(BOUNDS["operator-late"], records=2, harms=(Harm.BACK_TWO,), meanwhile=(Harm.BACK_TWO,), ledgers=0)
+"""By two epochs: one that lacks a single epoch gets it from the staged bytes, and nothing is accepted."""
 
 
 def test_an_acceptance_covers_nothing_that_befalls_another_sink_before_it_is_given():
@@ -94,12 +95,12 @@ def test_an_acceptance_covers_nothing_that_befalls_another_sink_before_it_is_giv
 
 
 def test_an_acceptance_that_switches_off_unrelated_rules_is_noticed(monkeypatch):
-    for module in (acceptance, recovery):
+    for module in (acceptance, recovery, transitions):
         monkeypatch.setattr(module, "covers", lambda accepted, stop: accepted is not None)
     found = search(LATE)
     assert found.violation is not None
     assert found.violation.name is Breach.UNNAMED
-    assert any("is set back by one epoch; the operator obeys" in step for step in found.story)
+    assert any("is set back by two epochs; the operator obeys" in step for step in found.story)
 
 
 def test_a_loss_is_not_accepted_for_a_sink_that_alone_knew_of_it_and_is_set_back_meanwhile():

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from onceonly import acceptance, calls, recovery, stops
+from onceonly import acceptance, calls, recovery, stops, transitions
 from onceonly.acceptance import Stop
 from onceonly.commands import Refuse
 from onceonly.lab.history import RESTORE
@@ -57,7 +57,7 @@ def _any_word() -> Generator[None]:
         return accepted is not None
 
     kept: Any = acceptance.covers
-    changed: tuple[Any, ...] = (acceptance, recovery)  # the one that decides, and who has it by name
+    changed: tuple[Any, ...] = (acceptance, recovery, transitions)  # the one that decides, and who has it by name
     for module in changed:
         module.covers = covers
     try:

@@ -10,7 +10,7 @@ from typing import cast
 from onceonly.lab.explorer.table import Codes, Table
 from onceonly.lab.model.carrier import Carrier
 from onceonly.lab.model.events import Events
-from onceonly.lab.model.parts import Left, Target
+from onceonly.lab.model.parts import Harm, Left, Target
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import Fate
 from onceonly.lab.model.world import Bound, Change, Driver, Part, World
@@ -136,12 +136,13 @@ class MoveTable:
         return lambda codes: (code, *[self.head(one) for one in codes[:staging]], codes[ledger])
 
     def head(self, code: int) -> int:
-        """A number that is the same for targets with the same fence and the same newest marker."""
+        """A number that is the same for targets with the same fence, the same newest marker and the same identity."""
         known = self._heads.get(code)
         if known is None:
             target = cast(Target, self.parts.values[code])
+            harm = target.harm if target.harm == Harm.REPLACED else ""
             known = self._heads[code] = self.parts.number(
-                Target(target.name, target.kind, target.fence, target.held[-1:])
+                Target(target.name, target.kind, target.fence, target.held[-1:], harm=harm)
             )
         return known
 
