@@ -243,7 +243,7 @@ def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic:
 def close_clients(df: DataFrame) -> None:
     """What the source does after an error of its brokers: it lets its client go, and makes another when it asks."""
     execution = engine._running(df)
-    for source in engine._items(execution.sources()):
+    for source in engine.items(execution.sources()):
         reset = private(source, "kafkaOffsetReader").getClass().getDeclaredMethod("resetAdmin", None)
         reset.setAccessible(True)
         reset.invoke(private(source, "kafkaOffsetReader"), None)

@@ -238,7 +238,7 @@ def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: 
     purge(path, version, Path(file).name)
     with pytest.raises(IdentityError, match="E209"):
         write(sink, ledger, 3)
-    adopt([sink], ledger, "orders", Adoption("accept-change", (sink.id,), version=version))
+    adopt([sink], ledger, "orders", Adoption("accept-change", (sink.id,), versions=(str(version),)))
     write(sink, ledger, 3)
     DeltaTable(path).optimize.compact()
     DeltaTable(path).delete("id = 12")
