@@ -21,6 +21,7 @@ PAGES = sorted(
 _SESSION = """
 from pyspark.sql import SparkSession
 spark: SparkSession = SparkSession.builder.getOrCreate()
+dsn = "postgresql://127.0.0.1/shop"
 """
 """What a reader of such a page has already."""
 

@@ -261,7 +261,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 (4, people.restore),
                 (4, lambda world: world.operator().obey("accept-loss")),
             ),
-            refusals=frozenset({"E208"}),
+            refusals=frozenset({"E207", "E208"}),  # of the one that was set back, or of the one that was moved
         ),
     ),
     Mutant(
