@@ -144,7 +144,9 @@ def descent(seen: Seen, offer: Offer, recorded: tuple[Epoch, ...]) -> tuple[Epoc
         same = recorded or (before is not None and before.query_id == now.query_id)
         return None if same else ()
     line = {epoch.number: epoch for epoch in (*recorded, *(seen.ahead or ()), last) if epoch.number <= last.number}
-    first = recorded[0].number if recorded else _became(now, line.values())
+    # A sink may be ahead of the ledger by an epoch that this batch became once more: that one is the newest.
+    seen_last = sorted((*(seen.ahead or ()), last), key=lambda epoch: epoch.number, reverse=True)
+    first = _became(now, seen_last) or (recorded[0].number if recorded else 0)
     return tuple(line[number] for number in sorted(line) if number >= first) if first else ()
 
 
