@@ -314,9 +314,11 @@ class Wire:
         if Rule.CHAIN in self._off:
             return None
         newest, epoch = target.newest, marker.epoch
+        first = dict(epoch.sinks).get(target.name) == epoch.number
         if newest is None:
-            first = dict(epoch.sinks).get(target.name) == epoch.number
             return None if first and not target.held else Raised("E207")
+        if first and newest.epoch.number < epoch.number:
+            return None  # an adoption has it begin anew, above whatever it holds
         if (newest.epoch.number, newest.epoch.chain) == (epoch.number - 1, epoch.previous_chain):
             return None
         return Raised("E207" if newest.epoch.number < epoch.number - 1 else "E210")
