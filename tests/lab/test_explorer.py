@@ -7,11 +7,13 @@ from typing import cast
 
 import pytest
 
+from onceonly import look
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.explorer.bounds import BOUNDS, MERGED
 from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
 from onceonly.lab.model import carrier
+from onceonly.lab.model.invariants import Breach
 from onceonly.lab.model.parts import Harm, Kind, Target
 from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
@@ -103,6 +105,15 @@ def test_nobody_is_stopped_by_somebody_who_is_refused_where_there_is_one_job():
     watched = search(Bound((P,), 3, drivers=2, source=Source(begins=True), programs=(Program.PLAIN,), watched=True))
     assert watched.violation is None, "\n".join(lines(watched))
     assert watched.complete
+
+
+def test_without_the_look_before_the_fence_another_job_that_is_refused_has_stopped_the_healthy_one(monkeypatch):
+    beside = Bound((P,), 2, unknowns=0, damages=(Damage.ANOTHER,), source=Source(begins=True), watched=True)
+    assert search(beside).violation is None
+    monkeypatch.setattr(look, "opening", lambda found, ahead=None, identities=(): None)
+    found = search(beside)
+    assert found.violation is not None
+    assert found.violation.name is Breach.KILLED
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from onceonly import look
 from onceonly.faults import Point
 from onceonly.lab.checker import Verdict, judge
 from onceonly.lab.fuzzer.aim import aimed
@@ -14,7 +16,8 @@ from onceonly.lab.fuzzer.draw import draw
 from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
 from onceonly.lab.fuzzer.play import play
 from onceonly.lab.fuzzer.shrink import MOST_REPLAYS
-from onceonly.lab.model.parts import Kind
+from onceonly.lab.model.invariants import Breach
+from onceonly.lab.model.parts import Harm, Kind
 from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.spark import Damage
@@ -112,19 +115,83 @@ def test_a_program_that_calls_wrongly_is_refused_and_breaks_nothing(program):
         assert f"driver {driver} stops: {wrong[program]}" in played.steps
 
 
+BESIDE = Schedule(
+    (Kind.POSTGRES,),
+    records=4,
+    faults=(Fault(1, Point.RETURN_BEFORE, Action.PAUSE, hit=2, steps=1000),),
+    losses=(Loss(2, Damage.ANOTHER),),
+    begins=True,
+)
+"""Another job of the name starts beside one that is healthy."""
+
+
 def test_another_job_of_the_name_beside_a_healthy_one_is_refused_and_the_healthy_one_goes_on():
-    beside = Schedule(
-        (Kind.POSTGRES,),
-        records=4,
-        faults=(Fault(1, Point.RETURN_BEFORE, Action.PAUSE, hit=2, steps=1000),),
-        losses=(Loss(2, Damage.ANOTHER),),
-        begins=True,
-    )
-    played = play(beside)
+    played = play(BESIDE)
     assert broken(played) is None
-    assert played.acted == set(beside.faults)
+    assert played.acted == set(BESIDE.faults)
     assert "driver B stops: E203" in played.steps
     assert "driver A returns; the engine logs batch 3 as done" in played.steps
+
+
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that refuses nothing before it has installed its fences."""
+    monkeypatch.setattr(look, "opening", lambda found, ahead=None, identities=(): None)
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_without_the_look_another_job_that_is_refused_has_stopped_the_healthy_one(kind, monkeypatch):
+    assert broken(play(replace(BESIDE, sinks=(kind,)))) is None
+    blind(monkeypatch)
+    played = play(replace(BESIDE, sinks=(kind,)))
+    assert "driver B stops: E203" in played.steps
+    assert "driver A stops: E401" in played.steps
+    assert played.violation is not None
+    assert played.violation.name is Breach.KILLED
+    assert "owner-2" in played.violation.words
+
+
+def test_random_schedules_notice_a_product_without_the_look_and_the_one_that_does_is_made_smaller(monkeypatch):
+    blind(monkeypatch)
+    fuzzed = fuzz(1, 2000, checked=False)
+    assert fuzzed.shrunk is not None
+    assert fuzzed.shrunk.name is Breach.KILLED
+    assert broken(play(fuzzed.shrunk.schedule), checked=False) is Breach.KILLED
+
+
+def test_who_is_refused_for_what_came_after_his_look_may_have_stopped_somebody():
+    """He could not have known: between his look and his fence the driver that he stops has committed."""
+    paused = (
+        Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, hit=2, steps=7),
+        Fault(1, Point.RETURN_BEFORE, Action.PAUSE, hit=2, steps=1000),
+    )
+    lost = (Loss(2, Damage.CUT_OFF),)
+    played = play(Schedule((Kind.POSTGRES,), records=4, cuts=(1, 1, 2), faults=paused, losses=lost, begins=True))
+    assert broken(played) is None
+    told = [
+        "driver B looks at sink 'postgres' and finds epoch 1",
+        "driver A commits epoch 2 to sink 'postgres'",
+        "driver B stops: E205",
+        "driver A stops: E401",
+    ]
+    assert [step for step in played.steps if step in told] == told
+
+
+@pytest.mark.parametrize(
+    ("at", "stopped"), [(0, ["B: E208", "A: E508", "C: E208"]), (1, ["B: E208", "A: E401", "C: E208"])]
+)
+def test_who_is_refused_for_a_sink_that_is_another_one_stops_nobody_unless_only_the_fence_can_tell(at, stopped):
+    """What Kafka has confirmed may be hidden from a look, so that one that lacks it is no proof yet."""
+    replaced = Schedule(
+        (Kind.POSTGRES, Kind.KAFKA),
+        records=4,
+        cuts=(1,),
+        faults=(Fault(1, Point.RETURN_BEFORE, Action.PAUSE, hit=2, steps=1000),),
+        losses=(Loss(2, Harm.REPLACED, at),),
+    )
+    played = play(replaced)
+    assert broken(played) is None
+    stops = [step.removeprefix("driver ").replace(" stops", "") for step in played.steps if " stops: E" in step]
+    assert stops == stopped
 
 
 def test_a_program_is_named_as_it_is_or_refused():

@@ -7,7 +7,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.facts import Offer
 from onceonly.faults import Point
 from onceonly.lab.fuzzer.scene import Killed, Process, Scene
-from onceonly.lab.fuzzer.sink import SceneSink, SinkRefused
+from onceonly.lab.fuzzer.sink import SinkRefused, handle
 from onceonly.lab.fuzzer.stores import SceneLedger, SceneStaging, batch_of
 from onceonly.lab.model.operator import Stop
 from onceonly.lab.model.parts import PIPELINE, Records
@@ -29,10 +29,10 @@ def drive(scene: Scene, process: Process) -> None:
         scene.steps.append(f"{process.name}: the engine stops: {refused}")
     except (OnceOnlyError, SinkRefused, CallRefused) as error:
         process.refusal = error.code
+        scene.stops(process, error.code)
         if isinstance(error, OnceOnlyError) and process.planned is not None:
             gone = process.planned.records & scene.desk.gone
             process.stop = Stop(error.code, str(error), process.planned, gone, tuple(scene.intents.values()))
-        scene.steps.append(f"{process.name} stops: {error.code}")
     if process.refusal:
         scene.scribe.refused(process.number, process.refusal)
 
@@ -54,7 +54,7 @@ class _Query:
         self._scene = scene
         self._process = process
         self._ledger = SceneLedger(scene, process)
-        sinks = [SceneSink(scene, process, name) for name in scene.bound.sinks]
+        sinks = [handle(scene, process, name) for name in scene.bound.sinks]
         staging = SceneStaging(scene, process)
         self._runner = Runner(
             sinks,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from onceonly.faults import Point
 from onceonly.lab.checker import Anomaly
 from onceonly.lab.fuzzer.scribe import Scribe
+from onceonly.lab.fuzzer.watch import Watched, marked
 from onceonly.lab.model import invariants
 from onceonly.lab.model.invariants import Violation
 from onceonly.lab.model.operator import Stop, Wreck, obey, ways
@@ -58,6 +59,7 @@ class Process:
         due: what goes wrong with the request that it is about to send.
         computed: how often it has computed a batch.
         planned: the batch that it was handed last; ``None`` before the first.
+        watched: what it met on its way.
     """
 
     number: int
@@ -69,6 +71,7 @@ class Process:
     due: tuple[Fault, ...] = ()
     computed: int = 0
     planned: Planned | None = None
+    watched: Watched = field(default_factory=Watched)
 
     @property
     def name(self) -> str:
@@ -188,6 +191,16 @@ class Scene:
         violation = invariants.of_world(self.bound, shared)
         if violation is not None:
             raise Broken(violation)
+
+    def stops(self, process: Process, code: str) -> None:
+        """A driver ends with an error of the product's.
+
+        Raises:
+            Broken: it has stopped somebody, and could have known that it will be refused itself.
+        """
+        self.targets = marked(process.watched, process.owner, code, self.targets, self.ledger)
+        self.steps.append(f"{process.name} stops: {code}")
+        self.judge()
 
     def cut(self, ways: int) -> int:
         """Which of so many ways to cut a batch is taken."""

@@ -13,6 +13,7 @@ from onceonly.faults import Point
 from onceonly.lab.fuzzer.scene import Process, Scene
 from onceonly.lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly.lab.history import Kind, Op
+from onceonly.lab.model.parts import Kind as Sink
 from onceonly.lab.model.parts import Target, receipt
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import Fate, Raised, Replies, Reply, reading
@@ -112,6 +113,7 @@ class SceneSink:
         """The newest fence."""
         scene, process = self._scene, self._process
         scene.step(process)
+        process.watched.opens = True
         found = scene.wire.fence(self._target)
         if Rule.HIGHEST in scene.off:
             found = Fence(scene.ledger.generation, "")
@@ -263,6 +265,7 @@ class SceneSink:
     def _raised(self, outcome: Outcome | Raised) -> Exception:
         match outcome:
             case Overtaken(found):
+                self._process.watched.met = (self.id, found.owner)
                 return Superseded(self.id, found)
             case Unknown(reason):
                 return OutcomeUnknown(self.id, reason)
@@ -272,3 +275,17 @@ class SceneSink:
                 return SinkRefused(code)
             case _:
                 raise AssertionError(f"{type(outcome).__name__} answers nothing that was asked")
+
+
+class TellingSink(SceneSink):
+    """A handle on a target whose look is whole: it also tells, without a fence, what the target is."""
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is."""
+        return self._target.identity
+
+
+def handle(scene: Scene, process: Process, name: str) -> SceneSink:
+    """A handle that tells as much as the real sink does: what Kafka has confirmed may be hidden from a look."""
+    kind = SceneSink if scene.targets[name].kind is Sink.KAFKA else TellingSink
+    return kind(scene, process, name)

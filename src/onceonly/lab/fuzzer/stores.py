@@ -252,6 +252,7 @@ class SceneLedger:
         scene, process = self._scene, self._process
         scene.step(process)
         head = scene.ledger.head
+        process.watched.recalls(scene.targets, scene.ledger)
         scene.told(f"{process.name} reads the ledger: {f'epoch {head.epoch.number}' if head else 'nothing'}")
         return head
 
