@@ -13,20 +13,34 @@ _POSTGRES, _KAFKA, _DELTA = Kind.POSTGRES, Kind.KAFKA, Kind.DELTA
 
 _OPERATED = Bound((_POSTGRES, _DELTA), records=3, drivers=2, unknowns=0, ledgers=1, source=Source(begins=True), obeys=2)
 
+_BEGINS = Bound(
+    (_POSTGRES,),
+    records=3,
+    drivers=2,
+    ledgers=1,
+    damages=(*RESTARTED, Damage.DELETED_LATER),
+    source=Source(begins=True),
+    trims=True,
+)
+
+_MISUSE = Bound(
+    (_POSTGRES,),
+    records=3,
+    drivers=2,
+    damages=(Damage.ANOTHER,),
+    source=Source(begins=True),
+    programs=tuple(Program),
+    watched=True,
+)
+
+_REFUSING = Bound((_POSTGRES, _DELTA), records=2, drivers=2, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1)
+
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
     "conflicts": Bound((_POSTGRES, _POSTGRES), records=2, drivers=2, unknowns=2, conflicts=True),
     "sinks": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, ledgers=1),
     "checkpoint": Bound((_KAFKA, _DELTA), records=3, drivers=2, ledgers=1, damages=RESTARTED),
-    "begins": Bound(
-        (_POSTGRES,),
-        records=3,
-        drivers=2,
-        ledgers=1,
-        damages=(*RESTARTED, Damage.DELETED_LATER),
-        source=Source(begins=True),
-        trims=True,
-    ),
+    "begins": _BEGINS,
     "begins-files": Bound(
         (_DELTA,),
         records=3,
@@ -37,18 +51,8 @@ BOUNDS: dict[str, Bound] = {
         trims=True,
         stages=True,
     ),
-    "misuse": Bound(
-        (_POSTGRES,),
-        records=3,
-        drivers=2,
-        damages=(Damage.ANOTHER,),
-        source=Source(begins=True),
-        programs=tuple(Program),
-        watched=True,
-    ),
-    "refusing": Bound(
-        (_POSTGRES, _DELTA), records=2, drivers=2, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1
-    ),
+    "misuse": _MISUSE,
+    "refusing": _REFUSING,
     "operator": replace(_OPERATED, damages=(*RESTARTED, Damage.DELETED_LATER), harms=tuple(RESTORED), errs=True),
     "operator-state": replace(
         _OPERATED, damages=RESTARTED, harms=tuple(RESTORED), source=Source(begins=True, stateful=True), errs=True
@@ -79,27 +83,9 @@ BOUNDS: dict[str, Bound] = {
     "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),
     "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
-    "begins-larger": Bound(
-        (_POSTGRES, _DELTA),
-        records=3,
-        drivers=2,
-        ledgers=1,
-        damages=(*RESTARTED, Damage.DELETED_LATER),
-        source=Source(begins=True),
-        trims=True,
-    ),
-    "misuse-larger": Bound(
-        (_POSTGRES, _DELTA),
-        records=3,
-        drivers=3,
-        damages=(Damage.ANOTHER,),
-        source=Source(begins=True),
-        programs=tuple(Program),
-        watched=True,
-    ),
-    "refusing-larger": Bound(
-        (_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1
-    ),
+    "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),
+    "misuse-larger": replace(_MISUSE, kinds=(_POSTGRES, _DELTA), drivers=3),
+    "refusing-larger": replace(_REFUSING, kinds=(_POSTGRES, _KAFKA, _DELTA), drivers=3),
     "operator-larger": replace(
         _OPERATED, damages=(*RESTARTED, Damage.DELETED_LATER), harms=tuple(RESTORED), unknowns=1, drivers=3, errs=True
     ),
