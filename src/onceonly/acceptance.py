@@ -214,7 +214,9 @@ def _ahead(start: SourceOffsets, end: SourceOffsets) -> bool:
 
 
 def _range(kind: str, stop: Stop, end: SourceOffsets | None) -> Slice | None:
-    """What of the source is spoken of: what lies between, what is read with holes, or what is offered again."""
+    """What of the source is spoken of: what lies between, is read with holes or offered again, or where it starts."""
+    if kind == "continue" and stop.start:
+        return Slice(stop.start, stop.start)
     if kind == "accept-loss" and stop.code == "E214":
         return stop.offered  # known before the first epoch, too
     if stop.start is None or end is None or kind not in {"accept-loss", "accept-duplicates"}:

@@ -117,7 +117,7 @@ def adopt(
         if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
             raise _gone_elsewhere(pipeline, accepted)
     if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
-        raise _another_range(pipeline, accepted.kind)
+        raise another_range(pipeline, accepted.kind)
     end = start or target(accepted, base, stop)
     if end is None:
         raise nothing_to_adopt(pipeline)
@@ -134,7 +134,8 @@ def _named(kind: str, stop: Stop | None, base: Epoch | None) -> Slice | None:
     return wanted.offsets if wanted else None
 
 
-def _another_range(pipeline: str, kind: str) -> OnceOnlyError:
+def another_range(pipeline: str, kind: str) -> OnceOnlyError:
+    """The error where the newest refusal speaks of other offsets than those that the operator was shown."""
     return refuse(
         "E110",
         problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',

@@ -533,6 +533,22 @@ def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline)
     assert adopted.slice == cut(20, 30)
 
 
+def test_a_source_that_starts_elsewhere_since_the_plan_was_shown_does_not_go_on_there(one: Pipeline) -> None:
+    elsewhere = (SourceIdentity("0", kafka_identity("c", {"t": "1"})),)
+    shown, later = (replace(offer(cut(start, start + 10), 3), sources=elsewhere) for start in (20, 40))
+    refused(one, "E212", shown)
+    wanted = applicable("continue", stops.last(one.ledger, "orders"), at(20))
+    assert wanted is not None
+    refused(one, "E212", later)
+    with pytest.raises(OnceOnlyError, match="another range") as error:
+        adopt(one.sinks(), one.ledger, "orders", wanted)
+    assert error.value.code == "E110"
+    refused(one, "E212", shown)
+    adopted = adopt(one.sinks(), one.ledger, "orders", wanted)
+    assert adopted is not None
+    assert adopted.slice == cut(20, 20)
+
+
 def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
     obeys(run, refused(one, "E229", offer(cut(50, 60), 5)), "--accept-loss")
     assert "or give up 1 epoch, 10 offsets: " in refused(one, "E229", offer(cut(60, 70), 6))

@@ -128,6 +128,36 @@ def test_a_source_that_begins_with_rows_of_epochs_is_not_taken_for_one_that_goes
     assert "Nothing that --continue accepts" in result.stderr
 
 
+def test_a_plan_to_go_on_is_bound_to_where_it_says_that_the_source_starts(on: Run, run: Run, world: World) -> None:
+    remembered(world, "E211", first=1, last=4)
+    plan = on("queries", "adopt", "orders", "--continue", "--reason", "moved")
+    assert plan.exit_code == 2
+    assert 'moves to  {"events":{"0":400}}' in plan.stdout
+    command = plan.stderr.splitlines()[-1]
+    assert command.endswith("""adopt orders '--continue={"0":{"events":{"0":400}}}' --reason moved --yes""")
+    words = shlex.split(command)[1:]
+    remembered(world, "E211", first=1, last=4, offered=slice_(700, 800))  # the query was started again
+    result = run(*words, ONCEONLY_LEDGER=str(world.path))
+    assert_answerless(result, "--continue was decided about another range", "without --yes")
+    assert head(world).number == 4
+    remembered(world, "E211", first=1, last=4)
+    assert run(*words, ONCEONLY_LEDGER=str(world.path)).exit_code == 0
+    assert head(world).slice == slice_(400, 400)
+
+
+@pytest.mark.parametrize("given", ["--continue=here", "--continue={}", "--continue=7"])
+def test_where_the_source_goes_on_is_given_as_offsets(on: Run, world: World, given: str) -> None:
+    remembered(world, "E211", first=1, last=4)
+    assert_answerless(on("queries", "adopt", "orders", given, "--yes"), "--continue")
+    assert head(world).number == 4
+
+
+def test_to_go_on_may_stand_before_the_name(on: Run, world: World) -> None:
+    remembered(world, "E211", first=1, last=4)
+    assert on("queries", "adopt", "--continue", "orders", "--yes").exit_code == 0
+    assert head(world).slice == slice_(400, 400)
+
+
 def test_offsets_as_printed_can_be_given_back(on: Run, world: World) -> None:
     printed = on("checkpoint", "offsets", "--epoch", "2").stdout.strip()
     assert on("queries", "adopt", "orders", "--start", printed, "--yes").exit_code == 0

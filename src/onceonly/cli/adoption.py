@@ -5,23 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly import acceptance, look, stops
 from onceonly.acceptance import KINDS, Stop
 from onceonly.cli import records
+from onceonly.cli.checkpoint import plain
 from onceonly.cli.decision import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Sink, Witness
 from onceonly.remedies import Where
-from onceonly.resolve import adopt, not_applicable, nothing_to_adopt, target
+from onceonly.resolve import adopt, another_range, not_applicable, nothing_to_adopt, target
 from onceonly.sources import describe
 from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.slices import SourceOffsets
+from onceonly_checkpoints.slices import SourceOffsets, canonical
 
 _AFTER = {
     "keep-recomputed-state": "rows of committed epochs stay as they were written. Spark's windows and seen keys come "
@@ -46,6 +47,15 @@ class Plan:
     accepted: Adoption
     start: SourceOffsets | None
     pairs: tuple[tuple[str, object], ...]
+
+    @property
+    def bound(self) -> Mapping[str, str]:
+        """Options of the command that say less than the plan does, with what the command that carries it out says."""
+        goes_on = self.accepted.offsets if self.accepted.kind == "continue" else None
+        if goes_on is None:
+            return {}
+        ends = {source: plain(text) for source, text in goes_on.start.entries}
+        return {"--continue": f"--continue={canonical(ends)}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +141,10 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
         given = replace(given, sinks=wanted.sinks)
     if not acceptance.same(given, wanted):
         raise _incomplete(place, typed, wanted)
+    if typed.kind == "continue" and typed.value and wanted.offsets:
+        shown = wanted.offsets.start
+        if parse_start(typed.value, shown.sources, "--continue") != shown:
+            raise another_range(place.pipeline, typed.kind)
     return acceptance.complete(given, wanted)
 
 
@@ -174,8 +188,8 @@ def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> look.Told:
     return look.Told(sink.id, history, events)
 
 
-def parse_start(text: str, sources: tuple[str, ...]) -> SourceOffsets:
-    """Understand ``--start``: one offset for a pipeline with one source, else ``{source id: offset}``.
+def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") -> SourceOffsets:
+    """Understand what stands behind an option: one offset for a pipeline with one source, else ``{source id: offset}``.
 
     Raises:
         ConfigurationError: E110, not JSON, or other sources than ``sources``.
@@ -183,22 +197,22 @@ def parse_start(text: str, sources: tuple[str, ...]) -> SourceOffsets:
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise _not_offsets(text, sources) from error
+        raise _not_offsets(text, sources, option) from error
     if isinstance(value, dict) and set(value) == set(sources):
         return SourceOffsets.of({source: _offset(value[source]) for source in sources})
     if len(sources) == 1 and isinstance(value, dict | int):
         return SourceOffsets.of({sources[0]: _offset(value)})
-    raise _not_offsets(text, sources)
+    raise _not_offsets(text, sources, option)
 
 
 def _offset(value: object) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
-def _not_offsets(text: str, sources: tuple[str, ...]) -> Exception:
+def _not_offsets(text: str, sources: tuple[str, ...], option: str) -> Exception:
     return refuse(
         "E110",
-        problem=f"--start {text!r} is not the offsets of this pipeline.",
+        problem=f"{option} {text!r} is not the offsets of this pipeline.",
         cause=f"its sources are: {', '.join(sources)}",
         next="give JSON as printed by: onceonly checkpoint offsets --query NAME",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import typer
 
@@ -23,9 +23,14 @@ _SINK = re.compile(r"(?:--sink=|-s)?postgres:(?!//)")
 _FROM_WHERE = "The password is not repeated: put it into PGPASSWORD or ~/.pgpass first."
 
 
-def again() -> str:
-    """The command that is running, with ``--yes``, as it can be pasted; passwords are left out."""
-    return shlex.join(["onceonly", *(mask(without_password(word)) for word in TYPED.get()), "--yes"])
+def again(bound: Mapping[str, str] | None = None) -> str:
+    """The command that is running, with ``--yes``, as it can be pasted; passwords are left out.
+
+    Args:
+        bound: words that say less than the plan does, with what is said instead.
+    """
+    said = ((bound or {}).get(word, word) for word in TYPED.get())
+    return shlex.join(["onceonly", *(mask(without_password(word)) for word in said), "--yes"])
 
 
 def without_password(word: str) -> str:
@@ -44,21 +49,22 @@ def _without_password(place: str) -> str:
     return place.rstrip("?&")
 
 
-def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = ()) -> bool:
+def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = (), *, bound: Mapping[str, str] | None = None) -> bool:
     """Whether to go on.
 
     Args:
         yes: it was said in the command.
         plan: what would be done, for a command that prints JSON; in words it has been printed already.
+        bound: as in :func:`again`.
 
     Raises:
         typer.Exit: with 2, nobody said yes; nothing was changed.
     """
     if yes or (sys.stdin.isatty() and not json_wanted() and typer.confirm("Do this?", err=True)):
         return True
-    talk(f"Nothing was changed. To do it:\n{again()}")
+    talk(f"Nothing was changed. To do it:\n{again(bound)}")
     if any(without_password(word) != word for word in TYPED.get()):
         talk(_FROM_WHERE)
     if json_wanted():
-        emit_json({"changed": False, "plan": dict(plan), "next": again()})
+        emit_json({"changed": False, "plan": dict(plan), "next": again(bound)})
     raise typer.Exit(UNANSWERED)

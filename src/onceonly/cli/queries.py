@@ -33,7 +33,12 @@ AcceptStateLossOption = Annotated[
     bool, typer.Option("--accept-state-loss", help="The query's windows and seen keys start empty.")
 ]
 ContinueOption = Annotated[
-    bool, typer.Option("--continue", help="The new source starts exactly where the last epoch ended.")
+    str | None,
+    typer.Option(
+        "--continue",
+        metavar="[=JSON]",
+        help="The new source starts exactly where the last epoch ended; with offsets: only if it starts there.",
+    ),
 ]
 AcceptChangeOption = Annotated[
     bool, typer.Option("--accept-change", help="What others did to --sink ID@VERSION is as wanted.")
@@ -123,6 +128,9 @@ def show(
     emit_table(("time", "event", "epoch", "generation", "reason"), rows)
 
 
+_RANGED = frozenset({"--accept-loss", "--accept-duplicates", "--keep-recomputed-state"})
+
+
 class _Adopt(TyperCommand):
     """An option whose range is left out is told which range applies, instead of only that one is missing."""
 
@@ -132,7 +140,8 @@ class _Adopt(TyperCommand):
         for at, word in enumerate(args):
             filled.append(word)
             following = args[at + 1] if at + 1 < len(args) else "--"
-            if word in {"--accept-loss", "--accept-duplicates", "--keep-recomputed-state"} and following[:1] == "-":
+            # Offsets of a source look like anything, a name too: they stand behind an equals sign.
+            if word == "--continue" or (word in _RANGED and following[:1] == "-"):
                 filled.append("")
         return super().parse_args(ctx, filled)
 
@@ -144,7 +153,7 @@ def adopt(
     accept_loss: AcceptLossOption = None,
     accept_duplicates: AcceptDuplicatesOption = None,
     accept_state_loss: AcceptStateLossOption = False,
-    go_on: ContinueOption = False,
+    go_on: ContinueOption = None,
     accept_change: AcceptChangeOption = False,
     same_data: SameDataOption = False,
     keep_recomputed_state: KeepStateOption = None,
@@ -165,7 +174,7 @@ def adopt(
         "accept-loss": accept_loss,
         "accept-duplicates": accept_duplicates,
         "accept-state-loss": "" if accept_state_loss else None,
-        "continue": "" if go_on else None,
+        "continue": go_on,
         "accept-change": "" if accept_change else None,
         "same-data": "" if same_data else None,
         "keep-recomputed-state": keep_recomputed_state,
@@ -181,7 +190,7 @@ def adopt(
     with place(ledger, name, addresses) as here:
         plan = adoption.plan(here, adoption.Typed(kind, chosen[kind] or "", named, reason))
         emit_pairs(plan.pairs)
-        if confirmed(yes):
+        if confirmed(yes, bound=plan.bound):
             adoption.carry_out(here, plan)
 
 
