@@ -53,21 +53,34 @@ class Told:
     disturbances: tuple[Disturbance, ...] = ()
 
 
-def stopped(pipeline: str, told: Sequence[Told], head: EpochRecord | None) -> tuple[Stop, bool] | None:
-    """What would stop a pipeline if it was opened now, by the rules of an opening, before any start was refused.
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What stops a pipeline that is opened now.
 
-    Returns:
-        What it would name, and whether the sinks may hold what they held, at another place; ``None`` for nothing.
+    Attributes:
+        stop: what is named then.
+        holds: whether the sinks may hold what they held, at another place.
+        staged: whether all sinks can be brought to the newest epoch, by bytes that were staged or by none.
     """
+
+    stop: Stop
+    holds: bool = False
+    staged: bool = False
+
+
+def stopped(pipeline: str, told: Sequence[Told], head: EpochRecord | None) -> Stopped | None:
+    """What would stop a pipeline if it was opened now, by the rules of an opening, before any start was refused."""
     receipts = {receipt.sink: receipt for receipt in head.receipts} if head else {}
     number = head.epoch.number if head else 0
     readings = tuple(_reading(one, receipts.get(one.sink), number) for one in told)
     match recovery.decide_opening(OpeningFacts(pipeline, readings, head.epoch if head else None, adopt=True)):
         case Refusal() as refusal:
-            return stop_of(refusal, head=number), bool(dict(refusal.details).get("holds"))
+            said = dict(refusal.details)
+            return Stopped(stop_of(refusal, head=number), bool(said.get("holds")), said.get("staged") is not None)
         case Heal(sinks, marker):
             lacking = marker.epoch.number
-            return Stop("E219", sinks, lacking, lacking, head=number), False
+            staged = bool(marker.epoch.manifest or marker.epoch.adoption)
+            return Stopped(Stop("E219", sinks, lacking, lacking, head=number), staged=staged)
         case _:
             return None
 

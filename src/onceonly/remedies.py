@@ -50,7 +50,7 @@ def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
     return f"{epochs}, {rows} row{'' if rows == 1 else 's'}"
 
 
-def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool, told: str) -> str:
+def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool, told: str, gone: str = "") -> str:
     """What can be done for a sink that no longer holds epochs which it once confirmed.
 
     Args:
@@ -59,11 +59,14 @@ def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool,
         behind_others: whether other sinks of the pipeline stand further on.
         staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them.
         told: how many epochs and rows are gone.
+        gone: why what was staged cannot be read; empty where nobody tried.
     """
     if staged:
         heals = "onceonly txn resolve " + where.query
         return f"the rows that it lacks were staged for all sinks, so nothing is lost by: {heals}"
     ways = ["a newer backup of the sink loses nothing, if there is one"]
+    if gone:
+        ways.append(f"(what was staged for it cannot be read here: {gone})")
     if behind_others:
         ways.append("(the other sinks stand further on: their rows cannot be brought to this one by a command yet)")
     elif lost.first > 1:

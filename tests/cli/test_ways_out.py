@@ -817,6 +817,67 @@ def test_only_the_sinks_that_lost_something_are_named_beside_one_that_is_being_w
     adopted_by_audit(run, pipeline, "A142", "accept-loss")
 
 
+def advice(run: Run, pipeline: Pipeline) -> dict[tuple[str, str], str]:
+    """What the audit prints, by code and sink."""
+    result = document(run("audit", "--ledger", str(pipeline.root / "ledger.db"), "-o", "json"))
+    return {(one["code"], one["sink"]): one["remedy"] for one in result["findings"]}
+
+
+def test_the_audit_gives_nothing_up_that_was_staged(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3)
+    three.stores["b"].restore(2)
+    three.stores["b"]._mishaps.clear()
+    said = advice(run, three)["A132", "memory:b"]
+    assert said.startswith("stop every driver; the rows that it lacks were staged for all sinks, so nothing is lost by")
+    assert "accept-loss" not in said
+    adopted_by_audit(run, three, "A132", "txn resolve")
+    three.driver().writes(4)
+    three.holds(4)
+
+
+def test_the_audit_counts_on_no_staged_bytes_that_are_gone(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3)
+    three.stores["b"].restore(2)
+    three.stores["b"]._mishaps.clear()
+    bereft(three)
+    said = advice(run, three)["A132", "memory:b"]
+    assert said.startswith("stop every driver; a newer backup of the sink loses nothing, if there is one")
+    assert "No such file or directory" in said
+    assert "txn resolve" not in said
+    adopted_by_audit(run, three, "A132", "accept-loss")
+    three.driver().writes(4)
+    assert ids(three, "b") == [*range(20), *range(30, 40)]
+
+
+def test_the_audit_answers_two_of_several_that_were_set_back_at_once(run: Run, three: Pipeline) -> None:
+    three.driver().writes(3, 4)
+    three.stores["b"].restore(1)
+    three.stores["c"].restore(2)
+    for code in ("A132", "A142"):
+        for sink in ("memory:b", "memory:c"):
+            assert advice(run, three)[code, sink].endswith("--accept-loss 2..4 --sink memory:b --sink memory:c")
+    adopted_by_audit(run, three, "A132", "accept-loss")
+    three.driver().writes(5)
+    assert ids(three, "c") == [*range(20), *range(40, 50)]
+
+
+def test_the_audit_gives_up_what_the_ledger_does_not_know_yet_with_the_rest(run: Run, three: Pipeline) -> None:
+    driver = three.driver()
+    driver.writes(3)
+    faults.arm(Point.RECORD_BEFORE, crash)
+    with pytest.raises(Crash):
+        driver.writes(4)
+    faults.disarm()
+    three.stores["b"].restore(2)
+    three.stores["b"]._mishaps.clear()
+    said = advice(run, three)
+    for code in ("A132", "A142"):
+        assert said[code, "memory:b"].endswith("--accept-loss 3..4 --sink memory:b")
+    adopted_by_audit(run, three, "A132", "accept-loss")
+    three.driver().writes(5)
+    assert ids(three, "b") == [*range(20), *range(40, 50)]
+
+
 # ---- state that was computed anew
 
 

@@ -25,6 +25,7 @@ from onceonly_checkpoints import sparklog
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_checkpoints.slices import SourceOffsets
 from onceonly_checkpoints.storage import LocalStorage, is_local
 
@@ -143,6 +144,8 @@ class Facts:
         now_ms: when this was read, milliseconds since 1970; by default long after everything.
         grace_s: seconds for which an epoch may be under way, whatever epochs before it took.
         engine: the checkpoint that the newest record names; ``None`` where it cannot be read.
+        unstaged: why what was staged for the newest epoch cannot be read here; empty where it can, and where every
+            sink has that epoch.
     """
 
     pipeline: str
@@ -152,6 +155,7 @@ class Facts:
     now_ms: int = 1 << 62
     grace_s: float = GRACE_S
     engine: EngineFacts | None = None
+    unstaged: str = ""
 
 
 def gather(
@@ -179,7 +183,22 @@ def gather(
     now_ms = time.time_ns() // 1_000_000
     if spark is not None:
         told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
-    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine)
+    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine, _unstaged(told))
+
+
+def _unstaged(told: tuple[SinkFacts, ...]) -> str:
+    """Why the bytes of the newest epoch cannot be read; empty where they can, or nobody needs them."""
+    heads = [facts.head for facts in told if facts.unreadable is None]
+    newest = max((head for head in heads if head), key=lambda head: head.number, default=None)
+    if newest is None or not newest.manifest or all(head and head.number == newest.number for head in heads):
+        return ""
+    from onceonly import staging
+
+    try:
+        staging.fetch(newest.manifest, None)
+    except UnreadableManifest as error:
+        return mask(str(error))
+    return ""
 
 
 def _levelled(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:

@@ -10,7 +10,6 @@ from onceonly import acceptance, look
 from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.remedies import Where, rewind, set_back, tally
-from onceonly_checkpoints.adoption import Adoption
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +56,40 @@ class Finding:
 
     def _accepts(self, facts: Facts, where: str) -> str:
         """The command that accepts what was done to the sinks, as the message would print it that stops the query."""
-        told = [look.Told(sink.id, sink.history, sink.disturbances) for sink in facts.sinks if sink.unreadable is None]
-        head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
-        found = look.stopped(self.pipeline, told, head)
-        if found is None or self.sink not in found[0].sinks:
-            return "restart the query; its message prints the command that applies"
-        stop, holds = found
-        kinds = ("same-data", "accept-loss") if holds else ("accept-change", "accept-loss")
-        wanted = [acceptance.applicable(kind, stop) for kind in kinds]
+        found = self._stopped(facts)
+        if found is None:
+            return _MESSAGE
+        kinds = ("same-data", "accept-loss") if found.holds else ("accept-change", "accept-loss")
+        wanted = [acceptance.applicable(kind, found.stop) for kind in kinds]
         place = Where(self.pipeline, where)
         return "; or give up its rows: ".join(place.adopt(accepted) for accepted in wanted if accepted)
 
     def _ways(self, facts: Facts, where: str) -> str:
         """What can be done for a sink that was set back, in the words of the message that stops the query."""
-        if self.code not in {"A132", "A142"} or self.epoch is None or self.sink is None:
+        if self.code not in _BEHIND:
             return ""
+        found = self._stopped(facts)
+        lost = acceptance.applicable("accept-loss", found.stop) if found else None
+        if found is None or lost is None:
+            return _MESSAGE
         records = facts.ledger.records if facts.ledger else ()
         lineage = records[-1].epoch.standing.lineage if records else None
-        last = self.last or self.epoch
-        lost = Adoption("accept-loss", (self.sink,), self.epoch, last)
-        others = [sink.head.number for sink in facts.sinks if sink.id != self.sink and sink.head]
-        place = Where(self.pipeline, where, lineage.checkpoint if lineage else "")
-        behind, told = max(others, default=0) >= self.epoch, tally(records, self.epoch, last)
-        staged = self._staged(facts, last)
-        ways = set_back(place, lost, behind_others=behind, staged=staged, told=told)
-        return f"{ways}\nor, these files being gone, give up {told}: {place.adopt(lost)}" if staged else ways
+        others = [sink.head.number for sink in facts.sinks if sink.id not in lost.sinks and sink.head]
+        return set_back(
+            Where(self.pipeline, where, lineage.checkpoint if lineage else ""),
+            lost,
+            behind_others=max(others, default=0) >= lost.first,
+            staged=found.staged and not facts.unstaged,
+            told=tally(records, lost.first, lost.last),
+            gone=facts.unstaged if found.staged else "",
+        )
 
-    def _staged(self, facts: Facts, last: int) -> bool:
-        """Whether one epoch is lacking, which every other sink holds and whose bytes were staged."""
-        others = [sink.head for sink in facts.sinks if sink.id != self.sink]
-        newest = [one for one in others if one and one.number == last and (one.manifest or one.adoption)]
-        return last == self.epoch and bool(others) and len(newest) == len(others)
+    def _stopped(self, facts: Facts) -> look.Stopped | None:
+        """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
+        told = [look.Told(sink.id, sink.history, sink.disturbances) for sink in facts.sinks if sink.unreadable is None]
+        head = facts.ledger.records[-1] if facts.ledger and facts.ledger.records else None
+        found = look.stopped(self.pipeline, told, head)
+        return found if found and self.sink in found.stop.sinks else None
 
     @property
     def severity(self) -> Severity:
@@ -130,6 +132,11 @@ class Finding:
 
 _ACCEPTED = ("A126", "A134")
 """Codes of what somebody did to a sink as a whole, which an operator can accept."""
+
+_BEHIND = ("A132", "A142")
+"""Codes of a sink that lacks what it held, or what the others hold."""
+
+_MESSAGE = "restart the query; its message prints the command that applies"
 
 
 def found(

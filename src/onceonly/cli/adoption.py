@@ -178,7 +178,7 @@ def _seen(place: Place) -> Stop | None:
     receipts = {receipt.sink: receipt for receipt in head.receipts} if head else {}
     told = [_told(sink, place.pipeline, receipts.get(sink.id)) for sink in place.sinks]
     found = look.stopped(place.pipeline, told, head)
-    return found[0] if found else None
+    return found.stop if found else None
 
 
 def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> look.Told:
