@@ -56,6 +56,19 @@ def test_one_pipeline_can_be_chosen(on: Run, tmp_path: Path) -> None:
     assert on("audit", "--query", "orders").exit_code == 0
 
 
+@pytest.mark.parametrize("verb", [("audit",), ("watch", "--count", "1")], ids=lambda verb: verb[0])
+def test_a_name_may_stand_where_other_verbs_have_it(on: Run, tmp_path: Path, verb: tuple[str, ...]) -> None:
+    other = World(tmp_path, "payments").write_all((1, 2))
+    for said in (["orders"], ["--query", "orders"], ["orders", "-q", "orders"]):
+        result = on(*verb, *said)
+        assert result.exit_code == 0, result.output
+        assert "orders" in result.stdout
+        assert "payments" not in result.stdout
+    result = on(*verb, "payments", ONCEONLY_QUERY="orders")
+    assert other.sink.id.split(":")[1] in result.stdout, result.stderr  # what was typed counts
+    assert_answerless(on(*verb, "payments", "--query", "orders"), "ONCE-E110", "payments", "orders")
+
+
 def test_it_works_without_a_ledger_when_the_sinks_are_named(run: Run, world: World) -> None:
     world.delete_ledger()
     result = run("audit", "--query", "orders", "--sink", world.sink.address)

@@ -14,7 +14,7 @@ from onceonly.audit.result import to_json
 from onceonly.audit.tables import epoch_table
 from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
 from onceonly.cli.calm import give_up
-from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
+from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.places import open_ledger, place
 from onceonly.cli.spark import spark_session
@@ -62,6 +62,8 @@ GraceOption = Annotated[
 
 
 def command(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     sink: SinkOption = None,
@@ -76,9 +78,10 @@ def command(
 ) -> None:
     """Recount the sinks, check chain, slices, receipts.
 
-    Without --query all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing.
+    Without a name all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing.
     Exit code: 0 clean, 1 findings, 2 could not answer.
     """
+    query = one_name(context, name, query)
     names = [query] if query or sink else _all(ledger)
     with spark_session(deep) as spark:
         audits = [_one(ledger, name, sink, since=since, spark=spark, grace=grace) for name in names]

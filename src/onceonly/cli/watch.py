@@ -13,7 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, QueryOption
+from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OnlyArgument, QueryOption, one_name
 from onceonly.cli.output import console
 from onceonly.cli.places import choose, no_ledger, open_ledger
 from onceonly.doubt import Begun, State
@@ -92,6 +92,8 @@ def _row(record: EpochRecord) -> tuple[str, ...]:
 
 
 def command(
+    context: typer.Context,
+    name: OnlyArgument = None,
     *,
     query: QueryOption = None,
     ledger: LedgerOption = None,
@@ -103,6 +105,7 @@ def command(
 
     Reads the ledger alone, which is cheap; the verdict over the sinks is that of onceonly audit.
     """
+    query = one_name(context, name, query)
     if ledger is None:
         raise no_ledger()
     opened = open_ledger(ledger)
