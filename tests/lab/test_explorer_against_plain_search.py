@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from onceonly.lab.checker import Anomaly
+from onceonly.lab.explorer.judge import Judge
 from onceonly.lab.explorer.lone import Lone
 from onceonly.lab.explorer.moves import MoveTable
 from onceonly.lab.explorer.report import described
@@ -32,7 +33,7 @@ class Plain(NamedTuple):
 def plainly(bound: Bound) -> Plain:
     """A search that needs no explanation. Goes to the end of the level in which something is first broken."""
     moves = MoveTable(bound)
-    lone = Lone(moves)
+    lone = Lone(moves, Judge(moves.parts, bound))
     seen, level = {moves.start}, [moves.start]
     ends: set[tuple[object, ...]] = set()
     transitions = depth = 0

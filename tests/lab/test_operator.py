@@ -140,6 +140,21 @@ def test_a_command_that_is_killed_after_any_of_its_changes_leads_on_when_it_is_o
     assert len(killed) > len(KILLED[where])
 
 
+def test_a_command_that_is_obeyed_in_one_world_twice_leads_to_one_world(monkeypatch):
+    """Its owner token is drawn at random: worlds that differ in nothing else would be judged each by itself."""
+    found, obey = list[bool](), operator.obey
+
+    def told(way, *more):
+        obeyed, again = obey(way, *more), obey(way, *more)
+        found.append(obeyed.wreck == again.wreck)
+        return obeyed
+
+    monkeypatch.setattr(operator, "obey", told)
+    assert search(CUT["one sink"]).complete
+    assert found
+    assert all(found)
+
+
 def test_a_sink_that_the_call_leaves_out_stops_the_query_until_it_is_taken_out():
     searched = Search(replace(BOUNDS["left-out"], unknowns=0, drivers=2))
     found = searched.run()

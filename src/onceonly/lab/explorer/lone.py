@@ -7,9 +7,10 @@ from dataclasses import replace
 from typing import NamedTuple, cast
 
 from onceonly.lab.checker import Anomaly
+from onceonly.lab.explorer.judge import Judge
 from onceonly.lab.explorer.moves import Move, MoveTable
 from onceonly.lab.explorer.table import Codes
-from onceonly.lab.model import invariants, operator
+from onceonly.lab.model import operator
 from onceonly.lab.model.invariants import Breach, Name, Violation
 from onceonly.lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
 from onceonly.lab.model.situation import Situation
@@ -37,15 +38,16 @@ class Lone:
 
     Args:
         moves: the bound's moves.
+        judge: the invariants.
     """
 
-    def __init__(self, moves: MoveTable) -> None:
+    def __init__(self, moves: MoveTable, judge: Judge) -> None:
         self._moves = moves
+        self._judge = judge
         self._bound = moves.bound
         self._none_left = moves.parts.number(Left(0))
         self._fresh = [moves.parts.number(Driver(_NUMBER, at, floor=_FLOOR)) for at in range(2)]
         self._verdicts: dict[Codes, _Complaint | None] = {}
-        self._broken: dict[Codes, _Complaint | None] = {}
         self._bare: dict[int, int] = {}
         self._needed: dict[tuple[int, Codes], int] = {}
         self._elsewhere = moves.parts.number(Checkpoint("another", "", gone=True))
@@ -129,12 +131,8 @@ class Lone:
         desk = cast(Desk, values[codes[bound.desk]])
         if not desk.obeyed and not desk.cut:
             return None
-        shared = codes[: bound.slots[0]]
-        if shared not in self._broken:
-            found = invariants.of_world(bound, self._moves.parts.decode(shared))
-            said = f"went on: {found.name}, {found.words}" if found else ""
-            self._broken[shared] = _Complaint(Breach.UNNAMED, said, harm=True) if said else None
-        return self._broken[shared]
+        found = self._judge(codes)
+        return _Complaint(Breach.UNNAMED, f"went on: {found.name}, {found.words}", harm=True) if found else None
 
     # ---- the operator
 

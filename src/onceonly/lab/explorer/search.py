@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
 from itertools import pairwise
-from operator import itemgetter
 
 import numpy as np
 
 from onceonly.lab.explorer.expand import Expander
 from onceonly.lab.explorer.fold import Fold
 from onceonly.lab.explorer.found import Found
+from onceonly.lab.explorer.judge import Judge
 from onceonly.lab.explorer.lone import Lone
 from onceonly.lab.explorer.moves import MoveTable
 from onceonly.lab.explorer.table import Codes
-from onceonly.lab.model import invariants
-from onceonly.lab.model.invariants import Check, Violation
+from onceonly.lab.model.invariants import Violation
 from onceonly.lab.model.world import Bound, Part
 
 _AT_ONCE = 1 << 17
@@ -36,12 +34,12 @@ class Search:
         self._bound = bound
         self._limit = limit
         self._moves = MoveTable(bound)
-        self._lone = Lone(self._moves)
+        self._judge_parts = Judge(self._moves.parts, bound)
+        self._lone = Lone(self._moves, self._judge_parts)
         self._expander = Expander(self._moves)
         self._worlds = Fold(3)
         self._worlds.of(self._expander.start)
         self._parents = [np.array([-1], np.int32)]
-        self._checks = [self._asked_once(check) for check in invariants.checks(bound)]
         self._judged: dict[Codes, Violation | None] = {}
         self._verdicts: list[Violation | None] = [None]
         self._transitions = 0
@@ -124,21 +122,8 @@ class Search:
     def _judge(self, codes: Codes) -> Violation | None:
         shared = codes[: self._bound.slots[0]]
         if shared not in self._judged:
-            broken = (check(codes) for check in self._checks)
-            self._judged[shared] = next(filter(None, broken), None) or self._lone.judge(codes)
+            self._judged[shared] = self._judge_parts(codes) or self._lone.judge(codes)
         return self._judged[shared]
-
-    def _asked_once(self, check: Check) -> Callable[[Codes], Violation | None]:
-        """A check that judges what it looks at only when that is new."""
-        look, known, values = itemgetter(*check.places), dict[object, Violation | None](), self._moves.parts.values
-
-        def ask(codes: Codes) -> Violation | None:
-            seen = look(codes)
-            if seen not in known:
-                known[seen] = check.judge(tuple(values[codes[place]] for place in check.places))
-            return known[seen]
-
-        return ask
 
     def _codes(self, world: int) -> Codes:
         shared, older, newer = self._worlds.row(world)

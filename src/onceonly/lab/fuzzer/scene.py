@@ -134,6 +134,7 @@ class Scene:
         self.intents: dict[int, Intent] = {}
         self._landings: list[int] = []
         self._cuts = 0
+        self._checks = invariants.checks(self.bound)
 
     # ---- steps
 
@@ -188,7 +189,7 @@ class Scene:
         """
         second = self.checkpoints[1] if len(self.checkpoints) > 1 else None
         shared = (*self.targets.values(), self.staging, self.ledger, self.checkpoints[0], second, self.desk)
-        violation = invariants.of_world(self.bound, shared)
+        violation = invariants.first_broken(self._checks, shared)
         if violation is not None:
             raise Broken(violation)
 

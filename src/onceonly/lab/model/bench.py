@@ -31,16 +31,25 @@ class Bench:
         targets: what sinks hold, in commit order.
         ledger: the index.
         most: how many changes the command lives to make; ``None``: all.
+        who: the owner of its fences here. It draws a token of its own at random, by which worlds would differ that are
+            one.
 
     Attributes:
         changes: how many it has made.
     """
 
-    def __init__(self, targets: Sequence[Target], ledger: SimulatedLedger, most: int | None = None) -> None:
+    def __init__(
+        self, targets: Sequence[Target], ledger: SimulatedLedger, most: int | None = None, who: str = "a command"
+    ) -> None:
         self.targets = {target.name: target for target in targets}
         self.ledger = ledger
         self.changes = 0
         self._most = most
+        self._who = who
+
+    def owned(self, fence: Fence) -> Fence:
+        """A fence of the command's as it stands in targets."""
+        return Fence(fence.generation, self._who)
 
     def step(self) -> None:
         """Something is about to be changed that outlives the command.
@@ -139,6 +148,7 @@ class BenchSink:
             Superseded: it is not greater.
         """
         self._bench.step()
+        fence = self._bench.owned(fence)
         reply = next(self._wire.install(self._target, fence, None))
         if isinstance(reply.outcome, Overtaken):
             raise Superseded(self.id, reply.outcome.found)
@@ -163,7 +173,8 @@ class BenchSink:
             Turned: it does not continue what stands there.
         """
         self._bench.step()
-        reply = next(self._wire.adopt(self._target, marker))
+        owned = replace(marker, fence=self._bench.owned(marker.fence))
+        reply = next(self._wire.adopt(self._target, owned))
         if not isinstance(reply.outcome, Committed):
             raise Turned(str(reply.outcome))
         self._bench.targets[self.id] = reply.target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations, pairwise
@@ -116,7 +116,12 @@ def of_world(bound: Bound, shared: World) -> Violation | None:
         bound: the layout.
         shared: a world, or its parts up to the checkpoints.
     """
-    found = (check.judge(tuple(shared[place] for place in check.places)) for check in checks(bound))
+    return first_broken(checks(bound), shared)
+
+
+def first_broken(asked: Iterable[Check], shared: World) -> Violation | None:
+    """The first of some invariants that does not hold; see :func:`of_world`."""
+    found = (check.judge(tuple([shared[place] for place in check.places])) for check in asked)
     return next((violation for violation in found if violation is not None), None)
 
 

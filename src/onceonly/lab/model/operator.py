@@ -131,7 +131,8 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
         checkpoint = _anew(way, wreck)
         assert checkpoint is not None
         return Obeyed(words, replace(after, checkpoint=checkpoint))
-    bench = Bench([target for target in wreck.targets if target.name != way.dropped], wreck.ledger, most)
+    kept = [target for target in wreck.targets if target.name != way.dropped]
+    bench = Bench(kept, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
     if way.verb != "ledger rebuild":
         bench.heal(wreck.staging)
     ledger = BenchLedger(bench, stop.intents)

@@ -190,9 +190,10 @@ class Target:
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
-        return hash(
-            (self.name, self.fence, tuple([held.epoch.chain for held in self.held]), len(self.flights), self.turn)
-        )
+        newest = self.held[-1].marker if self.held else None
+        owned = newest.fence.generation if newest else 0
+        chains = tuple([held.epoch.chain for held in self.held])
+        return hash((self.name, self.fence, self.harm, chains, owned, len(self.flights), self.turn))
 
     @property
     def broken(self) -> bool:
