@@ -58,15 +58,7 @@ BOUNDS: dict[str, Bound] = {
         _OPERATED, damages=RESTARTED, harms=tuple(RESTORED), source=Source(begins=True, stateful=True), errs=True
     ),
     "operator-files": replace(_OPERATED, damages=RESTARTED, loses_files=True, source=Source(files=True)),
-    "restored-one": Bound(
-        (_POSTGRES,),
-        records=3,
-        drivers=2,
-        ledgers=1,
-        harms=(*RESTORED, Harm.REPLACED),
-        source=Source(begins=True),
-        obeys=2,
-    ),
+    "restored-one": replace(_OPERATED, kinds=(_POSTGRES,), unknowns=1, harms=(*RESTORED, Harm.REPLACED), cuts=True),
     "restored": replace(_OPERATED, harms=tuple(RESTORED)),
     "operator-cut": replace(
         _OPERATED,
