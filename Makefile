@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser check pyright mypy lint package compose docs bench fmt java
+.PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -66,6 +66,10 @@ containers: $(STAMP)
 # none can be had, it says so and passes.
 browser: $(STAMP)
 	@scripts/browser.sh $(ARGS)
+
+# The recipe for PgBouncer before one, which is fetched where none is here; where none can be had, it says so and passes.
+pooler: $(STAMP)
+	@scripts/pooler.sh $(ARGS)
 
 # 300 random schedules on a real Postgres, a real Delta log and a real broker, without Spark; make stores ARGS="--seed 7".
 stores: $(STAMP) java

@@ -3,7 +3,6 @@ one with another value does not."""
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -196,8 +195,9 @@ def test_what_another_run_computes_otherwise_is_refused_after_state_in_before_to
 
 @pytest.mark.parametrize("stateful", [False, True])
 def test_a_plan_that_is_nested_too_deeply_to_be_followed_stops_nobody(spark: SparkSession, stateful: bool) -> None:
-    chain = [{"class": "x.Project", "num-children": 1}] * 5000 + [{"class": "x.LocalRelation", "num-children": 0}]
-    plan = engine.Plan(stateful=stateful, nondeterministic=None, sources=(), text=json.dumps(chain))
+    depth = 5000
+    queries = '[{"class": "x.ScalarSubquery", "num-children": 0, "plan": ' * depth + "[]" + "}]" * depth
+    plan = engine.Plan(stateful=stateful, nondeterministic=None, sources=(), text=queries)
     rows = spark.range(1).select("id", f.lit(1.0).alias("value"))
     found = written.look(plan, rows)
     assert found.left_out == (frozenset({"value"}) if stateful else frozenset())

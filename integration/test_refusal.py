@@ -76,6 +76,19 @@ def test_a_refusal_on_an_executor_is_the_one_that_is_raised(stream, pg, ledger):
     assert ledger.events("orders")[-1].code == "E501"
 
 
+@pytest.mark.postgres
+def test_a_row_that_executors_brought_is_named_where_a_constraint_refuses_it(stream, pg, ledger):
+    pg.says("create table orders (id bigint check (id <> 7000), word text)")
+    query, _ = stopped(stream.receive(range(6995, 7005)), exactly_once(pg.sink(via="executors"), ledger=ledger))
+    found = refusal(query)
+    assert found is not None
+    assert found.code == "E503"
+    assert "orders_id_check" in found.what
+    assert "a number of 4 digits" in found.what
+    assert "row 6 of Spark partition 0" in found.what
+    assert pg.ids() == []
+
+
 def test_a_query_that_runs_or_died_of_something_else_has_no_refusal(stream, sink, ledger):
     query = stream.receive(range(5)).start(exactly_once(sink, ledger=ledger))
     assert refusal(query) is None

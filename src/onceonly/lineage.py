@@ -3,20 +3,23 @@
 Read from the analysed plans as Spark spells them in JSON (``TreeNode.toJSON``): a call brings a whole plan, and all of
 this is pure. A tree is a list of its nodes, each before its children, with ``num-children``; what hangs on a node
 beside its children, expressions above all, are trees among the node's fields.
+
+Plans of a thousand nodes in a row are real: each node is judged once, after all below it, and without recursion.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Node:
-    """One node of a plan or of an expression.
+    """One node of a plan or of an expression; equal to none but itself.
 
     Attributes:
         kind: simple name of its class.
@@ -41,14 +44,55 @@ class Node:
 
     def hung(self, *names: str) -> Iterator[Node]:
         """Trees among the fields of these names; among all fields, if none is given."""
-        for name in names or self.fields:
-            yield from _trees(self.fields.get(name))
+        for name in names or self._hanging:
+            yield from self._hanging.get(name, ())
 
     def walk(self) -> Iterator[Node]:
-        """This node and all below it, with what hangs on them."""
-        yield self
-        for below in (*self.children, *self.hung()):
-            yield from below.walk()
+        """This node and all below it, with what hangs on them; each before what is below it."""
+        waiting: list[Node] = [self]
+        while waiting:
+            node = waiting.pop()
+            yield node
+            waiting.extend(reversed((*node.children, *node.hung())))
+
+    @cached_property
+    def _hanging(self) -> Mapping[str, tuple[Node, ...]]:
+        found = {name: tuple(_trees(value)) for name, value in self.fields.items()}
+        return {name: trees for name, trees in found.items() if trees}
+
+    @cached_property
+    def floats(self) -> bool:
+        """Whether an expression has a float in its type, as far as leaves and casts tell."""
+        if _WHOLE.fullmatch(self.kind):
+            return False
+        if self.kind == "GetStructField" and (inner := _field_type(self)):
+            return holds_float(inner)
+        if self.type is not None:
+            return holds_float(self.type)
+        return any(child.floats for child in self.children)
+
+    @cached_property
+    def output(self) -> tuple[str, ...]:
+        """Ids of the columns that a node of a plan gives, in order."""
+        own = next((name for name in _OUTPUTS if name in self.fields), None)
+        columns = tuple(node.id for node in self.hung(own) if node.id) if own else ()
+        if self.kind in ("Window", "Generate"):
+            return self.children[0].output + columns
+        if own or not self.children:
+            return columns
+        if self.kind.endswith("Join"):
+            return tuple(column for child in self.children for column in child.output)
+        return self.children[0].output
+
+
+def _upwards(root: Node, below: Callable[[Node], Iterable[Node]]) -> Iterator[Node]:
+    """A tree's nodes, each after all below it."""
+    found: list[Node] = []
+    waiting = [root]
+    while waiting:
+        found.append(waiting.pop())
+        waiting.extend(below(found[-1]))
+    return reversed(found)
 
 
 def parse(text: str) -> Node:
@@ -68,16 +112,18 @@ def _trees(value: Any) -> Iterator[Node]:
         return
     first = value[0]
     if isinstance(first, Mapping) and "num-children" in first:
-        yield _tree(iter(value))
+        yield _tree(value)
     else:
         for each in value:
             yield from _trees(each)
 
 
-def _tree(nodes: Iterator[Mapping[str, Any]]) -> Node:
-    fields = next(nodes)
-    children = tuple(_tree(nodes) for _ in range(fields["num-children"]))
-    return Node(str(fields["class"]).rsplit(".", 1)[-1].rsplit("$", 1)[-1], fields, children)
+def _tree(nodes: list[Mapping[str, Any]]) -> Node:
+    made: list[Node] = []
+    for fields in reversed(nodes):
+        children = tuple(made.pop() for _ in range(fields["num-children"]))
+        made.append(Node(str(fields["class"]).rsplit(".", 1)[-1].rsplit("$", 1)[-1], fields, children))
+    return made[-1]
 
 
 _EXACT = re.compile(
@@ -141,23 +187,29 @@ class _Loose:
         self.columns: set[str] = set()
         self._objects: set[str] = set()
         """Objects that a user's function made of several rows: floats taken out of them are loose."""
+        self._hanging: set[Node] = set()
+        """Expressions whose value hangs on the order of rows."""
+        self._holding: set[Node] = set()
+        """Nodes with one of the objects at any depth."""
 
     def add(self, plan: Node) -> None:
-        for child in plan.children:
-            self.add(child)
+        for node in _upwards(plan, lambda node: node.children):
+            self._add(node)
+
+    def _add(self, plan: Node) -> None:
         for hung in plan.hung():
-            for node in hung.walk():
-                if node.kind == "Alias" and node.id and self._hangs(node):
-                    self.columns.add(node.id)
+            for node in _upwards(hung, _expressions):
+                self._judge(node)
         if plan.kind == "Union":
             self._add_union(plan)
         elif plan.kind == "Generate":
-            self._add_all(plan.hung("generatorOutput"), any(map(self._hangs, plan.hung("generator"))))
+            self._add_all(plan.hung("generatorOutput"), any(one in self._hanging for one in plan.hung("generator")))
         elif plan.children and plan.kind != "Project":
             self._add_made(plan)
+        self._note_objects(plan)
 
     def _add_union(self, plan: Node) -> None:
-        outputs = [output(child) for child in plan.children]
+        outputs = [child.output for child in plan.children]
         for columns in zip(*outputs, strict=False):
             if any(column in self.columns for column in columns):
                 self.columns.add(columns[0])
@@ -165,7 +217,7 @@ class _Loose:
     def _add_made(self, plan: Node) -> None:
         """Columns that a node makes in a way of its own: by a function of the user, or by several projections."""
         made = [node for node in plan.hung(*_MADE) if node.id]
-        given = {column for child in plan.children for column in output(child)}
+        given = {column for child in plan.children for column in child.output}
         new = [node for node in made if node.id not in given]
         self._add_all(new, bool(given & self.columns))
         if any(part in plan.kind for part in _SEVERAL):
@@ -176,54 +228,50 @@ class _Loose:
         if hang:
             self.columns.update(node.id for node in nodes if node.id)
 
+    def _judge(self, expression: Node) -> None:
+        """Note what an expression is, all below it being noted."""
+        for plan in expression.hung("plan"):
+            self.add(plan)
+        self._note_objects(expression)
+        if self._hangs(expression):
+            self._hanging.add(expression)
+            if expression.kind == "Alias" and expression.id:
+                self.columns.add(expression.id)
+
+    def _note_objects(self, node: Node) -> None:
+        if node.id in self._objects or any(one in self._holding for one in (*node.children, *node.hung())):
+            self._holding.add(node)
+
     def _hangs(self, expression: Node) -> bool:
         """Whether the value of an expression hangs on the order of rows."""
         if expression.kind == "AttributeReference":
             return expression.id in self.columns
         if expression.kind == "AggregateExpression" and any(map(_adds_floats, expression.children)):
             return True
-        if any(node.id in self._objects for node in expression.walk()) and _float(expression):
+        if expression.floats and expression in self._holding:
             return True
-        if any(column in self.columns for plan in expression.hung("plan") for column in self._of_subquery(plan)):
+        if any(column in self.columns for plan in expression.hung("plan") for column in plan.output):
             return True
-        return any(map(self._hangs, expression.children))
-
-    def _of_subquery(self, plan: Node) -> tuple[str, ...]:
-        self.add(plan)
-        return output(plan)
+        return any(child in self._hanging for child in expression.children)
 
 
-def output(plan: Node) -> tuple[str, ...]:
-    """Ids of the columns that a node of a plan gives, in order."""
-    own = next((name for name in _OUTPUTS if name in plan.fields), None)
-    columns = tuple(node.id for node in plan.hung(own) if node.id) if own else ()
-    if plan.kind in ("Window", "Generate"):
-        return output(plan.children[0]) + columns
-    if own or not plan.children:
-        return columns
-    if plan.kind.endswith("Join"):
-        return tuple(column for child in plan.children for column in output(child))
-    return output(plan.children[0])
+def _expressions(node: Node) -> Iterable[Node]:
+    """What is below an expression, without the plans of subqueries: these are followed as plans."""
+    plans = tuple(node.hung("plan"))
+    return (*node.children, *(one for one in node.hung() if one not in plans))
 
 
 def _adds_floats(function: Node) -> bool:
     """Whether an aggregate function computes in floats, so that its result hangs on the order of its input."""
     if _EXACT.fullmatch(function.kind):
         return False
-    float_ = holds_float(function.type) or any(map(_float, function.children))
-    decimal = any("decimal" in json.dumps(node.type) for node in function.walk())
-    return float_ or (_RATIOS.fullmatch(function.kind) is not None and not decimal)
+    if holds_float(function.type) or any(child.floats for child in function.children):
+        return True
+    return _RATIOS.fullmatch(function.kind) is not None and not any(map(_says_decimal, function.walk()))
 
 
-def _float(expression: Node) -> bool:
-    """Whether an expression has a float in its type, as far as leaves and casts tell."""
-    if _WHOLE.fullmatch(expression.kind):
-        return False
-    if expression.kind == "GetStructField" and (inner := _field_type(expression)):
-        return holds_float(inner)
-    if expression.type is not None:
-        return holds_float(expression.type)
-    return any(map(_float, expression.children))
+def _says_decimal(node: Node) -> bool:
+    return "decimal" in json.dumps(node.type)
 
 
 def _field_type(expression: Node) -> Any:

@@ -6,8 +6,10 @@ rows to sinks that write from the driver.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Protocol, Self
@@ -25,6 +27,55 @@ from onceonly_checkpoints.storage import (
     make_directories,
     without_secrets,
 )
+
+SHARED = "a directory that driver and executors share: exactly_once(..., staging='/shared/staging')"
+"""What can be named in place of any that does not serve."""
+
+_FULL = ("the disk or the quota is full", f"make room, or name another: {SHARED}")
+_FORBIDDEN = ("the driver's user may not write there", f"give it the right to, or name another: {SHARED}")
+_READ_ONLY = ("a file system that is read-only", f"mount it for writing, or name another: {SHARED}")
+_IN_THE_WAY = ("a file lies where a directory is to be made", f"move the file away, or name another: {SHARED}")
+_NOT_SHARED = (
+    "what executors wrote is not there for the driver: they do not share the directory, or files were removed",
+    f"name {SHARED}",
+)
+_BROKEN = (
+    "the disk or the store that it lies on",
+    f"find out what is wrong there, then restart the query; or name another: {SHARED}",
+)
+
+_WORDS: Mapping[int, tuple[str, str]] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _READ_ONLY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOENT: _NOT_SHARED,
+}
+
+_CLASSES: Mapping[type[OSError], tuple[str, str]] = {
+    PermissionError: _FORBIDDEN,
+    FileNotFoundError: _NOT_SHARED,
+    NotADirectoryError: _IN_THE_WAY,
+    FileExistsError: _IN_THE_WAY,
+}
+"""Drivers of fsspec raise these without a number."""
+
+
+_DRIVER = (
+    "install the driver of fsspec for that store (s3fs, gcsfs, adlfs ...) and give both it and Spark the login by "
+    f"their own settings; or name {SHARED}"
+)
+_SCHEME = f"correct the URL; or name {SHARED}"
+
+
+def hindrance(error: OSError) -> tuple[str, str]:
+    """What keeps this process from staging, and what to do about it, in words."""
+    if error.errno:
+        return _WORDS.get(error.errno, _BROKEN)
+    return next((words for kind, words in _CLASSES.items() if isinstance(error, kind)), _BROKEN)
 
 
 class Directory(Protocol):
@@ -94,7 +145,7 @@ def directory(place: str) -> Directory:
         return RemoteDirectory(place)
     path = local_path(place).absolute()
     if found := file_in_the_way(path):
-        raise refuse("E114", place=place, cause=f"{found} is a file")
+        raise refuse("E114", place=place, cause=f"{found} is a file", next=_IN_THE_WAY[1])
     return LocalDirectory(path)
 
 
@@ -163,12 +214,14 @@ class RemoteDirectory:
         self._url = url.rstrip("/")
         if without_secrets(self._url) != self._url:
             cause = "its URL carries a login or a query, which every marker would show"
-            raise refuse("E114", place=without_secrets(url), cause=cause)
+            next_ = "take both out of the URL, and give the login to Spark and to fsspec's driver by their own settings"
+            raise refuse("E114", place=without_secrets(url), cause=cause, next=next_)
         try:
             self._files, self._root = file_system(self._url)
             self._storage = FsspecStorage(self._url)
         except UnreachableStorage as error:
-            raise refuse("E114", place=url, cause=str(error)) from error
+            next_ = _DRIVER if isinstance(error.__cause__, ImportError) else _SCHEME
+            raise refuse("E114", place=url, cause=str(error), next=next_) from error
 
     @property
     def address(self) -> str:

@@ -12,16 +12,16 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly.errors import ConfigurationError, refuse
+from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
 from onceonly.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
-from onceonly.stagefiles import Directory, LocalDirectory, directory
+from onceonly.stagefiles import Directory, LocalDirectory, directory, hindrance
 from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
 from onceonly_checkpoints.slices import Slice, canonical
@@ -114,29 +114,49 @@ class Staging:
 
         Raises:
             TypeError: the batch cannot be written to files.
-            DestinationError: E515, this process has no room or no right there. What an executor fails of, Spark says.
+            DestinationError: E515, this process cannot write or list files there. What executors fail of, Spark says.
         """
         if not isinstance(batch, Stageable):
             raise TypeError(f"{type(batch).__name__} cannot be staged")
         made = self._root.child(f"e{epoch:012d}-g{fence.generation}-{secrets.token_hex(6)}")
         try:
-            self._root.make()
-            batch.write(made.address)
-            files = _flushed(made)
+            with self._refusing(epoch, made):
+                self._root.make()
+            self._act(batch, epoch, made)
+            with self._refusing(epoch, made):
+                files = _flushed(made)
             digest, schema = batch.digest(), _spelled(batch.schema)
             manifest = Manifest(self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files)
-            made.create(NAME, manifest.text.encode())
-            # A marker will name this directory: its own name must not be lost in a power failure.
-            self._root.flush_names()
-        except OSError as error:
-            made.remove(NAME)
-            raise refuse(
-                "E515", epoch=epoch, pipeline=self._pipeline, directory=made.address, reason=_reason(error)
-            ) from error
+            with self._refusing(epoch, made):
+                made.create(NAME, manifest.text.encode())
+                # A marker will name this directory: its own name must not be lost in a power failure.
+                self._root.flush_names()
         except BaseException:
             made.remove(NAME)
             raise
         return Staged(Reference.to(manifest, made.address), _batch(manifest, made, batch))
+
+    def _act(self, batch: Stageable, epoch: int, made: Directory) -> None:
+        try:
+            batch.write(made.address)
+        except OSError as error:
+            # What the action fails of is Spark's or the user's to say, unless it names a file of ours.
+            if str(error.filename or "").startswith(self._root.address):
+                raise self._refused(epoch, made, error) from error
+            raise
+
+    @contextmanager
+    def _refusing(self, epoch: int, made: Directory) -> Generator[None]:
+        """Within, nobody but this process touches files, and all of them are an attempt's."""
+        try:
+            yield
+        except OSError as error:
+            raise self._refused(epoch, made, error) from error
+
+    def _refused(self, epoch: int, made: Directory, error: OSError) -> OnceOnlyError:
+        cause, next_ = hindrance(error)
+        said = {"directory": made.address, "reason": _reason(error), "cause": cause, "next": next_}
+        return refuse("E515", epoch=epoch, pipeline=self._pipeline, **said)
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.

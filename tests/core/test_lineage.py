@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -121,3 +124,58 @@ def test_names_of_the_users_own_functions_are_found_at_any_depth() -> None:
 def test_what_is_no_plan_is_said_to_be_none(text: str) -> None:
     with pytest.raises(ValueError, match="not a tree"):
         lineage.parse(text)
+
+
+def chained(depth: int) -> Tree:
+    """An expression in which as many are nested, over a function that keeps objects."""
+    value = aggregate("Sum", X)
+    for _ in range(depth):
+        value = node("Add", value, N)
+    made = [column("state", 5, {"type": "object"}), column("n", 6, "long")]
+    state = node("FlatMapGroupsWithState", SOURCE, outputAttrs=made)
+    return node("Aggregate", state, groupingExpressions=[], aggregateExpressions=[alias("it", 9, value)])
+
+
+def filtered(depth: int) -> Tree:
+    """A plan of as many nodes that hand on what is below them."""
+    plan = grouped(aggregate("Sum", X))
+    for _ in range(depth):
+        plan = node("Filter", plan, condition=node("GreaterThan", N, N))
+    return plan
+
+
+def asked(depth: int) -> Tree:
+    """Subqueries within subqueries."""
+    plan = grouped(aggregate("Sum", X))
+    for at in range(depth):
+        query = node("ScalarSubquery", plan=plan, dataType="double")
+        plan = node("Project", SOURCE, projectList=[alias("it", 9, alias(f"a{at}", 100 + at, query))])
+    return plan
+
+
+def visits(plan: Tree) -> int:
+    """How often functions of the module were entered, or entered again, to follow a plan."""
+    entered = 0
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        nonlocal entered
+        entered += event == "call" and frame.f_code.co_filename == lineage.__file__
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        assert loose(plan, column("it", 9)) == {"it"}
+    finally:
+        sys.setprofile(before)
+    return entered
+
+
+@pytest.mark.parametrize(("plan", "depth"), [(chained, 80), (filtered, 80), (asked, 4)])
+def test_the_work_grows_with_the_plan_and_not_with_its_square(plan: Callable[[int], Tree], depth: int) -> None:
+    few, more, most = (visits(plan(times * depth)) for times in (1, 2, 3))
+    assert most - more <= 1.1 * (more - few)
+
+
+def test_a_plan_is_followed_however_many_expressions_are_nested() -> None:
+    assert loose(chained(5000), column("it", 9)) == {"it"}
+    assert loose(filtered(5000), column("it", 9)) == {"it"}

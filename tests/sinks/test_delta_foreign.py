@@ -122,18 +122,26 @@ def refusal_or_events(driver: Driver, planned: Plan, prepared: Prepared) -> obje
 
 
 @pytest.mark.parametrize("rung", RUNGS)
-def test_what_changes_no_row_is_nobodys_business_on_any_rung(tmp_path: Path, rung: str) -> None:
+@pytest.mark.parametrize("quiet", QUIET, ids=["compact", "z-order", "vacuum", "properties", "checkpoint"])
+def test_what_changes_no_row_is_nobodys_business_on_any_rung(
+    tmp_path: Path, quiet: Callable[[Path], object], rung: str
+) -> None:
+    """Between two epochs, between the two halves of one, and before an opening."""
     harness = DeltaHarness(tmp_path, foreign=rung)
     with Story(harness) as story:
-        written = []
-        for quiet in QUIET:
-            driver = story.driver()
-            written += [driver.writes(), driver.writes()]
-            quiet(harness.path)
-            written.append(driver.writes())
-            assert driver.sink.passed() == ()  # type: ignore[attr-defined]
-            quiet(harness.path)
-            assert story.driver().position().disturbances == ()
+        driver = story.driver()
+        written = [driver.writes(), driver.writes()]
+        # Planned after the epoch at hand: asked for its position the driver would be told, and judge it no more.
+        written.append(driver.plan(after=written[-1].epoch))
+        quiet(harness.path)
+        driver.tries(written[-1])
+        assert driver.sink.passed() == ()  # type: ignore[attr-defined]
+        written.append(driver.plan(after=written[-1].epoch))
+        prepared = driver.prepares(written[-1])
+        quiet(harness.path)
+        assert refusal_or_events(driver, written[-1], prepared) == []
+        quiet(harness.path)
+        assert story.driver().position().disturbances == ()
         story.holds(*written)
 
 

@@ -1,6 +1,6 @@
 """Behind a real PgBouncer that pools by transaction, set as the recipe says, the sink does what it does without one.
 
-``ONCEONLY_TEST_PGBOUNCER`` names the program where it is not on the path.
+``ONCEONLY_TEST_PGBOUNCER`` names the program where it is not on the path; ``make pooler`` brings one.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
 
+FETCHED = ROOT / ".cache" / "pgbouncer" / "pgbouncer"
+"""Where ``make pooler`` leaves it."""
+
 PAGE = ROOT / "docs" / "reference" / "postgres.md"
 
 
 def program() -> str:
-    found = (
-        os.environ.get("ONCEONLY_TEST_PGBOUNCER") or shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-    )
+    named = os.environ.get("ONCEONLY_TEST_PGBOUNCER")
+    found = named or next(filter(None, map(shutil.which, ("pgbouncer", "/usr/sbin/pgbouncer", str(FETCHED)))), None)
     if not found:
-        pytest.skip("there is no pgbouncer: the recipe for it was not tried")
+        pytest.skip("there is no pgbouncer: the recipe for it was not tried; make pooler brings one")
     return found
 
 
@@ -66,10 +68,10 @@ def pooler(postgres: EmbeddedPostgres) -> Iterator[str]:
         folder.chmod(0o755)
         (folder / "pooler.ini").write_text(settings(port, f"host=127.0.0.1 port={postgres.port}"))
         (folder / "users.txt").write_text('"postgres" ""\n')
-        # As root it refuses to run.
-        user = "nobody" if os.geteuid() == 0 else None
+        # As root it refuses to run. It changes the user itself: that one may not see the folder that the program is in.
+        user = ["-u", "nobody"] if os.geteuid() == 0 else []
         with (folder / "log").open("wb") as log:
-            started = subprocess.Popen([*command, "pooler.ini"], cwd=folder, stdout=log, stderr=log, user=user)
+            started = subprocess.Popen([*command, *user, "pooler.ini"], cwd=folder, stdout=log, stderr=log)
         try:
             await_answer(f"postgresql://postgres@127.0.0.1:{port}/postgres", started, folder / "log")
             yield f"127.0.0.1:{port}"

@@ -1,15 +1,18 @@
 """A row that the server refuses: column, constraint, shape and place are said, one cause each, never the value."""
 
+import time
 import traceback
 from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pytest
-from tests.sinks.postgres_writer import Writer, orders, rows, run
+from tests.sinks.postgres_writer import Writer, orders, rows, run, staged
 
+from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
 from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly.protocol import Batch
 
 pytestmark = pytest.mark.postgres
 
@@ -27,7 +30,7 @@ def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def refused(writer: Writer, batch: pa.Table) -> str:
+def refused(writer: Writer, batch: Batch | pa.Table) -> str:
     """What the user sees, with the errors that it came from."""
     with pytest.raises(DestinationError) as caught:
         writer.write(batch)
@@ -95,7 +98,7 @@ def test_the_drivers_rows_are_named_by_number_with_the_shape_of_the_value(
     assert "row 3" in said
 
 
-def test_rows_of_kafka_are_named_by_their_position_there(dsn: str) -> None:
+def test_rows_of_kafka_are_named_by_their_position_there(dsn: str, via: str) -> None:
     run(dsn, 'CREATE TABLE target (topic text, partition int, "offset" bigint, v bigint CHECK (v > 0))')
     table = pa.table(
         {
@@ -105,14 +108,111 @@ def test_rows_of_kafka_are_named_by_their_position_there(dsn: str) -> None:
             "v": pa.array([1, -1], pa.int64()),
         }
     )
-    with Writer(dsn, via="driver") as writer:
-        assert "row 2, topic orders, partition 3, offset 42" in refused(writer, table)
+    with Writer(dsn, via=via) as writer:
+        said = refused(writer, table)
+    row = "row 2" if via == "driver" else "a row of Spark partition 1"
+    assert f"{row}, topic orders, partition 3, offset 42" in said
 
 
 def test_a_row_among_many_pieces_is_found_by_its_number(dsn: str) -> None:
     run(dsn, "CREATE TABLE target (id bigint CHECK (id <> 90000), note text)")
     with Writer(dsn, via="driver", driver_limit=1 << 30) as writer:
         assert "row 90001" in refused(writer, orders(*range(100_000)))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "value", "type_", "words"),
+    [
+        ("bigint CHECK (v > 0)", -99887766, pa.int64(), ["v (bigint)", "a number of 8 digits"]),
+        ("bigint REFERENCES customers", 99887766, pa.int64(), ["v (bigint)", "a number of 8 digits"]),
+        ("text UNIQUE", SECRET, pa.string(), ["v (string)", "a text of 12 characters"]),
+        ("bytea CHECK (length(v) < 5)", SECRET.encode(), pa.binary(), ["v (binary)", "12 bytes"]),
+        ("text CHECK (v IS NOT NULL)", None, pa.string(), ["v (string)", "a null"]),
+        ("mood", SECRET, pa.string(), ["v (string)", "a text of 12 characters"]),
+        ("bigint GENERATED ALWAYS AS (id) STORED CHECK (v < 3)", None, None, ["target_v_check"]),
+    ],
+    ids=["check", "foreign key", "unique", "bytes", "null", "enum", "generated"],
+)
+def test_a_row_that_executors_brought_is_named_by_its_partition_with_the_shape_of_the_value(
+    dsn: str, ddl: str, value: Any, type_: Any, words: list[str]
+) -> None:
+    run(dsn, SETUP.format(ddl=ddl))
+    run(dsn, "INSERT INTO customers VALUES (1)")
+    if ddl.endswith("UNIQUE"):
+        run(dsn, "INSERT INTO target (id, v) VALUES (0, %s)", SECRET)
+    good = {pa.int64(): [1, 1, 1], pa.string(): ["happy", "sad", "glad"], pa.binary(): [b"1"] * 3}.get(type_)
+    good = ["happy"] * 3 if ddl == "mood" else good
+    table = orders(1, 2, 5, 3)
+    with Writer(dsn, via="executors") as writer:
+        said = refused(writer, table.append_column("v", pa.array([*good, value], type_)) if good else table)
+        for word in (*words, "of Spark partition 1"):
+            assert word in said
+        assert "99887766" not in said
+        assert SECRET not in said
+        assert staged(dsn) == []
+    assert len(rows(dsn)) == (1 if ddl.endswith("UNIQUE") else 0)
+
+
+@pytest.mark.parametrize("tasks", [1, 7])
+def test_a_row_among_many_that_executors_brought_is_found(dsn: str, tasks: int) -> None:
+    """Its number is told where one task alone has written: many fill their table in no order."""
+    run(dsn, "CREATE TABLE target (id bigint CHECK (id <> 60000), note text)")
+    batch = ArrowBatch(orders(*range(70_000)), partitions=tasks, duplicate_attempt=True)
+    with Writer(dsn, via="executors") as writer:
+        said = refused(writer, batch)
+    assert ("row 60001 of Spark partition 0" if tasks == 1 else "a row of Spark partition 6") in said
+
+
+def test_of_several_rows_that_are_refused_the_first_is_named(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint CHECK (id < 3), note text)")
+    with Writer(dsn, via="executors") as writer:
+        assert "row 3 of Spark partition 0" in refused(writer, ArrowBatch(orders(1, 2, 3, 4, 5, 6), partitions=1))
+
+
+def test_of_the_changes_of_a_key_only_the_newest_can_be_refused(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, note text, v bigint CHECK (v > 0))")
+    table = orders(1, 2, 1, 2).append_column("v", pa.array([-5, 1, 5, -1], pa.int64()))
+    table = table.append_column("at", pa.array([1, 1, 2, 2], pa.int64()))
+    run(dsn, "ALTER TABLE target ADD COLUMN at bigint")
+    with Writer(dsn, via="executors", key="id", sequence="at") as writer:
+        said = refused(writer, table)
+    assert "a row of Spark partition 1" in said
+    assert "a number of 1 digits" in said
+
+
+def test_a_row_that_may_point_at_a_later_one_of_its_batch_is_not_blamed(dsn: str) -> None:
+    """In part of the batch the first row would be refused: the row that it points at comes after it."""
+    run(dsn, "CREATE TABLE target (id bigint PRIMARY KEY, note text, v bigint REFERENCES target)")
+    table = orders(1, 2, 3).append_column("v", pa.array([2, None, 99887766], pa.int64()))
+    with Writer(dsn, via="executors") as writer:
+        said = refused(writer, table)
+    assert "target_v_fkey" in said
+    assert "Spark partition" not in said
+    assert "99887766" not in said
+
+
+def test_a_search_that_takes_too_long_is_given_up(dsn: str) -> None:
+    """The refusal is then told as the server tells it. Only from its fifth row on the constraint takes a minute."""
+    run(dsn, "CREATE SEQUENCE asked")
+    body = "BEGIN IF nextval('asked') > 4 THEN PERFORM pg_sleep(60); END IF; RETURN v <> 4; END"
+    run(dsn, f"CREATE FUNCTION slow(v bigint) RETURNS bool LANGUAGE plpgsql AS $${body}$$")
+    run(dsn, "CREATE TABLE target (id bigint CONSTRAINT slow CHECK (slow(id)), note text)")
+    began = time.monotonic()
+    with Writer(dsn, via="executors") as writer:
+        said = refused(writer, orders(1, 2, 3, 4))
+    assert time.monotonic() - began < 30
+    assert "constraint slow" in said
+    assert "Spark partition" not in said
+
+
+def test_a_table_that_gets_its_columns_with_the_epoch_is_as_it_was_after_the_search(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (id bigint CHECK (id < 3), note text)")
+    table = orders(1, 2, 3).append_column("later", pa.array([1, 2, 3], pa.int64()))
+    with Writer(dsn, via="executors", schema="add_columns") as writer:
+        assert "Spark partition 1" in refused(writer, table)
+        assert run(dsn, "SELECT count(*) FROM pg_attribute WHERE attname = 'later'") == [(0,)]
+        writer.write(table.slice(0, 2))
+    assert len(rows(dsn)) == 2
 
 
 def test_a_row_that_no_partition_takes_says_so(dsn: str, via: str) -> None:

@@ -513,29 +513,42 @@ def test_a_ledger_that_cannot_be_written_takes_the_epoch_back(dsn: str, via: str
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "words"),
     [
-        {"mode": "upsert"},
-        {"mode": "append", "key": "id"},
-        {"sequence": "at"},
-        {"key": ("id", "id")},
-        {"key": "id", "sequence": "id"},
-        {"delete": "gone"},
-        {"key": "id", "delete": "id"},
-        {"schema": "overwrite"},
-        {"apply": "INSERT"},
-        {"via": "pigeon"},
-        {"mode": "overwrite"},
-        {"driver_limit": -1},
-        {"table": "a.b.c"},
-        {"table": ""},
-        {"table": "x" * 64},
+        ({"mode": "upsert"}, "an upsert finds its row by the key"),
+        ({"mode": "append", "key": "id"}, "an append never looks for a row"),
+        ({"sequence": "at"}, "an append never looks for a row"),
+        ({"delete": "gone"}, "an append never looks for a row"),
+        ({"mode": "overwrite"}, "mode= is append or upsert"),
+        ({"key": ("id", "id")}, "a column is named twice"),
+        ({"key": "id", "sequence": "id"}, "a column is named twice"),
+        ({"key": "id", "delete": "id"}, "a column is named twice"),
+        ({"key": "id", "sequence": ""}, "by no text"),
+        ({"key": ("id", 5)}, "by no text"),
+        ({"key": 5}, "key= names columns"),
+        ({"schema": "overwrite"}, "schema= is fail or add_columns"),
+        ({"triggers": "some"}, "triggers= is refuse or allow"),
+        ({"via": "pigeon"}, "via= is auto, driver or executors"),
+        ({"apply": "INSERT"}, "apply= is a function"),
+        ({"driver_limit": -1}, "driver_limit= counts bytes"),
+        ({"driver_limit": "64MB"}, "driver_limit= counts bytes"),
+        ({"driver_limit": True}, "driver_limit= counts bytes"),
+        ({"epoch_column": ""}, "epoch_column= names a column"),
+        ({"epoch_column": 5}, "epoch_column= names a column"),
+        ({"patience": 0}, "patience= counts seconds"),
+        ({"lock_timeout": "30s"}, "lock_timeout= counts seconds"),
+        ({"markers": 3}, "markers= counts epochs"),
+        ({"table": "a.b.c"}, "table or schema.table"),
+        ({"table": ""}, "table or schema.table"),
+        ({"table": "x" * 64}, "at most 63 bytes"),
     ],
+    ids=str,
 )
-def test_options_that_do_not_fit_are_refused_when_they_are_given(options: dict[str, Any]) -> None:
+def test_options_that_do_not_fit_are_refused_when_they_are_given(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         PostgresSink("postgresql://host/db", **{"table": "target", **options})
     assert caught.value.code == "E110"
+    assert words in str(caught.value)
 
 
 def test_an_unknown_keyword_is_refused() -> None:

@@ -81,19 +81,19 @@ class Plan:
     choice: Choice
 
 
+@dataclass(frozen=True, slots=True)
 class Planner:
     """Plans the epochs of one sink.
 
-    Args:
+    Attributes:
         table: the table.
         settings: what the user chose.
         spark: finds Spark's committer, where a session with Delta is at hand.
     """
 
-    def __init__(self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None]) -> None:
-        self._table = table
-        self._settings = settings
-        self._spark = spark
+    table: Table
+    settings: Settings
+    spark: Callable[[], SparkCommitter | None]
 
     def plan(self, batch: Batch, epoch: int, generation: int) -> Plan:
         """Decide how an epoch is written.
@@ -103,11 +103,11 @@ class Planner:
         """
         import pyarrow as pa
 
-        wanted, sink, chosen = batch.schema, self._table.sink, self._settings
+        wanted, sink, chosen = batch.schema, self.table.sink, self.settings
         if chosen.epoch_column:
             wanted = wanted.append(pa.field(chosen.epoch_column, pa.int64()))
         schema = rules.delta_schema(sink, wanted)
-        offered, table = rules.columns_of(schema), self._table.columns
+        offered, table = rules.columns_of(schema), self.table.columns
         there = () if rules.is_placeholder(table) else table
         stored = self._stored(offered)
         pairs = self._paired(there, stored)
@@ -117,11 +117,11 @@ class Planner:
             self._check_columns(there, [one for one in stored if one.name not in lacking], pairs)
         held, sources = self._held(there, schema, stored, pairs)
         demands, unread = _demands(there)
-        partition_by = self._table.partition_columns if there else chosen.partition_by
+        partition_by = self.table.partition_columns if there else chosen.partition_by
         spelled_alike = rules.spelled_alike(there or offered, partition_by)
         choice = self._choice(
             batch,
-            takes_files=spelled_alike and (not there or self._table.takes_files()),
+            takes_files=spelled_alike and (not there or self.table.takes_files()),
             grow=bool(lacking),
             beyond_us=unread or self._computed_limits(demands),
         )
@@ -143,7 +143,7 @@ class Planner:
     def _paired(self, there: Sequence[Column], stored: Sequence[Column]) -> dict[str, str]:
         """The table's column of each of the batch's. A merge of the user's own names columns as they are spelled."""
         names = [one.name for one in stored]
-        if self._settings.merge is None or self._settings.upsert.key:
+        if self.settings.merge is None or self.settings.upsert.key:
             return paired(there, names)
         known = {column.name for column in there}
         return {name: name for name in names if name in known}
@@ -157,7 +157,7 @@ class Planner:
         if told := differences(there, stored, pairs):
             raise refuse(
                 "E506",
-                sink=self._table.sink,
+                sink=self.table.sink,
                 difference="; ".join(told),
                 next="change the query back, or bring the table in line with ALTER TABLE while the query is stopped",
             )
@@ -172,10 +172,10 @@ class Planner:
         if not there or not self.fits_table:
             names = _in_order(offered, there, stored)
             return pa.schema([offered[name].with_nullable(True) for name in names]), list(names)
-        table = {one.name: one for one in rules.arrow_schema(self._table.handle.schema())}
+        table = {one.name: one for one in rules.arrow_schema(self.table.handle.schema())}
         sources = {target: name for name, target in pairs.items()}
         # A merge leaves what the batch lacks as it stands; a row that is added has null there.
-        fills = () if self._settings.merge else [one.name for one in there if not one.computed]
+        fills = () if self.settings.merge else [one.name for one in there if not one.computed]
         fields = [(table[name], sources.get(name)) for name in table if name in sources or name in fills]
         fields += [(offered[name], name) for name in offered if name not in pairs]
         return pa.schema([field.with_nullable(True) for field, _ in fields]), [source for _, source in fields]
@@ -191,46 +191,46 @@ class Planner:
         """Columns to define a new table with, or to widen one with."""
         if not there:
             return rules.select(schema, [one.name for one in stored])
-        table = rules.select(self._table.handle.schema(), frozenset(pairs.values()))
+        table = rules.select(self.table.handle.schema(), frozenset(pairs.values()))
         return rules.joined(table, rules.select(schema, lacking))
 
     def _computed_limits(self, demands: Demands) -> str | None:
         """What only Spark's writer checks: texts that a merge of the user's own makes for a CHAR or VARCHAR column."""
-        merge = self._settings.merge
+        merge = self.settings.merge
         computed = merge.assigned & set(demands.read) if merge else frozenset()
         return f"merge= computes {', '.join(sorted(computed))}, a CHAR or VARCHAR" if computed else None
 
     @property
     def fits_table(self) -> bool:
         """Whether the batch must have the table's columns: not if a merge says itself what goes where."""
-        return self._settings.merge is None or self._settings.merge.takes_all
+        return self.settings.merge is None or self.settings.merge.takes_all
 
     def _stored(self, offered: Sequence[Column]) -> list[Column]:
-        left_out = self._settings.merge.not_stored if self._settings.merge else ()
+        left_out = self.settings.merge.not_stored if self.settings.merge else ()
         return [column for column in offered if column.name not in left_out]
 
     def _choice(self, batch: Batch, *, takes_files: bool, grow: bool, beyond_us: str | None) -> Choice:
-        size, limit, committer = size_of(batch.estimate, batch.schema), self._settings.limit, self._settings.committer
-        log_refuses = self._table.needs_spark() or (self._table.cannot_grow() if grow else None) or beyond_us
+        size, limit, committer = size_of(batch.estimate, batch.schema), self.settings.limit, self.settings.committer
+        log_refuses = self.table.needs_spark() or (self.table.cannot_grow() if grow else None) or beyond_us
         # Asking for the session is a call into the JVM, which a small epoch need not pay for.
         asks_spark = size is None or size > limit or committer == "spark" or log_refuses is not None
         return Choice(
-            merge=self._settings.merge is not None,
+            merge=self.settings.merge is not None,
             size=size,
             limit=limit,
             committer=committer,
             log_refuses=log_refuses,
             takes_files=takes_files,
-            spark=asks_spark and self._spark() is not None,
+            spark=asks_spark and self.spark() is not None,
         )
 
     def _check_named(self, offered: Sequence[Column], there: Sequence[Column], pairs: Mapping[str, str]) -> None:
         """Refuse names that the user gave and that are not there."""
-        batch, chosen = {one.name: json.loads(one.type) for one in offered}, self._settings
+        batch, chosen = {one.name: json.loads(one.type) for one in offered}, self.settings
         table = frozenset(one.name for one in there) | (frozenset(batch) if chosen.grows else frozenset())
         told = misnamed(chosen.upsert, chosen.merge, batch, table | frozenset(pairs))
         if told is not None:
-            raise refuse("E506", sink=self._table.sink, difference=told[0], next=told[1])
+            raise refuse("E506", sink=self.table.sink, difference=told[0], next=told[1])
 
 
 def _in_order(offered: Mapping[str, Any], there: Sequence[Column], stored: Sequence[Column]) -> list[str]:

@@ -6,7 +6,7 @@ what deltalake cannot commit goes through Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,11 @@ from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta.demands import refusal
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
 from onceonly_sinks.delta.logcommitter import DataFile
-from onceonly_sinks.delta.planning import Plan, Planner, Settings
+from onceonly_sinks.delta.planning import Plan, Planner
 from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
 from onceonly_sinks.delta.shape import Unfit
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
+from onceonly_sinks.delta.sparkcommitter import StagedRows
 from onceonly_sinks.delta.stores import is_local
-from onceonly_sinks.delta.table import Table
 from onceonly_sinks.delta.ways import Way
 
 if TYPE_CHECKING:
@@ -37,16 +36,13 @@ class Preparer:
     """Prepares the epochs of one sink.
 
     Args:
-        table: the table.
-        settings: what the user chose.
-        spark: finds Spark's committer, where a session with Delta is at hand.
+        planner: decides how each is written.
     """
 
-    def __init__(self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None]) -> None:
-        self._table = table
-        self._settings = settings
-        self._spark = spark
-        self._planner = Planner(table, settings, spark)
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self._table = planner.table
+        self._settings = planner.settings
 
     def prepare(self, batch: Batch, epoch: int, generation: int) -> HeldRows | WrittenFiles | StagedRows:
         """Run the batch's action.
@@ -71,7 +67,7 @@ class Preparer:
     def _stage(self, plan: Plan) -> StagedRows:
         choice = plan.choice
         why = choice.log_refuses or f"committer={choice.committer!r}, {choice.size or 'unknown'} bytes"
-        spark = sparkcommitter.needed(self._table.sink, self._spark(), why)
+        spark = sparkcommitter.needed(self._table.sink, self._planner.spark(), why)
         column, names = self._settings.epoch_column, plan.batch.schema.names
         there = [*names, column] if column else names
         # A column that is left out is filled by Spark's writer, too, but not where a CHAR lies in a struct.
@@ -143,7 +139,7 @@ class Preparer:
     def _through_driver(self, plan: Plan) -> HeldRows | WrittenFiles | StagedRows:
         choice = plan.choice
         to_executors = choice.takes_files and not choice.merge
-        bounded = to_executors or (choice.committer == "auto" and self._spark() is not None)
+        bounded = to_executors or (choice.committer == "auto" and self._planner.spark() is not None)
         try:
             rows = self._collect(plan.batch, choice.limit if bounded else None)
         except TooMuch:

@@ -21,7 +21,7 @@ from onceonly_sinks.delta.address import Said, read_address
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
-from onceonly_sinks.delta.planning import Settings
+from onceonly_sinks.delta.planning import Planner, Settings
 from onceonly_sinks.delta.prepare import Preparer
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
@@ -183,7 +183,7 @@ class DeltaSink:
         self._opened = _Opened(
             table,
             Writer(table, self._settings, self._spark, free=self._free is not None),
-            Preparer(table, self._settings, self._spark),
+            Preparer(Planner(table, self._settings, self._spark)),
         )
 
     def fence(self) -> Fence | None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from sqlalchemy.exc import DBAPIError
+
 from onceonly.errors import refuse
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import head, obstacles, survey, upsert
+from onceonly_sinks.postgres import head, obstacles, searching, survey, upsert
 from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.schema import Table
@@ -31,6 +33,7 @@ def fill(
     Raises:
         Superseded: another fence stands.
         OnceOnlyError: the epoch does not follow what was found, or the rows cannot be taken.
+        Refused: a row cannot be taken, and it was found which.
         DBAPIError: the same, in the server's words.
     """
     ready = rows.connection if rows else None
@@ -44,6 +47,11 @@ def fill(
         receipt = head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
         if ledger is not None:
             _record(ledger, connection, marker, receipt)
+    except DBAPIError as error:
+        transactions.drop(connection)
+        if (refused := searching.located(transactions, target, rows, marker, error)) is not None:
+            raise refused from None
+        raise
     except BaseException:
         transactions.drop(connection)
         raise

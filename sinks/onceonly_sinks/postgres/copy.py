@@ -31,16 +31,17 @@ class Encoder:
     Args:
         plan: how columns are converted.
         constants: further columns, the same in every row, with their Arrow values.
+        whose: what rows are numbered within, for messages; empty for the batch.
 
     Attributes:
         sent: the rows that were encoded last.
     """
 
-    def __init__(self, plan: Plan, constants: Mapping[str, Any]) -> None:
+    def __init__(self, plan: Plan, constants: Mapping[str, Any], whose: str = "") -> None:
         import pgpq
         import pyarrow as pa
 
-        self.sent = Sent()
+        self.sent = Sent(whose)
         self._plan = plan
         self._constants = constants
         fields = [pa.field(lane.target, lane.arrow) for lane in plan.lanes]

@@ -82,37 +82,17 @@ class Options:
         Raises:
             ConfigurationError: E110.
         """
-        columns = (key,) if isinstance(key, str) else tuple(key or ())
-        mode = mode or ("upsert" if columns else "append")
-        if mode not in ("append", "upsert"):
-            raise _wrong(f"mode={mode!r}", "mode= is append or upsert", "PostgresSink(..., key='id') upserts")
-        if mode == "upsert" and not columns:
-            raise _wrong("mode='upsert' without key=", "an upsert finds its row by the key", "add key='id'")
-        if mode == "append" and (columns or sequence or delete):
-            problem = "key=, sequence= or delete= in an append"
-            raise _wrong(problem, "an append never looks for a row", "PostgresSink(..., key='id') upserts")
-        names = [*columns, *(name for name in (sequence, delete) if name is not None)]
-        if len(set(names)) != len(names) or not all(names):
-            problem = f"key={key!r}, sequence={sequence!r}, delete={delete!r}"
-            raise _wrong(problem, "a column is named twice or empty", "name each once")
-        if via not in ("auto", "driver", "executors"):
-            raise _wrong(f"via={via!r}", "via= is auto, driver or executors", "leave it out")
-        if driver_limit < 0 or epoch_column == "":
-            problem = f"driver_limit={driver_limit!r}, epoch_column={epoch_column!r}"
-            raise _wrong(problem, "driver_limit= counts bytes, epoch_column= names a column", "correct or leave out")
-        for name, seconds in (("patience", patience), ("lock_timeout", lock_timeout)):
-            if not _countable(seconds):
-                raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", _SECONDS)
-        if schema not in ("fail", "add_columns"):
-            raise _wrong(f"schema={schema!r}", "schema= is fail or add_columns", "leave it out")
-        if markers is not None and (type(markers) is not int or markers < FEWEST):
-            raise _wrong(
-                f"markers={markers!r}",
-                f"markers= counts epochs, of which a restart compares up to {FEWEST}",
-                "give a whole number that is not less, or None for all",
-            )
-        if triggers not in ("refuse", "allow"):
-            raise _wrong(f"triggers={triggers!r}", "triggers= is refuse or allow", "leave it out")
+        columns = _columns(key)
+        _check_mode(mode, columns, sequence, delete)
+        _check_names(columns, sequence, delete)
+        _check_choice("via", via, "auto", "driver", "executors")
+        _check_choice("schema", schema, "fail", "add_columns")
+        _check_choice("triggers", triggers, "refuse", "allow")
+        _check_limit(driver_limit)
+        _check_epoch_column(epoch_column)
+        _check_seconds("patience", patience)
+        _check_seconds("lock_timeout", lock_timeout)
+        _check_markers(markers)
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
         return cls(
@@ -197,11 +177,69 @@ def elsewhere(cursor: object, staged: object, epoch: int) -> None:
     )
 
 
+def _columns(key: str | Sequence[str] | None) -> tuple[str, ...]:
+    if key is None or isinstance(key, str):
+        return (key,) if key else ()
+    if not isinstance(key, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+        raise _wrong(f"key={key!r}", "key= names columns", "PostgresSink(..., key='id'), or key=('shop', 'id')")
+    return tuple(key)
+
+
+def _check_mode(mode: object, key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
+    """Refuse a way of writing that its other arguments contradict."""
+    mode = mode or ("upsert" if key else "append")
+    if mode not in ("append", "upsert"):
+        raise _wrong(f"mode={mode!r}", "mode= is append or upsert", "PostgresSink(..., key='id') upserts")
+    if mode == "upsert" and not key:
+        raise _wrong("mode='upsert' without key=", "an upsert finds its row by the key", "add key='id'")
+    if mode == "append" and (key or sequence or delete):
+        problem = "key=, sequence= or delete= in an append"
+        raise _wrong(problem, "an append never looks for a row", "PostgresSink(..., key='id') upserts")
+
+
+def _check_names(key: tuple[str, ...], sequence: str | None, delete: str | None) -> None:
+    """Refuse a column that has two uses, or no name."""
+    names = [*key, *(name for name in (sequence, delete) if name is not None)]
+    named = all(isinstance(name, str) and name for name in names)  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not named or len(set(names)) != len(names):
+        problem = f"key={key!r}, sequence={sequence!r}, delete={delete!r}"
+        raise _wrong(problem, "a column is named twice, or by no text", "name each once")
+
+
+def _check_choice(name: str, value: object, *known: str) -> None:
+    if value not in known:
+        raise _wrong(f"{name}={value!r}", f"{name}= is {', '.join(known[:-1])} or {known[-1]}", "leave it out")
+
+
+def _check_limit(driver_limit: object) -> None:
+    if type(driver_limit) is not int or driver_limit < 0:
+        raise _wrong(f"driver_limit={driver_limit!r}", "driver_limit= counts bytes", "give a whole number from 0 on")
+
+
+def _check_epoch_column(name: object) -> None:
+    if name is not None and not (isinstance(name, str) and name):
+        raise _wrong(f"epoch_column={name!r}", "epoch_column= names a column", "give its name, or None for none")
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    if not _countable(seconds):
+        raise _wrong(f"{name}={seconds!r}", f"{name}= counts seconds", _SECONDS)
+
+
 def _countable(seconds: object) -> bool:
     """Whether a server that counts milliseconds in 32 bits can be told; 0 of them would be for ever."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         return False
     return 0.001 <= seconds < 2**31 / 1000
+
+
+def _check_markers(markers: object) -> None:
+    if markers is not None and (type(markers) is not int or markers < FEWEST):
+        raise _wrong(
+            f"markers={markers!r}",
+            f"markers= counts epochs, of which a restart compares up to {FEWEST}",
+            "give a whole number that is not less, or None for all",
+        )
 
 
 def _number(name: str, said: str) -> int:

@@ -125,7 +125,7 @@ class Saying:
         if not failure.constraint:
             return failure
         found = self._asked(lambda connection: survey.constraint(connection, failure.table, failure.constraint))
-        columns, definition = found or ("", "")
+        columns, definition, _ = found or ("", "", False)
         return replace(failure, column=failure.column or columns, definition=definition)
 
     def _blocker(self) -> str:

@@ -124,11 +124,16 @@ class StageTask:
         try:
             with self.server.connect(application_name=self.application) as connection, connection.cursor() as cursor:
                 cursor.execute(_SETTINGS)
-                return copy_in(cursor, copy, Encoder(self.plan, tags), batches)
+                return copy_in(cursor, copy, Encoder(self.plan, tags, spoken(attempt.partition)), batches)
         except (psycopg.Error, classify.Refused) as error:
             failure = classify.read(error)
             assert failure is not None
             raise classify.refusal(failure, classify.Context(self.sink, self.address, types=self.plan.types)) from None
+
+
+def spoken(partition: int) -> str:
+    """What messages call a partition of the batch: Kafka's partitions are others."""
+    return f"Spark partition {partition}"
 
 
 def take(sink: str, answers: Sequence[Mapping[str, Any]]) -> int:

@@ -38,15 +38,17 @@ WITH target AS (
     SELECT c.oid FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
     WHERE n.nspname = %(schema)s AND c.relname = %(table)s
 ), found AS (
-    SELECT k.conrelid AS relation, k.conkey AS keys, pg_catalog.pg_get_constraintdef(k.oid) AS definition
+    SELECT k.conrelid AS relation, k.conkey AS keys, pg_catalog.pg_get_constraintdef(k.oid) AS definition,
+           coalesce(coalesce(pg_catalog.pg_partition_root(k.conrelid), k.conrelid)
+                    = coalesce(pg_catalog.pg_partition_root(k.confrelid), k.confrelid), false) AS inward
     FROM pg_catalog.pg_constraint k JOIN target ON k.conrelid = target.oid WHERE k.conname = %(name)s
     UNION ALL
-    SELECT i.indrelid, i.indkey::int2[], pg_catalog.pg_get_indexdef(i.indexrelid)
+    SELECT i.indrelid, i.indkey::int2[], pg_catalog.pg_get_indexdef(i.indexrelid), false
     FROM pg_catalog.pg_index i JOIN target ON i.indrelid = target.oid
     JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid WHERE x.relname = %(name)s
 )
 SELECT (SELECT string_agg(a.attname, ', ' ORDER BY a.attnum) FROM pg_catalog.pg_attribute a
-        WHERE a.attrelid = f.relation AND a.attnum = ANY (f.keys)), f.definition
+        WHERE a.attrelid = f.relation AND a.attnum = ANY (f.keys)), f.definition, f.inward
 FROM found f LIMIT 1
 """
 
@@ -108,11 +110,15 @@ def oid(connection: Connection, name: TableName) -> int:
     return int(found or 0)
 
 
-def constraint(connection: Connection, table: tuple[str, str], name: str) -> tuple[str, str]:
-    """Columns and definition of a constraint, or of a unique index of that name; empty where there is none."""
+def constraint(connection: Connection, table: tuple[str, str], name: str) -> tuple[str, str, bool]:
+    """Columns and definition of a constraint, or of a unique index of that name; empty where there is none.
+
+    Returns:
+        Both, and whether it is a foreign key that points into its own table.
+    """
     schema, relation = table
     found = connection.exec_driver_sql(_CONSTRAINT, {"schema": schema, "table": relation, "name": name}).first()
-    return (found[0] or "", found[1] or "") if found else ("", "")
+    return (found[0] or "", found[1] or "", found[2]) if found else ("", "", False)
 
 
 def holders(connection: Connection, name: TableName, tag: str) -> str:

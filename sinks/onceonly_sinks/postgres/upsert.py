@@ -135,9 +135,19 @@ def count(connection: Connection, waiting: Waiting) -> int:
 
 def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
     """Bring the rows into the target in the open transaction; return how many rows were inserted or updated."""
-    parameters = {**waiting.parameters, "epoch": epoch}
+    remove(connection, table, waiting, merge)
+    return insert(connection, table, waiting, merge, epoch)
+
+
+def remove(connection: Connection, table: Table, waiting: Waiting, merge: Merge) -> None:
+    """Remove the keys that rows say to remove, if any do."""
     if merge.delete:
-        connection.exec_driver_sql(_delete(table, waiting, merge, merge.delete), parameters)
+        connection.exec_driver_sql(_delete(table, waiting, merge, merge.delete), dict(waiting.parameters))
+
+
+def insert(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
+    """Insert or update the others; return how many were."""
+    parameters = {**waiting.parameters, "epoch": epoch}
     return connection.exec_driver_sql(_insert(table, waiting, merge), parameters).rowcount
 
 
@@ -165,12 +175,12 @@ def _ineffective(table: Table, waiting: Waiting, merge: Merge) -> str:
     older = f" AND t.{quote(merge.sequence)} >= s.{quote(merge.sequence)}" if merge.sequence else ""
     there = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{older})"
     if not merge.delete:
-        return f"SELECT count(*) FROM ({_newest(waiting, merge)}) s WHERE NOT {there}"
+        return f"SELECT count(*) FROM ({newest(waiting, merge)}) s WHERE NOT {there}"
     sequence = quote(merge.sequence) if merge.sequence else ""
     not_newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})" if sequence else ""
     left = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same}{not_newer})"
     gone = f"CASE WHEN s.{quote(merge.delete)} THEN NOT {left} ELSE {there} END"
-    return f"SELECT count(*) FROM ({_newest(waiting, merge)}) s WHERE NOT {gone}"
+    return f"SELECT count(*) FROM ({newest(waiting, merge)}) s WHERE NOT {gone}"
 
 
 def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:
@@ -179,11 +189,11 @@ def _delete(table: Table, waiting: Waiting, merge: Merge, delete: str) -> str:
     if merge.sequence:
         sequence = quote(merge.sequence)
         newer = f" AND (t.{sequence} IS NULL OR t.{sequence} < s.{sequence})"
-    rows = f"({_newest(waiting, merge)}) s"
+    rows = f"({newest(waiting, merge)}) s"
     return f"DELETE FROM {table.name.sql} t USING {rows} WHERE s.{quote(delete)} AND {same}{newer}"
 
 
-def _newest(waiting: Waiting, merge: Merge) -> str:
+def newest(waiting: Waiting, merge: Merge) -> str:
     """The rows that wait, one per key: what a key's newest change is must be known before its kind is asked."""
     if not merge.sequence:
         return f"SELECT s.* {waiting.source}"
@@ -197,7 +207,7 @@ def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:
     if table.epoch_column is not None:
         columns.append(quote(table.epoch_column))
         values.append("%(epoch)s::bigint")
-    rows = f"FROM ({_newest(waiting, merge)}) s" if merge.sequence else waiting.source
+    rows = f"FROM ({newest(waiting, merge)}) s" if merge.sequence else waiting.source
     if merge.delete:
         rows += f"{' WHERE' if merge.sequence else ' AND'} NOT s.{quote(merge.delete)}"
     into = f"INSERT INTO {table.name.sql} AS t ({', '.join(columns)})"
