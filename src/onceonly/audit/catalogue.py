@@ -190,6 +190,14 @@ _ROWS = {
         "still stand is not looked at.",
         "nothing to do; a sink that only adds rows is counted where a bigint column _epoch (epoch_column=) is in it",
     ),
+    "A167": Rule(
+        "Rows are put one by one in this sink: CANNOT TELL for rows.",
+        Severity.INFO,
+        Verdict.CANNOT_TELL,
+        "Markers, chain and slices are checked: a marker was put once all rows of its epoch were acknowledged. Of an "
+        "epoch that was cut off parts stand until its replay, and an older driver or a late request may have put rows.",
+        "nothing to do; compare the rows of {sink} with the source where that matters",
+    ),
     "A120": Rule(
         "Rows cannot be told apart by epoch after what others did: CANNOT TELL for rows.",
         Severity.WARN,
