@@ -363,14 +363,15 @@ _PIPELINE = {
         Severity.WARN,
         Verdict.IN_DOUBT,
         "Its driver was killed, stands still, or stopped without an answer. The epoch is there completely or not at "
-        "all; without a fence it may still land.",
+        "all (where rows are put one by one, in part: A167); without a fence it may still land.",
         "restart the query, or settle it without Spark: onceonly txn resolve --query {pipeline}{where}",
     ),
     "A151": Rule(
         "An epoch was begun by a driver that has ended, or was fenced out since.",
         Severity.INFO,
         None,
-        "It can no longer land; the next batch takes its number.",
+        "It can no longer land (where rows are put one by one, parts of it stand: A167); the next batch takes its "
+        "number.",
         "nothing to do",
     ),
 }
