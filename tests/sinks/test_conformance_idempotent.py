@@ -31,7 +31,7 @@ class TestFolder(IdempotentSinkConformance):
     @pytest.fixture
     def harness(self) -> Iterator[SinkHarness]:
         harness = FolderHarness()
-        harness.moments = 16
+        harness.moments = 10
         yield harness
         harness.close()
 
@@ -113,7 +113,7 @@ def test_a_marker_before_its_rows_is_called_that() -> None:
     [claim] = [claim for claim in IDEMPOTENT_CLAIMS if claim.name == marker_last.__name__]
     [result] = check(harness_of(MarkerFirst), [claim]).failures
     assert "stands and" in (result.evidence or "")
-    assert "of its 120 rows" in (result.evidence or "")
+    assert "of its 60 rows" in (result.evidence or "")
 
 
 def test_every_claim_of_its_own_catches_a_broken_sink() -> None:

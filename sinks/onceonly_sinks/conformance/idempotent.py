@@ -20,10 +20,10 @@ from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 Answer = TypeVar("Answer")
 
-_ROWS = 120
+_ROWS = 60
 """Of each epoch, so that a driver that is killed at any moment most likely dies amid them."""
 
-_NEW_KEYS = 40
+_NEW_KEYS = 20
 """Of the rows of an epoch; the others replace rows of earlier epochs."""
 
 
