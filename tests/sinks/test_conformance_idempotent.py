@@ -74,7 +74,7 @@ def test_the_claims_of_its_own_were_tried_amid_rows(report: Report) -> None:
     assert set(own) == set(IDEMPOTENT_CLAIMS)
     for result in own.values():
         assert result.untested is None
-        assert "epochs were cut off amid it" in (result.note or "")
+        assert "epochs were cut off" in (result.note or "")
 
 
 def test_a_sink_with_transactions_is_certified_as_before() -> None:
@@ -113,7 +113,7 @@ def test_a_marker_before_its_rows_is_called_that() -> None:
     [claim] = [claim for claim in IDEMPOTENT_CLAIMS if claim.name == marker_last.__name__]
     [result] = check(harness_of(MarkerFirst), [claim]).failures
     assert "stands and" in (result.evidence or "")
-    assert "of its 60 rows" in (result.evidence or "")
+    assert "of its 120 rows" in (result.evidence or "")
 
 
 def test_every_claim_of_its_own_catches_a_broken_sink() -> None:
