@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from onceonly.engine import LOSSY
@@ -120,6 +120,43 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
     if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
         problem = f"two of them have the id {min(twins)!r}"
         raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
+
+
+def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> None:
+    """Refuse what a sink without a transaction cannot carry.
+
+    Args:
+        sinks: all of the call.
+        overlap: what was chosen.
+        staging: where epochs are staged; ``None`` where that was not asked for.
+
+    Raises:
+        ConfigurationError: E128.
+    """
+    for sink in sinks:
+        if not sink.capabilities.transactional:
+            for problem, way in _too_much(sink, sinks, overlap, staging):
+                raise refuse("E128", sink=sink.id, problem=problem, next=way)
+
+
+def _too_much(sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> Iterator[tuple[str, str]]:
+    """Each thing that was asked of a sink without a transaction and hangs on one, with the way out."""
+    others = ", ".join(other.id for other in sinks if other is not sink)
+    if sink.capabilities.append_only:
+        yield (
+            "it only adds rows, so a replay would add them again",
+            "give its rows a key: a row that is put again then replaces itself",
+        )
+    if sink.capabilities.carries_ledger:
+        yield "it would carry the ledger's record in a transaction", "have the sink declare carries_ledger=False"
+    if others:
+        way = "give it a query of its own, with its own checkpoint and name: exactly_once(sink)"
+        yield f"it stands beside {others}, which may then hold what it holds in part", way
+    if staging is not None:
+        yield "staging= was given, and parts of a staged epoch would stand for the whole", "leave staging= out"
+    if overlap == "trim":
+        what = 'overlap="trim" was given, and rows may stand there that no epoch holds'
+        yield what, 'leave overlap="trim" out: rows that come again are put again under their keys'
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

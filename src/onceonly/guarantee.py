@@ -76,6 +76,8 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
 def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
     """The guarantee of one sink; arguments as for :func:`explain`."""
     able = sink.capabilities
+    if not able.transactional:
+        return _idempotent(sink, plan, written, chosen)
     rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
@@ -84,6 +86,36 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     ]
     dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
     return Guarantee(f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan, written)), able.readers, dangers)
+
+
+def _idempotent(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+    """Of a sink that takes rows one by one: nothing that hangs on a transaction, or on a fence that surely holds."""
+    able = sink.capabilities
+    put = "each row is put by itself under its key, and the marker last, once every row was acknowledged"
+    reasons = (
+        f"{put} ({able.committer})",
+        "an epoch that was cut off is put again, whole, by the replay of its batch",
+        *([able.foreign] if able.foreign else []),
+        *_of_plan(plan, written if plan and plan.stateful else None),
+    )
+    dangers = (*_ONE_BY_ONE, *_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
+    other = "gives something else for the same rows: what a run that was cut off has put stays beside it"
+    again = tuple(f"{one} {other}" for one in _own(plan, written, chosen))
+    return Guarantee(
+        f"{sink.id} ends with the same final result as if every row of the stream had taken effect once.",
+        reasons,
+        f"may see parts of an epoch, and rows put again; {able.readers}",
+        (*dangers, *again),
+    )
+
+
+_ONE_BY_ONE = (
+    "two drivers run at once: such a store fences nobody out for certain",
+    "a request that arrives late puts an older row over a newer one",
+    "a replay gives other rows, by changed code or a changed source: keys that it does not give again stay",
+    "an epoch that was cut off is never replayed: its parts stay",
+)
+"""What breaks the promise of a sink that takes rows one by one, whichever it is."""
 
 
 def _of_plan(plan: Plan | None, written: Written | None) -> tuple[str, ...]:
@@ -111,14 +143,20 @@ def _once(written: Written | None) -> tuple[str, ...]:
 
 def _of_code(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
     """What the user's own code can do to a replay, and nobody can see from outside."""
-    own = [f"the function {name}()" for name in written.functions] if written else []
-    if chosen.before:
-        own.append("before=")
+    own = _own(plan, written, chosen)
     if plan is None or not own:
         return ()
     if plan.stateful:
         return tuple(f"{one} gives something else for the same rows: a replay is then refused (E215)" for one in own)
     return tuple(f"{one} writes anywhere by itself: what it does outside is done again with each run" for one in own)
+
+
+def _own(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+    """The user's own code, by name; none before the plan is known."""
+    if plan is None:
+        return ()
+    functions = [f"the function {name}()" for name in written.functions] if written else []
+    return (*functions, *(["before="] if chosen.before else []))
 
 
 def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:

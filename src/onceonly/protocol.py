@@ -39,6 +39,11 @@ Writing (once per epoch):
 
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
 
+A destination that takes puts by key and has no conditional transaction declares ``transactional=False``, and less is
+promised of it. There ``commit`` puts each row by itself under its key and the marker last, under a key of its own
+epoch, once every row was acknowledged; ``install`` and ``commit`` look at what stands before they put. What a cut-off
+epoch has put is not ``has_rows`` of a stranger: its replay puts it again. All else holds as it is written here.
+
 Reading (no fence, no Spark; for audit, resolve and rebuild):
 
 10. ``history(after)``: markers with receipts, oldest first, numbers greater than ``after``, as far back as the
@@ -125,6 +130,9 @@ class Capabilities:
             destination itself only once it was opened.
         foreign: what others may do to the target, and what they did and was let pass; empty where there is no choice.
         provable: whether what the rows of an epoch say can be proven although others may change them.
+        transactional: rows and marker land together or not at all, and only where our fence and the previous chain
+            stand. ``False``: each row is put by itself under its key, the marker last, once every row was acknowledged;
+            an epoch that was cut off is put again by its replay. The promise is then a weaker one.
     """
 
     append_only: bool
@@ -135,6 +143,7 @@ class Capabilities:
     dangers: tuple[str, ...] = ()
     foreign: str = ""
     provable: bool = True
+    transactional: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,8 @@ class ExactlyOnce:
         found = foreseen.written_of(plan, self._shaped(df))
         text = guarantee.explain(self._sinks, plan, found, chosen)
         try:
-            refuse_plan(plan, self._options.name or "the query", self._options.lossy_source, found.nondeterministic)
+            named, lossy = self._options.name or "the query", self._options.lossy_source
+            refuse_plan(plan, named, lossy, found.nondeterministic, self._one_by_one)
         except OnceOnlyError as refused:
             return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
         return Report(text)
@@ -217,12 +218,12 @@ class ExactlyOnce:
         faults.fire(Point.RETURN_BEFORE)
 
     def _look(self, opening: _Opening, rows: DataFrame, columns: str) -> Written:
-        """What is known of the written rows: once per run, and again where state needs it and the columns change."""
+        """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""
         plan = opening.run.plan
-        if opening.written is None or (plan.stateful and opening.columns != columns):
+        repeats = plan.stateful or self._one_by_one
+        if opening.written is None or (repeats and opening.columns != columns):
             found = written.look(plan, rows)
-            if plan.stateful and found.nondeterministic:
-                raise refuse("E109", query=opening.pipeline, expression=found.nondeterministic)
+            refuse_unrepeatable(plan, opening.pipeline, found.nondeterministic, self._one_by_one)
             opening.written, opening.columns, self._written = found, columns, found
         return opening.written
 
@@ -294,6 +295,11 @@ class ExactlyOnce:
         return len(self._sinks) > 1 or self._options.staging is not None
 
     @property
+    def _one_by_one(self) -> str:
+        """The sink that takes rows without a transaction, which then is the only one; empty for none."""
+        return next((sink.id for sink in self._sinks if not sink.capabilities.transactional), "")
+
+    @property
     def _ids(self) -> tuple[str, ...]:
         return tuple(sink.id for sink in self._sinks)
 
@@ -307,7 +313,7 @@ class ExactlyOnce:
         pipeline = self._options.name or run.name
         if not pipeline:
             raise refuse("E101")
-        refuse_unfit(run, pipeline, self._options.lossy_source)
+        refuse_unfit(run, pipeline, self._options.lossy_source, self._one_by_one)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, self._sinks, partial(engine.still_running, df), **came)
@@ -365,16 +371,17 @@ class ExactlyOnce:
         return Staging(self._options.staging or _beside(run.checkpoint, "onceonly.staging"), pipeline, self._sinks)
 
 
-def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None) -> None:
+def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None, one_by_one: str = "") -> None:
     """Refuse a run that no epochs can be built on, before anything is opened.
 
     Args:
         run: the run.
         pipeline: its name.
         lossy_source: the kind of source that the user knows to forget its rows.
+        one_by_one: id of a sink that takes rows without a transaction; empty for none.
 
     Raises:
-        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 state and no determinism, E116 a source
+        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 or E129 no determinism, E116 a source
             that reads lost offsets as nothing, E126 one that reads lost files as nothing, E127 one that cannot replay.
     """
     if run.mode:
@@ -386,10 +393,12 @@ def refuse_unfit(run: engine.Run, pipeline: str, lossy_source: str | None = None
         )
     if run.temporary:
         raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
-    refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic)
+    refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic, one_by_one)
 
 
-def refuse_plan(plan: engine.Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None) -> None:
+def refuse_plan(
+    plan: engine.Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None, one_by_one: str = ""
+) -> None:
     """Refuse a plan, whether it runs already or not.
 
     Args:
@@ -397,12 +406,12 @@ def refuse_plan(plan: engine.Plan, pipeline: str, lossy_source: str | None, nond
         pipeline: its name.
         lossy_source: the kind of source that the user knows to forget its rows.
         nondeterministic: SQL of an expression that another run may compute otherwise.
+        one_by_one: id of a sink that takes rows without a transaction; empty for none.
 
     Raises:
-        ConfigurationError: E109 state and no determinism, E116, E126 or E127, as :func:`refuse_unfit` says.
+        ConfigurationError: E109, E116, E126, E127 or E129, as :func:`refuse_unfit` says.
     """
-    if plan.stateful and nondeterministic:
-        raise refuse("E109", query=pipeline, expression=nondeterministic)
+    refuse_unrepeatable(plan, pipeline, nondeterministic, one_by_one)
     for source in plan.sources:
         if source.reads_on:
             raise refuse("E116", query=pipeline, source=source.origin)
@@ -410,6 +419,20 @@ def refuse_plan(plan: engine.Plan, pipeline: str, lossy_source: str | None, nond
             raise refuse("E126", query=pipeline, source=source.origin, setting=source.passes_over)
         if source.lossy and source.lossy != lossy_source:
             raise refuse("E127", query=pipeline, source=source.origin, kind=source.lossy)
+
+
+def refuse_unrepeatable(plan: engine.Plan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
+    """Refuse a plan that gives other rows in another run, where what one run left is met by what the next one gives.
+
+    State is what the last run computed; a sink that takes rows without a transaction holds parts of each run.
+
+    Raises:
+        ConfigurationError: E109 of state, E129 of such a sink.
+    """
+    if nondeterministic and plan.stateful:
+        raise refuse("E109", query=pipeline, expression=nondeterministic)
+    if nondeterministic and one_by_one:
+        raise refuse("E129", query=pipeline, sink=one_by_one, expression=nondeterministic)
 
 
 def _beside(checkpoint: str, what: str) -> str:
@@ -457,7 +480,7 @@ def exactly_once(
 
     Raises:
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
-            E114 rows cannot be staged there.
+            E114 rows cannot be staged there; E128 a sink without a transaction was given what hangs on one.
     """
     arguments.check_sinks(sinks)
     arguments.check_before(before)
@@ -465,5 +488,6 @@ def exactly_once(
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
     chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
+    arguments.check_one_by_one(sinks, chosen, place)
     options = _Options(name, ledger, before, arguments.adopted(adopt), chosen, place, lossy_source)
     return ExactlyOnce(sinks, options)

@@ -377,3 +377,12 @@ def test_rows_below_a_milestone_are_excused_by_what_was_accepted_there_or_later_
     assert codes(pruned(stand=16, accepted=2, rows=8)) == ["A121"]
     assert codes(pruned(stand=16, adoption="accept-loss: disk gone")) == ["A166", "A116"]
     assert codes(pruned(stand=16, adoption="continue: moved")) == ["A121", "A116"]
+
+
+def test_a_sink_that_takes_rows_one_by_one_is_never_called_exactly_once() -> None:
+    facts = with_sink(true_facts(), rows=None, append_only=False, transactional=False)
+    result = judge(facts)
+    assert codes(facts) == ["A167"]
+    assert (result.verdict, result.exit_code) == (Verdict.CANNOT_TELL, 0)
+    assert "epochs 1 to 4" in result.scope
+    assert judge(with_history(facts, [*epochs()[:1], *epochs()[2:]])).verdict is Verdict.GAPS

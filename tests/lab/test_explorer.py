@@ -14,7 +14,7 @@ from onceonly.lab.explorer.report import lines
 from onceonly.lab.explorer.search import Search, search
 from onceonly.lab.model import carrier
 from onceonly.lab.model.invariants import Breach
-from onceonly.lab.model.parts import Harm, Kind, Target
+from onceonly.lab.model.parts import Harm, Kind, Target, records_in
 from onceonly.lab.model.program import Program
 from onceonly.lab.model.rules import Rule
 from onceonly.lab.model.sinks import REFUSED_ROW
@@ -147,6 +147,29 @@ def test_what_must_hold_before_a_change_is_merged_holds(name):
     print(*lines(found), sep="\n")
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
+
+
+def test_a_sink_that_takes_rows_one_by_one_holds_what_its_markers_say_wherever_its_driver_dies():
+    searched = Search(BOUNDS["idempotent"])
+    found = searched.run()
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+    stood = {cast(Target, target) for (target,) in searched.targets()}
+    assert (1, 0) in {target.rows for target in stood if not target.held}  # a first epoch was cut off amid its rows
+    last = [target for target in stood if target.held and records_in(target.newest.epoch.digest) & 0b1000]
+    assert {target.rows for target in last} == {(3, 4)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "anomaly"),
+    [({"off": frozenset({Rule.ROWS_WITH_MARKER})}, Anomaly.LOSS), ({"alone": False}, Anomaly.ZOMBIE)],
+    ids=["the marker before the rows", "two drivers at once"],
+)
+def test_a_sink_that_takes_rows_one_by_one_loses_rows_where_it_is_said_to(sizes, anomaly):
+    found = search(replace(BOUNDS["idempotent"], records=3, drivers=2, **sizes))
+    assert found.violation is not None
+    print(*lines(found), sep="\n")
+    assert found.violation.name is anomaly
 
 
 def test_an_epoch_that_a_sink_takes_back_for_another_writer_breaks_nothing():

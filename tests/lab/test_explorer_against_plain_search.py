@@ -68,6 +68,7 @@ def plainly(bound: Bound) -> Plain:
         Bound((P, D), records=1, drivers=2, unknowns=0),
         Bound((P,), records=2, drivers=2, unknowns=0, damages=(Damage.DELETED, Damage.COPIED)),
         Bound((K,), records=2, drivers=2, unknowns=0, damages=(Damage.ROLLED_BACK,), source=Source(files=True)),
+        Bound((Kind.PUTS,), records=3, drivers=2, unknowns=1, deterministic=True, alone=True),
     ],
     ids=described,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.sinks.epochs import epoch_after
-from tests.sinks.tutorial import SQLiteSink
+from tests.sinks.tutorial import FolderSink, SQLiteSink
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
@@ -64,3 +65,24 @@ def test_what_sqlite_refuses_is_said_with_a_code(tmp_path: Path) -> None:
         write(sink, [{"id": 1, "note": "twice"}])
     assert caught.value.code == "E508"
     assert sink.recount() == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("ids", "code"), [([1, 2, 1], "E505"), ([1, None], "E504")], ids=["two rows of one key", "a key that is null"]
+)
+def test_rows_that_no_key_tells_apart_are_refused_before_one_is_put(
+    ids: list[int | None], code: str, tmp_path: Path
+) -> None:
+    sink = FolderSink(tmp_path / "store", "id")
+    with pytest.raises(DestinationError) as caught:
+        write(sink, [{"id": one, "note": "x"} for one in ids])
+    assert caught.value.code == code
+    assert not list(tmp_path.glob("store/rows/*"))
+
+
+def test_a_key_may_hold_what_no_file_name_does(tmp_path: Path) -> None:
+    sink = FolderSink(tmp_path / "store", "id")
+    keys = ["../up", ".", "a/b", "", "%3D", "日本"]
+    write(sink, [{"id": key, "note": "x"} for key in keys])
+    found = [json.loads(path.read_text())["id"] for path in (tmp_path / "store" / "rows").iterdir()]
+    assert sorted(found) == sorted(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from onceonly.protocol import OutcomeUnknown, Superseded
-from onceonly_sinks.conformance.harness import SinkHarness, claims_of
+from onceonly_sinks.conformance.harness import FENCES_NOBODY, SinkHarness, claims_of
 from onceonly_sinks.conformance.story import Story, expect, refused, superseded
 
 
@@ -143,15 +143,17 @@ def a_zombie_cannot_sweep_its_successor_away(harness: SinkHarness) -> None:
         story.holds(planned)
 
 
-CLAIMS = claims_of(
-    a_zombie_fenced_before_it_prepares_writes_nothing,
-    a_zombie_fenced_between_prepare_and_commit_writes_nothing,
-    a_zombie_does_not_repeat_what_its_successor_wrote,
-    a_zombie_with_a_marker_alone_writes_nothing,
-    a_stale_generation_with_a_fresh_handle_writes_nothing,
-    a_rival_of_the_same_generation_writes_nothing,
-    a_lower_generation_is_refused_after_maintenance,
-    a_driver_that_hangs_with_a_preparation_holds_nobody_up,
-    what_a_lost_driver_prepared_never_appears,
-    a_zombie_cannot_sweep_its_successor_away,
+CLAIMS = (
+    *claims_of(
+        a_zombie_fenced_before_it_prepares_writes_nothing,
+        a_zombie_fenced_between_prepare_and_commit_writes_nothing,
+        a_zombie_does_not_repeat_what_its_successor_wrote,
+        a_zombie_with_a_marker_alone_writes_nothing,
+        a_stale_generation_with_a_fresh_handle_writes_nothing,
+        a_rival_of_the_same_generation_writes_nothing,
+        a_lower_generation_is_refused_after_maintenance,
+        a_driver_that_hangs_with_a_preparation_holds_nobody_up,
+        transaction=FENCES_NOBODY,
+    ),
+    *claims_of(what_a_lost_driver_prepared_never_appears, a_zombie_cannot_sweep_its_successor_away),
 )

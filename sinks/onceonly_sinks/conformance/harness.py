@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest import SkipTest
@@ -28,6 +28,16 @@ class ConformanceFailure(AssertionError):
 
 class NotTested(SkipTest):
     """A claim cannot be tried on this destination; the text says why. The suite's result repeats it."""
+
+
+class NotPromised(NotTested):
+    """A claim that hangs on a transaction, of a sink that declares that it has none; the text says what is missing."""
+
+
+FENCES_NOBODY = "The sink takes rows one by one: such a store fences nobody out for certain."
+SHOWS_PARTS = "The sink takes rows one by one: parts of an epoch show until it is whole, or put again by its replay."
+LANDS_LATE = "The sink takes rows one by one: a put that is still on its way may land at any time."
+"""Why a claim is not promised by a sink that declares ``transactional=False``."""
 
 
 class Wire(Protocol):
@@ -164,11 +174,13 @@ class Claim:
         text: the claim in one sentence.
         run: raises :class:`ConformanceFailure` with evidence if the claim does not hold, :class:`NotTested` if it
             cannot be tried. May return a note on how it was tried.
+        transaction: why a sink that declares ``transactional=False`` does not promise it; empty: every sink does.
     """
 
     name: str
     text: str
     run: Callable[[SinkHarness], str | None]
+    transaction: str = ""
 
     def check(self, harness: SinkHarness, seconds: float = 120.0) -> str | None:
         """Run the claim against a fresh target; a sink that hangs fails it.
@@ -179,6 +191,7 @@ class Claim:
         Raises:
             ConformanceFailure: the claim does not hold, or did not end within ``seconds``.
             NotTested: it cannot be tried on this destination.
+            NotPromised: it hangs on a transaction, and the sink declares that it has none.
         """
         ended: list[Exception | str | None] = []
         thread = threading.Thread(target=_run, args=(self, harness, ended), name=self.name, daemon=True)
@@ -195,6 +208,8 @@ class Claim:
 
 def _run(claim: Claim, harness: SinkHarness, ended: list[Exception | str | None]) -> None:
     try:
+        if claim.transaction and is_idempotent(harness):
+            raise NotPromised(claim.transaction)
         ended.append(claim.run(harness))
     except Exception as error:  # noqa: BLE001  handed to the thread that waits
         ended.append(error)
@@ -212,6 +227,21 @@ def told(error: Exception) -> str:
     return mask(f"{type(error).__name__}: {what}")
 
 
-def claims_of(*functions: Callable[[SinkHarness], str | None]) -> tuple[Claim, ...]:
-    """Make claims of functions; the first line of a function's text is the claim."""
-    return tuple(Claim(function.__name__, (function.__doc__ or "").splitlines()[0], function) for function in functions)
+def is_idempotent(harness: SinkHarness) -> bool:
+    """Whether the sink under test declares that it takes rows one by one; one that cannot even be made does not."""
+    with suppress(Exception), closing(harness.connect()) as sink:
+        return not sink.capabilities.transactional
+    return False
+
+
+def claims_of(*functions: Callable[[SinkHarness], str | None], transaction: str = "") -> tuple[Claim, ...]:
+    """Make claims of functions; the first line of a function's text is the claim.
+
+    Args:
+        functions: which raise what breaks them.
+        transaction: as in :class:`Claim`, for all of them.
+    """
+    return tuple(
+        Claim(function.__name__, (function.__doc__ or "").splitlines()[0], function, transaction)
+        for function in functions
+    )

@@ -10,14 +10,17 @@ from typing import TypeVar
 
 from onceonly.protocol import Sink
 from onceonly_sinks.conformance.child import Child, Order
-from onceonly_sinks.conformance.harness import SinkHarness, claims_of
+from onceonly_sinks.conformance.harness import SHOWS_PARTS, SinkHarness, claims_of
 from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 Answer = TypeVar("Answer")
 
-_MEASURED = 7
+MEASURED = 7
+"""How many commits are measured before the first driver is killed in one."""
+
 _ROWS = 20
-_BEYOND = 1.5
+
+BEYOND = 1.5
 """Moments are spread over a usual commit and half of another: one may take longer than those that were measured."""
 
 _BUDGET_S = 80.0
@@ -29,17 +32,17 @@ def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHa
     """A driver that is killed at any moment of a commit leaves the epoch's rows and its marker, or neither."""
     with Story(harness) as story:
         life = _Life(story)
-        usual = median(life.commits() for _ in range(_MEASURED))
-        tried = _within_budget(harness.moments, lambda part: life.dies(part * usual * _BEYOND))
+        usual = median(life.commits() for _ in range(MEASURED))
+        tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
         life.goes_on()
     return f"killed at {tried} moments of a commit of {usual * 1000:.1f} ms"
 
 
 def a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed while it commits to a target that is not there yet leaves the epoch, or nothing."""
-    usual = median(_first_commit(harness, _Life.commits) for _ in range(_MEASURED))
-    tried = _within_budget(
-        harness.moments // 4, lambda part: _first_commit(harness, lambda life: life.dies(part * usual * _BEYOND))
+    usual = median(_first_commit(harness, _Life.commits) for _ in range(MEASURED))
+    tried = within_budget(
+        harness.moments // 4, lambda part: _first_commit(harness, lambda life: life.dies(part * usual * BEYOND))
     )
     return f"killed at {tried} moments of a first commit of {usual * 1000:.1f} ms"
 
@@ -56,7 +59,7 @@ def a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing(harness: 
     return f"killed before each of {number - 1} statements"
 
 
-def _within_budget(most: int, act: Callable[[float], object]) -> int:
+def within_budget(most: int, act: Callable[[float], object]) -> int:
     """Act at moments that are spread evenly, however many of them there is time for; return how many."""
     ends, tried = time.monotonic() + _BUDGET_S, 0
     for part in _spread(most):
@@ -163,4 +166,5 @@ CLAIMS = claims_of(
     a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing,
     a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing,
     a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing,
+    transaction=SHOWS_PARTS,
 )

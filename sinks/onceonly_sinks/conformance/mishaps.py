@@ -10,7 +10,7 @@ from onceonly.errors import DestinationError, OnceOnlyError
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_checkpoints.epoch import Marker
 from onceonly_sinks.conformance.child import Child, Order
-from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of, told
+from onceonly_sinks.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused
 from onceonly_sinks.conformance.typetable import KINDS, Answer, Case, Cell, Kind, alike, arrow_type
 
@@ -208,12 +208,13 @@ def _is_said(what: str, values: list[object], kind: Kind, case: Case, said: Cell
     expect(alike(wanted, values[0], kind), f"{what}: {wanted!r} was read back as {values[0]!r}.")
 
 
-CLAIMS = claims_of(
-    a_row_that_the_destination_refuses_is_refused_with_a_code,
-    a_target_that_is_replaced_after_prepare_takes_nothing_in_silence,
-    a_locked_target_is_waited_for_or_refused_with_a_code,
-    a_failure_that_passes_is_no_end,
-    two_pipelines_beside_each_other_keep_their_own_epochs,
-    looking_up_waits_for_a_commit_that_is_late,
-    every_type_comes_back_or_is_refused,
+CLAIMS = (
+    *claims_of(a_row_that_the_destination_refuses_is_refused_with_a_code, transaction=SHOWS_PARTS),
+    *claims_of(a_target_that_is_replaced_after_prepare_takes_nothing_in_silence),
+    *claims_of(
+        a_locked_target_is_waited_for_or_refused_with_a_code, a_failure_that_passes_is_no_end, transaction=SHOWS_PARTS
+    ),
+    *claims_of(two_pipelines_beside_each_other_keep_their_own_epochs),
+    *claims_of(looking_up_waits_for_a_commit_that_is_late, transaction=LANDS_LATE),
+    *claims_of(every_type_comes_back_or_is_refused),
 )

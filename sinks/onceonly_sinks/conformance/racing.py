@@ -14,7 +14,13 @@ from typing import TypeVar
 
 from onceonly.protocol import OutcomeUnknown, Prepared, Superseded
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, claims_of
+from onceonly_sinks.conformance.harness import (
+    FENCES_NOBODY,
+    SHOWS_PARTS,
+    ConformanceFailure,
+    SinkHarness,
+    claims_of,
+)
 from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 _RACERS = 4
@@ -224,10 +230,13 @@ def a_driver_is_not_held_up_by_readers(harness: SinkHarness) -> None:
         story.holds(first, second, third)
 
 
-CLAIMS = claims_of(
-    one_of_racing_commits_lands,
-    one_of_racing_installs_owns_the_generation,
-    nothing_of_an_older_fence_appears_after_an_install,
-    rows_and_marker_appear_together,
-    a_driver_is_not_held_up_by_readers,
+CLAIMS = (
+    *claims_of(
+        one_of_racing_commits_lands,
+        one_of_racing_installs_owns_the_generation,
+        nothing_of_an_older_fence_appears_after_an_install,
+        transaction=FENCES_NOBODY,
+    ),
+    *claims_of(rows_and_marker_appear_together, transaction=SHOWS_PARTS),
+    *claims_of(a_driver_is_not_held_up_by_readers),
 )

@@ -190,6 +190,14 @@ _ROWS = {
         "still stand is not looked at.",
         "nothing to do; a sink that only adds rows is counted where a bigint column _epoch (epoch_column=) is in it",
     ),
+    "A167": Rule(
+        "Rows are put one by one in this sink: CANNOT TELL for rows.",
+        Severity.INFO,
+        Verdict.CANNOT_TELL,
+        "Markers, chain and slices are checked: a marker was put once all rows of its epoch were acknowledged. Of an "
+        "epoch that was cut off parts stand until its replay, and an older driver or a late request may have put rows.",
+        "nothing to do; compare the rows of {sink} with the source where that matters",
+    ),
     "A120": Rule(
         "Rows cannot be told apart by epoch after what others did: CANNOT TELL for rows.",
         Severity.WARN,
@@ -355,14 +363,15 @@ _PIPELINE = {
         Severity.WARN,
         Verdict.IN_DOUBT,
         "Its driver was killed, stands still, or stopped without an answer. The epoch is there completely or not at "
-        "all; without a fence it may still land.",
+        "all (where rows are put one by one, in part: A167); without a fence it may still land.",
         "restart the query, or settle it without Spark: onceonly txn resolve --query {pipeline}{where}",
     ),
     "A151": Rule(
         "An epoch was begun by a driver that has ended, or was fenced out since.",
         Severity.INFO,
         None,
-        "It can no longer land; the next batch takes its number.",
+        "It can no longer land (where rows are put one by one, parts of it stand: A167); the next batch takes its "
+        "number.",
         "nothing to do",
     ),
 }

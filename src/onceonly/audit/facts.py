@@ -67,6 +67,7 @@ class SinkFacts:
         milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
         allowed: what others did to the target and was let pass.
         others: other pipelines that write to its target.
+        transactional: whether rows and marker land together.
     """
 
     id: str
@@ -82,6 +83,7 @@ class SinkFacts:
     milestone: Milestone | None = None
     allowed: Allowed = field(default_factory=Allowed)
     others: tuple[str, ...] = ()
+    transactional: bool = True
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
@@ -264,7 +266,8 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
     told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
-    return replace(told, milestone=milestone, allowed=allowed, others=others)
+    together = sink.capabilities.transactional
+    return replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
 
 
 def reason_of(error: Exception) -> str:

@@ -167,7 +167,10 @@ def fences_ascend(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A119, A120: the sink does not tell rows per epoch, by its nature or by what others did."""
+    """A119, A120, A167: the sink does not tell rows per epoch, by its nature or by what others did."""
+    if line.held and not line.sink.transactional:
+        yield found("A167", pipeline, line.sink, None, "each row was put by itself, the marker last")
+        return
     if not line.held or line.sink.rows is not None or line.sink.allowed.sums is not None:
         return
     if not line.sink.append_only:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from onceonly.faults import Point
-from onceonly.lab.model.parts import Harm, Kind
+from onceonly.lab.model.parts import TRANSACTIONAL, Harm, Kind
 from onceonly.lab.model.program import Program
 from onceonly.lab.model.spark import Damage
 
@@ -318,7 +318,7 @@ def _text(where: str, value: object) -> str:
     return value
 
 
-def _one_of(kind: type[StrEnum]) -> Callable[[str, object], StrEnum]:
+def _one_of(kind: Collection[StrEnum] | type[StrEnum]) -> Callable[[str, object], StrEnum]:
     def read(where: str, value: object) -> StrEnum:
         found = next((one for one in kind if one.value == value), None)
         if found is None:
@@ -352,7 +352,7 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
     },
     Loss: {"before": _integer, "what": _text, "sink": _integer},
     Schedule: {
-        "sinks": _many(_one_of(Kind)),
+        "sinks": _many(_one_of(TRANSACTIONAL)),
         "records": _integer,
         "cuts": _many(_integer),
         "rows": _integer,

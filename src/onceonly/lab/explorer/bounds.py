@@ -38,6 +38,7 @@ _REFUSING = Bound((_POSTGRES, _DELTA), records=2, drivers=2, harms=(Harm.PICKY, 
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
     "conflicts": Bound((_POSTGRES, _POSTGRES), records=2, drivers=2, unknowns=2, conflicts=True),
+    "idempotent": Bound((Kind.PUTS,), records=4, drivers=3, ledgers=1, deterministic=True, alone=True),
     "sinks": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, ledgers=1),
     "checkpoint": Bound((_KAFKA, _DELTA), records=3, drivers=2, ledgers=1, damages=RESTARTED),
     "begins": _BEGINS,

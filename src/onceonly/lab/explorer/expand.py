@@ -28,6 +28,7 @@ class _Drivers(IntEnum):
     STAY = 0
     ONE_STARTS = 1
     ALL_DIE = 2
+    ONE_STARTS_ALONE = 3
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,9 @@ class Expander:
         after[:, 0] = self._edited(after[:, 0].astype(np.int64), events[:, 0])
         fresh, nothing = events[:, 1], self._moves.nothing
         dies, starts = events[:, 2] == _Drivers.ALL_DIE, events[:, 2] == _Drivers.ONE_STARTS
-        after[dies, 1:] = nothing
+        alone = events[:, 2] == _Drivers.ONE_STARTS_ALONE
+        after[dies | alone, 1:] = nothing
+        after[alone, 1] = fresh[alone]
         full = starts & (after[:, 2] != nothing)
         in_place_of_newer = after[full]
         in_place_of_newer[:, 2] = fresh[full]
@@ -206,7 +209,8 @@ class Expander:
     def _event(self, fatal: bool, move: Move) -> tuple[int, int, int]:
         fresh = dict(move.updates).get(self._older)
         if fresh is not None:
-            return self._edit(move), fresh, _Drivers.ONE_STARTS
+            starts = _Drivers.ONE_STARTS_ALONE if self._moves.bound.alone else _Drivers.ONE_STARTS
+            return self._edit(move), fresh, starts
         return self._edit(move), self._moves.nothing, _Drivers.ALL_DIE if fatal else _Drivers.STAY
 
     def _edited(self, shared: Ints, edits: Ints) -> Ints:

@@ -14,7 +14,7 @@ def described(bound: Bound) -> str:
     parts = [
         f"{len(bound.kinds)} sinks ({', '.join(bound.sinks)})",
         f"{bound.records} records in batches of 1 to {bound.longest}",
-        f"{bound.drivers} drivers, two alive at once",
+        f"{bound.drivers} drivers, {'one after the other' if bound.alone else 'two alive at once'}",
         f"{bound.unknowns} lost answer{'s' if bound.unknowns != 1 else ''}",
     ]
     if bound.ledgers:

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from onceonly.faults import Point
-from onceonly.lab.model.parts import Harm, Kind
+from onceonly.lab.model.parts import TRANSACTIONAL, Harm
 from onceonly.lab.model.program import Program
 from onceonly.lab.model.spark import RESTARTED, Damage
 from onceonly.lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
@@ -20,7 +20,7 @@ _STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40)
 def draw(seed: int) -> Schedule:
     """The schedule of a seed; the same one each time."""
     chance = random.Random(seed)
-    sinks = tuple(chance.sample(list(Kind), chance.randint(1, len(Kind))))
+    sinks = tuple(chance.sample(TRANSACTIONAL, chance.randint(1, len(TRANSACTIONAL))))
     incarnations = chance.randint(1, 4)
     faults = [_fault(chance, incarnation, len(sinks)) for incarnation in range(1, incarnations + 1)]
     # What a driver leaves behind that went on where others had taken it for dead is worst where it dies for good then.

@@ -51,6 +51,10 @@ class Events:
             for chosen in self._desks(desk):
                 for words, fresh, after in self._fresh(Driver(number, at), checkpoint, chosen):
                     logs = (after, second) if at == 0 else (first, after)
+                    if self._bound.alone:
+                        ends = "".join(f"{killed.name} is killed; " for killed in living)
+                        yield Change(f"{ends}{words}", (*logs, chosen, fresh, None, left))
+                        continue
                     if len(living) < len(drivers):
                         kept = (*living, fresh, None)[: len(drivers)]
                         yield Change(words, (*logs, chosen, *kept, left))

@@ -9,7 +9,18 @@ from itertools import combinations, pairwise
 from typing import cast
 
 from onceonly.lab.checker.anomaly import Anomaly
-from onceonly.lab.model.parts import DROPPED, Desk, Held, SimulatedLedger, StagingArea, Target, records_in, spelled
+from onceonly.lab.model.parts import (
+    DROPPED,
+    Desk,
+    Held,
+    Kind,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    newest_of_each_key,
+    records_in,
+    spelled,
+)
 from onceonly.lab.model.spark import Checkpoint
 from onceonly.lab.model.world import Bound, World
 
@@ -54,6 +65,7 @@ def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
         if held.stale:
             yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
     yield from _rows(target, desk)
+    yield from _older_than_its_marker(target)
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
@@ -77,6 +89,19 @@ def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
         if lacking := before & ~(seen | brought | given_up):
             yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
         seen |= brought
+
+
+def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
+    """Where rows are taken one by one: each key holds the record that the markers say, or one of an epoch to come."""
+    if target.kind is not Kind.PUTS:
+        return
+    marked = 0
+    for held in target.held:
+        marked |= records_in(held.epoch.digest)
+    for key, (said, stands) in enumerate(zip(newest_of_each_key(marked), target.rows, strict=True), start=1):
+        if stands < said:
+            what = f"record {stands}" if stands else "nothing"
+            yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
 
 
 def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:

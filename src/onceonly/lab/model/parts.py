@@ -31,6 +31,14 @@ class Kind(StrEnum):
     POSTGRES = "postgres"
     DELTA = "delta"
     KAFKA = "kafka"
+    PUTS = "puts"
+
+
+TRANSACTIONAL = (Kind.POSTGRES, Kind.DELTA, Kind.KAFKA)
+"""Those that commit rows and marker together; the other one takes rows one by one."""
+
+KEYS = 2
+"""How many keys the records have in turn, in a target that takes rows one by one."""
 
 
 class Harm(StrEnum):
@@ -174,6 +182,7 @@ class Target:
         stopped_by: owner of the fence that a driver met here last, and stopped.
         barren: owner of a fence who was refused himself, though he could have known before.
         harm: what has happened to it; empty: nothing.
+        rows: the record that stands under each key, counted from 1, 0 for none; only where rows are taken one by one.
     """
 
     name: str
@@ -187,6 +196,7 @@ class Target:
     stopped_by: str = ""
     barren: str = ""
     harm: str = ""
+    rows: tuple[int, ...] = (0,) * KEYS
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -215,6 +225,12 @@ class Target:
         """The newest marker."""
         markers = self.markers
         return markers[-1] if markers else None
+
+
+def newest_of_each_key(records: Records) -> tuple[int, ...]:
+    """Of a set of records the newest of each key, counted from 1; 0 for none."""
+    there = [number for number in range(1, records.bit_length() + 1) if records >> (number - 1) & 1]
+    return tuple(max((number for number in there if (number - 1) % KEYS == key), default=0) for key in range(KEYS))
 
 
 def fenced(target: Target, fence: Fence) -> Target:

@@ -5,7 +5,8 @@ Delta reads a version on a handle and commits on that handle: the commit holds o
 makes a new producer, which ends the transactions of older ones, waits for hidden ends, reads, and commits: it holds
 only where nobody made a producer since. So for all three a write holds exactly if the state that was checked is the
 state that is written to, and checking and writing are one step here. ``fine`` takes the two apart for Delta and Kafka,
-as do the rules that are broken on purpose.
+as do the rules that are broken on purpose. A fourth kind is no real sink: it takes rows one by one, each in a step of
+its own, and the marker last (``transactional=False``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,18 @@ from enum import StrEnum
 
 from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
 from onceonly.facts import Reading
-from onceonly.lab.model.parts import Flight, Harm, Held, Kind, Target, fenced, receipt
+from onceonly.lab.model.parts import (
+    KEYS,
+    Flight,
+    Harm,
+    Held,
+    Kind,
+    Target,
+    fenced,
+    newest_of_each_key,
+    receipt,
+    records_in,
+)
 from onceonly.lab.model.rules import Rule
 from onceonly.protocol import Position, Sight
 from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
@@ -126,6 +138,9 @@ class Wire:
     def commit(self, target: Target, marker: Marker, content: Digest, memory: int | None) -> Replies:
         """Rows and marker."""
         words = f"commits epoch {marker.epoch.number} to sink '{target.name}'"
+        if target.kind is Kind.PUTS:
+            yield from self._puts(target, marker, content, memory)
+            return
         if memory is not None and self._parts(target):
             yield from self._second_part(target, marker, content, words)
             return
@@ -161,6 +176,27 @@ class Wire:
         yield from self._fates(target, Flight(marker.fence, held), answer, words)
         if self._conflicting and target.kind is Kind.POSTGRES:
             yield Reply(f"{words}; it is taken back for another writer", target, _AGAIN, fate=Fate.TAKEN_BACK)
+
+    def _puts(self, target: Target, marker: Marker, content: Digest, memory: int | None) -> Replies:
+        """One put more of an epoch: its rows, and then its marker. What stands is looked at before the first one."""
+        at, number = memory or 0, marker.epoch.number
+        refused = self._refused(target, marker.fence) or self._misplaced(target, marker) if memory is None else None
+        if refused is not None:
+            yield Reply(f"cannot: puts epoch {number} into sink '{target.name}'", target, refused)
+            return
+        rows = [record for record in newest_of_each_key(records_in(content)) if record]
+        puts = [None, *rows] if Rule.ROWS_WITH_MARKER in self._off else [*rows, None]
+        record, last = puts[at], at + 1 == len(puts)
+        if record is None:
+            after = landed(target, Flight(marker.fence, Held(marker.epoch, marker, content)))
+            words = f"puts the marker of epoch {number} into sink '{target.name}'"
+        else:
+            after = _put(target, record)
+            words = f"puts record {record} of epoch {number} into sink '{target.name}'"
+        answer = Committed(receipt(marker, target.identity)) if last else None
+        yield Reply(words, after, answer, None if last else at + 1)
+        yield Reply(f"{words}; the answer is lost", after, _LOST, fate=Fate.ANSWER_LOST)
+        yield Reply(f"{words}; the request is lost", target, _LOST, fate=Fate.REQUEST_LOST)
 
     def _refusal(self) -> Raised | Unknown:
         return Unknown("a row is refused") if Rule.REFUSED_ROW in self._off else Raised(REFUSED_ROW)
@@ -298,6 +334,7 @@ class Wire:
             Kind.POSTGRES: Rule.LOCKED in self._off,
             Kind.DELTA: Rule.ONE_HANDLE in self._off,
             Kind.KAFKA: Rule.NEW_PRODUCER in self._off,
+            Kind.PUTS: False,
         }[target.kind]
 
     def _refused(self, target: Target, fence: Fence) -> Overtaken | Raised | None:
@@ -337,6 +374,8 @@ class Wire:
             return
         yield Reply(f"{words}; the answer is lost", after, _LOST, fate=Fate.ANSWER_LOST)
         yield Reply(f"{words}; the request is lost", target, _LOST, fate=Fate.REQUEST_LOST)
+        if target.kind is Kind.PUTS:
+            return  # nothing is promised of what comes late
         late = replace(flight, turn=target.turn)
         yield Reply(f"{words}; no answer, it is still in flight", _flying(target, late), _LOST, fate=Fate.IN_FLIGHT)
         if target.kind is Kind.KAFKA:
@@ -348,6 +387,12 @@ class Wire:
         turn = target.turn + (self._fine and target.kind is Kind.DELTA)
         flights = target.flights if self._lingers(target) else tuple(one for one in target.flights if one.decided)
         return replace(target, turn=turn, flights=flights)
+
+
+def _put(target: Target, record: int) -> Target:
+    """The target with a record under its key, whatever stood there."""
+    key = (record - 1) % KEYS
+    return replace(target, rows=(*target.rows[:key], record, *target.rows[key + 1 :]))
 
 
 def _flying(target: Target, flight: Flight) -> Target:

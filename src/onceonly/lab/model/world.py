@@ -125,6 +125,7 @@ class Bound:
         cuts: whether the operator may be killed in the middle of a command, once.
         meanwhile: what may befall a sink between a refusal and the command that is obeyed.
         conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
+        alone: whether a driver is started only where no other is alive any more.
     """
 
     kinds: tuple[Kind, ...]
@@ -152,6 +153,7 @@ class Bound:
     cuts: bool = False
     meanwhile: tuple[Harm, ...] = ()
     conflicts: bool = False
+    alone: bool = False
 
     @cached_property
     def whole_steps(self) -> bool:
