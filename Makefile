@@ -9,7 +9,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler check pyright mypy lint package compose docs bench fmt java
+.PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -44,6 +44,13 @@ sample: $(STAMP) java
 # .cache/ways-out" walks a few, drawn by a seed that is printed, and leaves the page alone: the last folder named counts.
 ways-out: $(STAMP) java
 	$(BIN)/pytest -m waysout --ways-out docs $(ARGS)
+
+ways-out-sample:
+	@$(MAKE) ways-out ARGS="--sample 8 --ways-out .cache/ways-out"
+
+# What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
+sampled: $(STAMP) java
+	@$(MAKE) --jobs 2 --output-sync=target containers ways-out-sample line sample pooler
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; each condition of exactness dropped. No server, no Java.
