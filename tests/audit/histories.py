@@ -32,7 +32,7 @@ def epoch_after(
     rows: int,
     *,
     slice: Slice | None = None,
-    adoption: str | None = None,
+    adoption: str | Adoption | None = None,
     sinks: Sequence[str] = (SINK,),
     lineage: Lineage | None = None,
 ) -> Epoch:
@@ -41,8 +41,9 @@ def epoch_after(
     covered = slice or Slice(begin, at(100 * number))
     digest = Digest(rows, rows * 31, rows * 17)
     lineage = None if adoption else lineage or Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
-    kind, _, reason = (adoption or "").partition(": ")
-    decided = Adoption(kind, sinks=tuple(sinks), reason=reason) if adoption else None
+    if isinstance(adoption, str):
+        kind, _, reason = adoption.partition(": ")
+        adoption = Adoption(kind, sinks=tuple(sinks), reason=reason)
     before = previous.standing if previous else Standing()
     epoch = Epoch(
         number=number,
@@ -54,8 +55,8 @@ def epoch_after(
         sinks=tuple((sink, 1) for sink in sinks),
         lineage=lineage,
         sources=(SourceIdentity("0", "kafka:cluster/events"),),
-        adoption=decided,
-        carried=Standing(before.lineage, (*before.accepted, decided)) if decided else None,
+        adoption=adoption,
+        carried=Standing(before.lineage, (*before.accepted, adoption)) if adoption else None,
     )
     return chain.linked(epoch)
 

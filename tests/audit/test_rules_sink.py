@@ -28,6 +28,7 @@ from onceonly.audit import Severity, Verdict, judge
 from onceonly.audit.facts import Facts
 from onceonly.audit.verdict import exit_code_of
 from onceonly.protocol import Disturbance, Milestone
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
 from onceonly_checkpoints.slices import SourceOffsets
 
@@ -190,6 +191,27 @@ def test_an_adoption_is_an_event_and_not_a_gap() -> None:
     assert [finding.code for finding in result.findings] == ["A116"]
     assert "files deleted" in result.findings[0].evidence
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
+    assert result.spoken == "EXACTLY ONCE (given up, accepted)"
+
+
+@pytest.mark.parametrize(
+    ("taken", "said"),
+    [
+        ((Adoption("accept-duplicates", first=1, last=2),), "epochs 1 to 2 written again, accepted"),
+        ((Adoption("accept-loss", ("delta:t",), 2, 2),), "epoch 2 given up, accepted"),
+        ((Adoption("accept-change", ("delta:t",), versions=("7",)),), "changes by others, accepted"),
+        ((Adoption("continue"),), ""),
+        (
+            (Adoption("accept-loss", first=1, last=1), Adoption("start"), Adoption("accept-loss", first=2, last=2)),
+            "epochs 1 to 2 given up, accepted; another start, accepted",
+        ),
+    ],
+)
+def test_the_headline_names_what_an_operator_accepted(taken: tuple[Adoption, ...], said: str) -> None:
+    line = epochs((10, 5))
+    for one in taken:
+        line = (*line, epoch_after(line[-1], 0, adoption=one))
+    assert judge(of_line(line)).spoken == (f"EXACTLY ONCE ({said})" if said else "EXACTLY ONCE")
 
 
 def test_an_adoption_that_moves_back_accepts_duplicates() -> None:

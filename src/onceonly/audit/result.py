@@ -85,7 +85,7 @@ class AuditResult:
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: the most urgent first, see ``onceonly.audit.findings.urgency``.
         since: epochs before this one were not judged.
-        remark: what others were allowed to do to the rows; empty for nothing.
+        remark: what others were allowed to do to the rows, and what operators accepted; empty for nothing.
     """
 
     pipeline: str
@@ -153,7 +153,7 @@ def judge(facts: Facts) -> AuditResult:
         epochs=_epoch_lines(facts, lines, findings),
         findings=findings,
         since=facts.since,
-        remark=remark_of(lines),
+        remark=remark_of(lines, facts.since),
     )
 
 

@@ -103,12 +103,37 @@ def _counted(line: Line, since: int) -> int | None:
     return sum(rows[number] for number in rows if number > pruned and number >= since)
 
 
-def remark_of(lines: Sequence[Line]) -> str:
-    """What stands behind the verdict in brackets: what others were allowed to do; empty for nothing."""
+def remark_of(lines: Sequence[Line], since: int = 1) -> str:
+    """What stands behind the verdict in brackets: what others were allowed to do and operators accepted; or nothing."""
     removed = sum(_removed_from(line) for line in lines)
     changed = any(event.kind == "overwritten" for line in lines for event in line.sink.allowed.changes)
     told = [_removed(removed)] if removed else []
-    return "; ".join([*told, "rows changed by others, allowed"] if changed else told)
+    told += ["rows changed by others, allowed"] if changed else []
+    return "; ".join([*told, *_accepted(lines, since)])
+
+
+_WHAT_WAS_ACCEPTED = {
+    "accept-loss": "given up",
+    "accept-duplicates": "written again",
+    "accept-state-loss": "state given up",
+    "accept-change": "changes by others",
+    "start": "another start",
+}
+"""Acceptances after which a sink may hold other rows than those of the source once, in the order they are told."""
+
+
+def _accepted(lines: Sequence[Line], since: int) -> list[str]:
+    """Without these words EXACTLY ONCE would say more than is so: an operator took rows as they were."""
+    by_number = {epoch.number: epoch.adoption for line in lines for epoch in line.epochs if epoch.number >= since}
+    taken = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
+    told: list[str] = []
+    for kind, what in _WHAT_WAS_ACCEPTED.items():
+        of_kind = [one for one in taken if one.kind == kind]
+        named = sorted({number for one in of_kind if one.last for number in range(one.first, one.last + 1)})
+        if of_kind:
+            epochs = f"{'epoch' if len(named) == 1 else 'epochs'} {ranges(tuple(named))} " if named else ""
+            told.append(f"{epochs}{what}, accepted")
+    return told
 
 
 def _removed_from(line: Line) -> int:
