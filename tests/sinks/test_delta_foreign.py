@@ -252,7 +252,7 @@ def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: 
     DeltaTable(path).delete("id = 12")
     write(sink, ledger, 4)
     result = audit(ledger, "orders", [sink])
-    assert result.spoken == "EXACTLY ONCE (1 row deleted by others, allowed)", result.text
+    assert result.spoken == "EXACTLY ONCE (1 row deleted by others, allowed; changes by others, accepted)", result.text
     assert set(codes(result)) == {"A116", "A164"}, result.text
     purge(path, DeltaTable(path).version() + 1, Path(DeltaTable(path).file_uris()[-1]).name)
     assert {"A126", "A154"} <= set(codes(audit(ledger, "orders", [sink])))
