@@ -23,6 +23,10 @@ class UnreadableManifest(ValueError):
     """A manifest is missing, was changed, or cannot be understood by this version. Says which, in words."""
 
 
+class UnreachableManifest(UnreadableManifest):
+    """The store of a manifest gives this process no answer: whether it is there, another machine may know."""
+
+
 @dataclass(frozen=True, slots=True)
 class StagedFile:
     """One Parquet file.

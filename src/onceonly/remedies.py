@@ -57,13 +57,15 @@ def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool,
         where: what the commands name.
         lost: the acceptance of the loss: sink and epochs.
         behind_others: whether other sinks of the pipeline stand further on.
-        staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them.
+        staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them, and may
+            still be there.
         told: how many epochs and rows are gone.
-        gone: why what was staged cannot be read; empty where nobody tried.
+        gone: why what was staged cannot be read here; empty where nobody tried.
     """
     if staged:
         heals = "onceonly txn resolve " + where.query
-        return f"the rows that it lacks were staged for all sinks, so nothing is lost by: {heals}"
+        place = f" (not readable here: {gone}; run it where it is)" if gone else ""
+        return f"the rows that it lacks were staged for all sinks{place}, so nothing is lost by: {heals}"
     ways = ["a newer backup of the sink loses nothing, if there is one"]
     if gone:
         ways.append(f"(what was staged for it cannot be read here: {gone})")

@@ -43,7 +43,7 @@ from onceonly.trim import Trim, Trimmable
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt
 from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Ledger, LedgerUnavailable, Pipeline
-from onceonly_checkpoints.manifest import UnreadableManifest
+from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 
 log = logging.getLogger(__name__)
 
@@ -448,6 +448,8 @@ class Runner:
         if said.get("staged"):
             try:
                 self._fetch_staged(str(said["staged"]), None)
+            except UnreachableManifest:
+                log.debug("what was staged cannot be read here; another machine may")
             except UnreadableManifest:
                 return Refusal.of(refusal.code, **{**said, "staged": None})
         return refusal

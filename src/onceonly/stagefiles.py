@@ -44,6 +44,11 @@ _BROKEN = (
     f"find out what is wrong there, then restart the query; or name another: {SHARED}",
 )
 
+_TOO_MANY = (
+    "this process or this machine has too many files open",
+    "raise the limit (ulimit -n) of the driver's user, then restart the query",
+)
+
 _WORDS: Mapping[int, tuple[str, str]] = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -53,6 +58,8 @@ _WORDS: Mapping[int, tuple[str, str]] = {
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOENT: _NOT_SHARED,
+    errno.EMFILE: _TOO_MANY,
+    errno.ENFILE: _TOO_MANY,
 }
 
 _CLASSES: Mapping[type[OSError], tuple[str, str]] = {

@@ -23,7 +23,7 @@ from onceonly.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.stagefiles import Directory, LocalDirectory, directory, hindrance
 from onceonly_checkpoints.epoch import Digest, Fence
-from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreadableManifest
+from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.slices import Slice, canonical
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Staging:
             with self._refusing(epoch, made):
                 files = _flushed(made)
             digest, schema = batch.digest(), _spelled(batch.schema)
+            self._all_here(epoch, made, files, digest.rows)
             manifest = Manifest(self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files)
             with self._refusing(epoch, made):
                 made.create(NAME, manifest.text.encode())
@@ -153,9 +154,14 @@ class Staging:
         except OSError as error:
             raise self._refused(epoch, made, error) from error
 
-    def _refused(self, epoch: int, made: Directory, error: OSError) -> OnceOnlyError:
+    def _all_here(self, epoch: int, made: Directory, files: Sequence[StagedFile], rows: int) -> None:
+        """Executors without the driver's disk write on their own: fewer rows are here than went through them."""
+        if (here := sum(file.rows for file in files)) < rows:
+            raise self._refused(epoch, made, FileNotFoundError(), f"{here} of its {rows} rows are there")
+
+    def _refused(self, epoch: int, made: Directory, error: OSError, reason: str = "") -> OnceOnlyError:
         cause, next_ = hindrance(error)
-        said = {"directory": made.address, "reason": _reason(error), "cause": cause, "next": next_}
+        said = {"directory": made.address, "reason": reason or _reason(error), "cause": cause, "next": next_}
         return refuse("E515", epoch=epoch, pipeline=self._pipeline, **said)
 
     def drop(self, reference: str) -> None:
@@ -209,13 +215,14 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
         live: a batch of a running query, whose Spark session can then read the files; ``None`` without Spark.
 
     Raises:
-        UnreadableManifest: they are gone or not what they were.
+        UnreadableManifest: they are gone or not what they were; as :class:`UnreachableManifest` where nobody here can
+            tell, since their store gives this process no answer.
     """
     found = Reference.parse(reference)
     try:
         place = directory(found.directory)
     except ConfigurationError as error:
-        raise UnreadableManifest(str(error)) from error
+        raise UnreachableManifest(f"{found.directory}: {error.details['cause']}") from error
     try:
         manifest = found.check(place.read(NAME).decode())
         for file in manifest.files:
@@ -223,14 +230,19 @@ def fetch(reference: str, live: Batch | None) -> StagedBatch:
                 raise UnreadableManifest(f"{found.directory}/{file.path} is gone or has another size")
     except UnicodeDecodeError as error:
         raise UnreadableManifest(f"{found.directory}/{NAME} is damaged") from error
-    except OSError as error:
+    except (UnreadableManifest, OnceOnlyError):
+        raise
+    except FileNotFoundError as error:
         raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
+    except Exception as error:
+        # Drivers of stores have error classes of their own, most of them no OSError.
+        raise UnreachableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
     return _batch(manifest, place, live)
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     """What a disk or a store says is wrong, without the address it was asked by: that may carry a token."""
-    return os.strerror(error.errno) if error.errno else type(error).__name__
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
 
 
 def _batch(manifest: Manifest, place: Directory, live: Batch | None) -> StagedBatch:

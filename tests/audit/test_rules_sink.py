@@ -191,19 +191,25 @@ def test_an_adoption_is_an_event_and_not_a_gap() -> None:
     assert [finding.code for finding in result.findings] == ["A116"]
     assert "files deleted" in result.findings[0].evidence
     assert (result.verdict, result.exit_code) == (Verdict.EXACTLY_ONCE, 0)
-    assert result.spoken == "EXACTLY ONCE (given up, accepted)"
+    assert result.spoken == "EXACTLY ONCE (rows given up, accepted)"
 
 
 @pytest.mark.parametrize(
     ("taken", "said"),
     [
-        ((Adoption("accept-duplicates", first=1, last=2),), "epochs 1 to 2 written again, accepted"),
-        ((Adoption("accept-loss", ("delta:t",), 2, 2),), "epoch 2 given up, accepted"),
+        ((Adoption("accept-duplicates", first=1, last=2),), "rows of epochs 1 to 2 written again, accepted"),
+        ((Adoption("accept-loss", ("delta:t",), 2, 2),), "rows of epoch 2 given up, accepted"),
         ((Adoption("accept-change", ("delta:t",), versions=("7",)),), "changes by others, accepted"),
-        ((Adoption("continue"),), ""),
+        ((Adoption("keep-recomputed-state", first=2, last=2),), "state of epoch 2 kept as it was recomputed, accepted"),
+        ((Adoption("continue"), Adoption("start")), "another start, accepted"),
+        ((Adoption("same-data", ("delta:t",)), Adoption("drop-sink", ("delta:old",))), ""),
+        (
+            (Adoption("accept-loss", first=1, last=2), Adoption("accept-loss", offsets=slice_(100, 200))),
+            "rows of epochs 1 to 2 given up, accepted; rows given up, accepted",
+        ),
         (
             (Adoption("accept-loss", first=1, last=1), Adoption("start"), Adoption("accept-loss", first=2, last=2)),
-            "epochs 1 to 2 given up, accepted; another start, accepted",
+            "rows of epochs 1 to 2 given up, accepted; another start, accepted",
         ),
     ],
 )

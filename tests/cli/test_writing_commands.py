@@ -16,7 +16,7 @@ from onceonly.acceptance import Stop
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence
 from onceonly_checkpoints.ledger import EventKind, Intent
-from onceonly_checkpoints.slices import SourceIdentity
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
 from onceonly_sinks.memory_store import Entry
 
@@ -150,6 +150,24 @@ def test_where_the_source_goes_on_is_given_as_offsets(on: Run, world: World, giv
     remembered(world, "E211", first=1, last=4)
     assert_answerless(on("queries", "adopt", "orders", given, "--yes"), "--continue")
     assert head(world).number == 4
+
+
+@pytest.mark.parametrize("offset", ["5", '"abc"', '"5"', "abc", '{"shard":3}'])
+def test_a_printed_command_to_go_on_applies_whatever_offsets_look_like(
+    on: Run, run: Run, world: World, offset: str
+) -> None:
+    start = SourceOffsets.of({"0": offset})
+    remembered(world, "E211", first=1, last=4, offered=Slice(start, start))
+    words = shlex.split(on("queries", "adopt", "orders", "--continue").stderr.splitlines()[-1])[1:]
+    done = run(*words, ONCEONLY_LEDGER=str(world.path))
+    assert done.exit_code == 0, done.stderr
+    assert head(world).slice.end == start
+
+
+def test_an_offset_that_is_a_number_can_be_given_as_one(on: Run, world: World) -> None:
+    start = SourceOffsets.of({"0": "5"})
+    remembered(world, "E211", first=1, last=4, offered=Slice(start, start))
+    assert on("queries", "adopt", "orders", "--continue=5", "--yes").exit_code == 0
 
 
 def test_to_go_on_may_stand_before_the_name(on: Run, world: World) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from typing import NoReturn
 
+import fsspec
 import pytest
 from tests.core.several import offered, rows
 
 from onceonly import exactly_once
 from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.remedies import Where, set_back
 from onceonly.stagefiles import hindrance
-from onceonly.staging import Staged, Staging
+from onceonly.staging import Staged, Staging, fetch
+from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_sinks.memory import MemorySink
 
 
@@ -33,13 +38,13 @@ class Failing(ArrowBatch):
 
 
 class Scattering(ArrowBatch):
-    """A batch whose files are gone when the driver looks for them."""
+    """A batch whose executors have disks of their own: the driver sees what those on its machine wrote, and no more."""
 
     def write(self, directory: str) -> None:
         super().write(directory)
-        for file in Path(directory).iterdir():
+        for file in Path(directory).glob("*.parquet"):
             file.unlink()
-            file.symlink_to("/nowhere/at/all.parquet")
+        Path(directory, "_SUCCESS").touch()
 
 
 def stage(place: Path | str, batch: ArrowBatch) -> Staged:
@@ -92,6 +97,7 @@ def test_an_unknown_scheme_is_to_be_corrected() -> None:
         (errno.EACCES, "may not write", "give it the right"),
         (errno.EROFS, "read-only", "mount it for writing"),
         (errno.ENOTDIR, "a file lies", "move the file away"),
+        (errno.EMFILE, "too many files open", "raise the limit"),
         (errno.ENOENT, "do not share", "name a directory that driver and executors share"),
         (errno.EIO, "the disk or the store", "find out what is wrong"),
     ],
@@ -114,6 +120,7 @@ def test_what_executors_wrote_elsewhere_is_said_to_be_so(tmp_path: Path) -> None
         stage(tmp_path, Scattering(rows(1)))
     assert refused.value.code == "E515"
     assert "do not share" in str(refused.value)
+    assert "0 of its 10 rows are there" in str(refused.value)
     assert "room" not in str(refused.value)
 
 
@@ -148,3 +155,46 @@ def test_what_the_action_fails_of_in_our_own_directory_is_the_stagings(tmp_path:
     assert refused.value.code == "E515"
     assert refused.value.remedy.startswith("make room")
     assert left(tmp_path) == []
+
+
+class NoCredentialsError(Exception):
+    """As drivers of stores have their own, which are no OSError."""
+
+
+class LockedStore(fsspec.AbstractFileSystem):
+    """A store that lets nobody in from here."""
+
+    protocol = "locked"
+
+    def _open(self, path: str, *args: object, **options: object) -> NoReturn:
+        raise NoCredentialsError(path)
+
+    def info(self, path: str, **options: object) -> NoReturn:
+        raise NoCredentialsError(path)
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("locked://bucket/e1", "NoCredentialsError"), ("gcs://bucket/e1", "install gcsfs"), ("s4://bucket/e1", "s4")],
+)
+def test_a_store_that_gives_no_answer_here_has_not_lost_what_was_staged(place: str, words: str) -> None:
+    fsspec.register_implementation("locked", LockedStore, clobber=True)
+    with pytest.raises(UnreachableManifest) as refused:
+        fetch(f"{place}#sha256={'0' * 64}", None)
+    assert words in str(refused.value)
+    assert "ONCE-" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_was_staged_and_is_gone_is_known_to_be_gone(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableManifest) as refused:
+        fetch(f"{tmp_path}/e1#sha256={'0' * 64}", None)
+    assert not isinstance(refused.value, UnreachableManifest)
+
+
+def test_what_cannot_be_read_here_is_to_be_brought_from_where_it_can() -> None:
+    lost, where = Adoption("accept-loss", ("a",), 3, 3), Where("orders", " --ledger ledger.db")
+    said = set_back(where, lost, behind_others=True, staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver")
+    assert "not readable here: gcs://bucket/e1: no driver; run it where it is" in said
+    assert said.endswith("onceonly txn resolve --query orders --ledger ledger.db")
+    assert "accept-loss" not in said

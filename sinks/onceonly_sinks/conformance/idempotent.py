@@ -15,7 +15,7 @@ from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.conformance.child import Child, Order
 from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
-from onceonly_sinks.conformance.killing import BEYOND, MEASURED, within_budget
+from onceonly_sinks.conformance.killing import BEYOND, BUDGET_S, MEASURED, within_budget
 from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
 
 Answer = TypeVar("Answer")
@@ -76,9 +76,10 @@ def _killed(moments: int, commits: Callable[[], float], dies: Callable[[float], 
     """
     died: list[bool] = []
     told = ""
+    ends = time.monotonic() + BUDGET_S
     for _ in range(_ROUNDS):
         usual = median(commits() for _ in range(MEASURED))
-        tried = within_budget(moments, _at_parts_of(usual, dies, died))
+        tried = within_budget(moments, _at_parts_of(usual, dies, died), ends - time.monotonic())
         told = f"killed at {len(died)} moments of a commit of {usual * 1000:.1f} ms, {sum(died)} epochs were cut off"
         if any(died):
             return told

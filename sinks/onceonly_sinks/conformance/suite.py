@@ -107,11 +107,14 @@ class Report:
         """What the claims say that the sink is: ``exactly once``, or only ``idempotent``; ``None``: neither.
 
         Every claim that was tried holds, and any was tried. A sink that declares ``transactional=False`` is idempotent
-        at best, whatever it was tried by.
+        at best, whatever it was tried by, and is that only where a driver died amid its rows: nothing else tells a
+        marker that was put before them.
         """
         if self.failures or not any(result.held for result in self.results):
             return None
-        return IDEMPOTENT if any(result.idempotent for result in self.results) else EXACTLY_ONCE
+        if not any(result.idempotent for result in self.results):
+            return EXACTLY_ONCE
+        return IDEMPOTENT if any(result.held and result.claim in IDEMPOTENT_CLAIMS for result in self.results) else None
 
     @property
     def conforms(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,11 +40,16 @@ class Sent:
         for start, piece in self._pieces:
             if start < line <= start + piece.num_rows:
                 row = piece.slice(line - 1 - start, 1)
-                found = _position(row) if set(KAFKA) <= set(row.schema.names) else ()
+                found = _position(row) if from_kafka(row.schema.names, column) else ()
                 return place(line, self._whose, found), _shape(
                     row.column(column)[0]
                 ) if column in piece.schema.names else ""
         return place(line, self._whose), ""
+
+
+def from_kafka(columns: Iterable[str], refused: str) -> bool:
+    """Whether rows tell where they lie in a topic, and may: a value that was refused is not repeated."""
+    return set(KAFKA) <= set(columns) and refused not in KAFKA
 
 
 def place(line: int | None, whose: str = "", position: Sequence[Any] = ()) -> str:

@@ -106,7 +106,7 @@ class Search:
         if lane is not None and culprit.counted(lane.arrow) and lane.how != "uuid":
             value = f"s.{quote(lane.target)}" + ("::text" if lane.how in ("text", "json") else "")
         null = f"s.{quote(lane.target)} IS NULL" if lane else "false"
-        known = culprit.KAFKA if set(culprit.KAFKA) <= set(plan.columns) else ()
+        known = culprit.KAFKA if culprit.from_kafka(plan.columns, failure.column) else ()
         wanted = [f"s.{staging.PARTITION}", value, null, *(f"s.{quote(name)}" for name in known)]
         query = f"SELECT {', '.join(wanted)} FROM {self.waiting.relation} s WHERE s.ctid = %(at)s::tid"
         partition, found, is_null, *position = self.connection.exec_driver_sql(query, {"at": _tid(at)}).one()

@@ -25,7 +25,7 @@ from onceonly_checkpoints import sparklog
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
-from onceonly_checkpoints.manifest import UnreadableManifest
+from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.slices import SourceOffsets
 from onceonly_checkpoints.storage import LocalStorage, is_local
 
@@ -148,6 +148,7 @@ class Facts:
         engine: the checkpoint that the newest record names; ``None`` where it cannot be read.
         unstaged: why what was staged for the newest epoch cannot be read here; empty where it can, and where every
             sink has that epoch.
+        elsewhere: whether another machine may be able to read it: its store gives this one no answer.
     """
 
     pipeline: str
@@ -158,6 +159,7 @@ class Facts:
     grace_s: float = GRACE_S
     engine: EngineFacts | None = None
     unstaged: str = ""
+    elsewhere: bool = False
 
 
 def gather(
@@ -185,22 +187,23 @@ def gather(
     now_ms = time.time_ns() // 1_000_000
     if spark is not None:
         told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
-    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine, _unstaged(told))
+    unstaged, elsewhere = _unstaged(told)
+    return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine, unstaged, elsewhere)
 
 
-def _unstaged(told: tuple[SinkFacts, ...]) -> str:
-    """Why the bytes of the newest epoch cannot be read; empty where they can, or nobody needs them."""
+def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
+    """Why the newest epoch's bytes cannot be read, and whether they may be elsewhere; empty where nobody needs them."""
     heads = [facts.head for facts in told if facts.unreadable is None]
     newest = max((head for head in heads if head), key=lambda head: head.number, default=None)
     if newest is None or not newest.manifest or all(head and head.number == newest.number for head in heads):
-        return ""
+        return "", False
     from onceonly import staging
 
     try:
         staging.fetch(newest.manifest, None)
     except UnreadableManifest as error:
-        return mask(str(error))
-    return ""
+        return mask(str(error)), isinstance(error, UnreachableManifest)
+    return "", False
 
 
 def _levelled(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:

@@ -79,7 +79,7 @@ class Finding:
             Where(self.pipeline, where, lineage.checkpoint if lineage else ""),
             lost,
             behind_others=max(others, default=0) >= lost.first,
-            staged=found.staged and not facts.unstaged,
+            staged=found.staged and (facts.elsewhere or not facts.unstaged),
             told=tally(records, lost.first, lost.last),
             gone=facts.unstaged if found.staged else "",
         )

@@ -113,13 +113,18 @@ def remark_of(lines: Sequence[Line], since: int = 1) -> str:
 
 
 _WHAT_WAS_ACCEPTED = {
-    "accept-loss": "given up",
-    "accept-duplicates": "written again",
-    "accept-state-loss": "state given up",
-    "accept-change": "changes by others",
-    "start": "another start",
+    "accept-loss": ("rows", "given up"),
+    "accept-duplicates": ("rows", "written again"),
+    "accept-state-loss": ("state", "given up"),
+    "keep-recomputed-state": ("state", "kept as it was recomputed"),
+    "accept-change": ("changes by others", ""),
+    "continue": ("another start", ""),
+    "start": ("another start", ""),
 }
-"""Acceptances after which a sink may hold other rows than those of the source once, in the order they are told."""
+"""Acceptances after which a sink may hold other rows than those of the source once, in the order they are told.
+
+``same-data`` is not among them, for its rows are checked, and neither is what only names sinks or their beginning.
+"""
 
 
 def _accepted(lines: Sequence[Line], since: int) -> list[str]:
@@ -127,13 +132,15 @@ def _accepted(lines: Sequence[Line], since: int) -> list[str]:
     by_number = {epoch.number: epoch.adoption for line in lines for epoch in line.epochs if epoch.number >= since}
     taken = [adoption for _, adoption in sorted(by_number.items()) if adoption is not None]
     told: list[str] = []
-    for kind, what in _WHAT_WAS_ACCEPTED.items():
+    for kind, (what, became) in _WHAT_WAS_ACCEPTED.items():
         of_kind = [one for one in taken if one.kind == kind]
         named = sorted({number for one in of_kind if one.last for number in range(one.first, one.last + 1)})
-        if of_kind:
-            epochs = f"{'epoch' if len(named) == 1 else 'epochs'} {ranges(tuple(named))} " if named else ""
-            told.append(f"{epochs}{what}, accepted")
-    return told
+        if named:
+            whose = f" of {'epoch' if len(named) == 1 else 'epochs'} {ranges(tuple(named))}"
+            told.append(" ".join(filter(None, (what + whose, became))))
+        if any(not one.last for one in of_kind):
+            told.append(" ".join(filter(None, (what, became))))
+    return [f"{one}, accepted" for one in dict.fromkeys(told)]
 
 
 def _removed_from(line: Line) -> int:

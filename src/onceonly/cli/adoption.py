@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from onceonly import acceptance, look, stops
 from onceonly.acceptance import KINDS, Stop
@@ -54,7 +55,7 @@ class Plan:
         goes_on = self.accepted.offsets if self.accepted.kind == "continue" else None
         if goes_on is None:
             return {}
-        ends = {source: plain(text) for source, text in goes_on.start.entries}
+        ends = {source: _typed(text) for source, text in goes_on.start.entries}
         return {"--continue": f"--continue={canonical(ends)}"}
 
 
@@ -153,8 +154,9 @@ def _given(typed: Typed) -> Adoption:
     if KINDS[typed.kind].version:
         pairs = [name.rpartition("@") if "@" in name else (name, "", "") for name in typed.named]
     sinks, versions = tuple(name for name, _, _ in pairs), tuple(version for _, _, version in pairs)
-    range_ = _RANGE.fullmatch(typed.value)
-    one = typed.value if typed.value.isdigit() else "0"
+    epochs = typed.value if KINDS[typed.kind].epochs else ""  # behind --continue stand offsets, which may be digits
+    range_ = _RANGE.fullmatch(epochs)
+    one = epochs if epochs.isdigit() else "0"
     first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
     return decided(
         typed.kind, typed.reason, sinks=sinks, first=first, last=last, versions=versions if any(versions) else ()
@@ -203,6 +205,12 @@ def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") ->
     if len(sources) == 1 and isinstance(value, dict | int):
         return SourceOffsets.of({sources[0]: _offset(value)})
     raise _not_offsets(text, sources, option)
+
+
+def _typed(text: str | None) -> Any:
+    """An offset as :func:`parse_start` reads it back: JSON that is a text itself stays as it is spelled."""
+    value = plain(text)
+    return text if isinstance(value, str) else value
 
 
 def _offset(value: object) -> str | None:
