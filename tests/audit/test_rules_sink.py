@@ -394,7 +394,7 @@ def pruned(*, accepted: int = 0, rows: int = 17, stand: int = 17, adoption: str 
 
 def test_the_scope_counts_the_rows_of_the_epochs_that_it_names() -> None:
     said = judge(pruned()).scope
-    assert said == "memory:orders holds epochs 4; 12 rows counted there, 12 committed."
+    assert said == "memory:orders holds epoch 4; 12 rows counted there, 12 committed."
 
 
 def test_rows_below_a_milestone_are_excused_by_what_was_accepted_there_or_later_and_nothing_else() -> None:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.audit.histories import at, epoch_after, slice_
+from tests.audit.histories import FENCE, at, epoch_after, slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
@@ -44,6 +44,7 @@ def test_an_epoch_is_shown_in_full(on: Run, world: World) -> None:
         epoch.previous_chain,
         "7 rows; position: entry",
         "generation",
+        FENCE.owner,
         "q-1",
         "commit 10 ms",
         "files",

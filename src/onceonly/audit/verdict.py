@@ -75,12 +75,13 @@ class _Held:
         holds = f"{names} {'hold' if many else 'holds'}"
         if not self.epochs:
             return f"{holds} no epoch{self.limit}."
+        held = f"{'epoch' if self.epochs.isdigit() else 'epochs'} {self.epochs}"
         if self.counted is None:
-            return f"{holds} epochs {self.epochs} by {'their' if many else 'its'} chain; rows are not counted."
+            return f"{holds} {held} by {'their' if many else 'its'} chain; rows are not counted."
         there = "in each" if many else "there"
         removed = f", {_removed(self.removed)}" if self.removed else ""
         rows = f"{self.counted} rows counted {there}, {self.committed} committed{removed}"
-        return f"{holds} epochs {self.epochs}; {rows}."
+        return f"{holds} {held}; {rows}."
 
 
 def _held(line: Line, since: int) -> _Held:
