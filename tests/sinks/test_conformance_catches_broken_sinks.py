@@ -11,6 +11,7 @@ from tests.sinks.broken.torn import TORN
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
+from tests.sinks.variants import lengthy_claims_are_slow
 
 from onceonly_sinks.conformance import (
     CLAIMS,
@@ -49,12 +50,14 @@ class TestMemoryAppend(SinkConformance):
         return MemoryHarness()
 
 
+@lengthy_claims_are_slow
 class TestMemoryUpsert(SinkConformance):
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness(key=("id",))
 
 
+@lengthy_claims_are_slow
 class TestMemoryUpsertWithADeleteColumn(SinkConformance):
     @pytest.fixture
     def harness(self) -> MemoryHarness:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
+from tests.sinks.variants import lengthy_claims_are_slow
 
 from onceonly_sinks.conformance import SinkConformance
 
@@ -14,12 +15,14 @@ class TestDeltaAppendThroughTheDriver(SinkConformance):
         return DeltaHarness(tmp_path)
 
 
+@lengthy_claims_are_slow
 class TestDeltaAppendThroughExecutors(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:
         return DeltaHarness(tmp_path, driver_limit=0)
 
 
+@lengthy_claims_are_slow
 class TestDeltaMerge(SinkConformance):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> DeltaHarness:

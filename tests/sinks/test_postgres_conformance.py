@@ -11,6 +11,7 @@ from psycopg import sql
 from psycopg.rows import dict_row
 from tests.sinks.memory_harness import with_column
 from tests.sinks.postgres_harness import PostgresHarness
+from tests.sinks.variants import lengthy_claims_are_slow
 
 from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.protocol import Batch
@@ -33,6 +34,7 @@ class TestAppendByExecutors(SinkConformance):
         return PostgresHarness(postgres.database("executors"), via="executors")
 
 
+@lengthy_claims_are_slow
 class TestUpsertThroughTheDriver(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:
@@ -63,6 +65,7 @@ class AppliedHarness(PostgresHarness):
         raise NotTested("The user's function decides what becomes of a value.")
 
 
+@lengthy_claims_are_slow
 class TestApplyThroughTheDriver(SinkConformance):
     @pytest.fixture
     def harness(self, postgres: EmbeddedPostgres) -> PostgresHarness:

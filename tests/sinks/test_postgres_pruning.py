@@ -166,7 +166,12 @@ def adopts(stored: Stored, kind: str, *sinks: str) -> None:
 @pytest.mark.postgres
 @pytest.mark.parametrize(
     ("kind", "sink"),
-    [("continue", ""), ("accept-state-loss", ""), ("drop-sink", "kafka:b"), ("accept-loss", "kafka:b")],
+    [
+        pytest.param("continue", "", marks=pytest.mark.slow),
+        ("accept-state-loss", ""),
+        pytest.param("drop-sink", "kafka:b", marks=pytest.mark.slow),
+        ("accept-loss", "kafka:b"),
+    ],
     ids=str,
 )
 def test_an_adoption_that_takes_no_rows_of_this_sink_leaves_them_compared(
@@ -200,7 +205,9 @@ def test_rows_that_went_before_they_were_accepted_are_let_be_and_those_after_are
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("text", ["{}", '{"pipeline"'], ids=["another form", "not JSON"])
+@pytest.mark.parametrize(
+    "text", [pytest.param("{}", marks=pytest.mark.slow), '{"pipeline"'], ids=["another form", "not JSON"]
+)
 def test_a_marker_that_cannot_be_read_takes_no_commit_with_it(
     stored: Stored, dsn: str, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
