@@ -12,8 +12,8 @@ from psycopg.rows import dict_row
 from tests.sinks.memory_harness import with_column
 from tests.sinks.postgres_harness import PostgresHarness
 
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.protocol import Batch
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import NotTested, SinkConformance
 from onceonly_sinks.postgres import PostgresSink
 
