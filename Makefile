@@ -7,13 +7,16 @@ L ?= 4.3
 WORKERS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Two distributions, both as they lie here; what is read of a package when it is installed stands in these two files.
+LAB := src/onceonly_lab
+PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
 .PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
-	@$(BIN)/python -m onceonly.lab.demo $(ARGS)
+	@$(BIN)/python -m onceonly_lab.demo $(ARGS)
 
 # Two workers, each with one Spark, one Postgres and one broker for all of its files; WORKERS=0 uses none.
 test: $(STAMP) java
@@ -128,21 +131,21 @@ fmt: $(STAMP)
 	$(BIN)/ruff format .
 
 java: $(STAMP)
-	@$(BIN)/python -m onceonly.lab.demo.preflight
+	@$(BIN)/python -m onceonly_lab.demo.preflight
 
-.venv-$(L)/.installed: pyproject.toml
+.venv-$(L)/.installed: $(PROJECTS)
 	@echo "installing onceonly with PySpark $(L) into .venv-$(L)" >&2
 	@$(PYTHON) -m venv .venv-$(L)
 	@.venv-$(L)/bin/pip install --quiet --upgrade 'pip>=25.1' >&2
-	@.venv-$(L)/bin/pip install --quiet --editable '.[spark,postgres,delta,kafka,cli,lab]' 'pyspark==$(L).*' --group line >&2
+	@.venv-$(L)/bin/pip install --quiet --editable '.[spark,postgres,delta,kafka,cli]' --editable $(LAB) 'pyspark==$(L).*' --group line >&2
 	@touch $@
 
 # pip before 25.1 knows no dependency groups.
-$(STAMP): pyproject.toml
+$(STAMP): $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "onceonly needs Python 3.11 or newer; name one: make PYTHON=python3.11 ..." >&2; exit 2; }
 	@echo "installing onceonly and its tools into .venv (first use, a few minutes)" >&2
 	@$(PYTHON) -m venv .venv || { echo "Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
 	@$(BIN)/pip install --quiet --upgrade 'pip>=25.1' >&2
-	@$(BIN)/pip install --quiet --editable '.[demo]' --group dev >&2
+	@$(BIN)/pip install --quiet --editable . --editable '$(LAB)[demo]' --group dev >&2
 	@touch $@

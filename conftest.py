@@ -1,4 +1,4 @@
-"""How patient tests are, in which order they run, and ``--sample N``.
+"""How patient tests are, in which order they run, ``--sample N``, and the lab's fixture ``chaos``.
 
 A sample is N of the chosen tests, drawn by a seed that is printed.
 """
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+pytest_plugins = ["onceonly_lab.plugin"]
 
 # A busy machine must not turn a slow example into a failure.
 settings.register_profile("patient", deadline=None)

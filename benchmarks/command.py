@@ -18,8 +18,8 @@ from benchmarks.data import Shape, generate
 from benchmarks.destinations import Ground
 from benchmarks.model import Bar, Result, Run, compare
 from benchmarks.streams import SETTLING
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.postgres import EmbeddedPostgres
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.postgres import EmbeddedPostgres
 
 RESULTS = Path(__file__).parent / "results"
 

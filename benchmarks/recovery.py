@@ -21,8 +21,8 @@ from benchmarks.destinations import VARIANTS, Ground, Variant
 from benchmarks.model import Bar, Pair, Result
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.lab.driver import Driver
 from onceonly.session import prepare, start
+from onceonly_lab.driver import Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.destinations import VARIANTS, Counted, Ground, Variant
 from benchmarks.model import Run
-from onceonly.lab.jars import fast_options, postgres_jdbc_jar
+from onceonly.jars import fast_options
+from onceonly_lab.jars import postgres_jdbc_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

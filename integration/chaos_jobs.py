@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
-from onceonly.lab import pipeline
-from onceonly.lab.chaos.env import Env
+from onceonly_lab import pipeline
+from onceonly_lab.chaos.env import Env
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.postgres import PostgresSink

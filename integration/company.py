@@ -14,10 +14,10 @@ import psutil
 from integration.jobs import Job, Task
 from integration.stage import Scene
 
-from onceonly.lab.driver import Driver
-from onceonly.lab.nursery import Nursery
-from onceonly.lab.warm import WarmJvm
 from onceonly.session.archive import JvmArchive
+from onceonly_lab.driver import Driver
+from onceonly_lab.nursery import Nursery
+from onceonly_lab.warm import WarmJvm
 
 PATIENCE_S = 240.0
 """How long a driver may take for one step on a busy machine."""

@@ -30,14 +30,14 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.lab.jars import delta_jars, fast_options, fast_session
-from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly.lab.nursery import Nursery
-from onceonly.lab.postgres import EmbeddedPostgres
-from onceonly.lab.warm import WarmJvm
+from onceonly.jars import delta_jars, fast_options, fast_session
 from onceonly.pins import DELTA_SPARK_LINES, line_of
 from onceonly.session.archive import JvmArchive
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.nursery import Nursery
+from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.warm import WarmJvm
 from onceonly_sinks.memory import MemorySink
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 from integration.servers import KafkaAddress, PostgresAddress, kafka_at, postgres_at
 
-from onceonly.lab.kafka import wire
-from onceonly.lab.ports import free_ports
+from onceonly_lab.kafka import wire
+from onceonly_lab.ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = ROOT / "docker-compose.yml"

@@ -12,7 +12,8 @@ import fsspec
 from fsspec.implementations.webhdfs import WebHDFS
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from onceonly.lab.jars import hdfs_jars, java_program
+from onceonly.jars import java_program
+from onceonly_lab.jars import hdfs_jars
 
 
 @contextmanager

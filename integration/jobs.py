@@ -24,11 +24,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, faults
-from onceonly.lab.driver import end_with_parent
-from onceonly.lab.jars import fast_session
-from onceonly.lab.warm import attach, is_warm
+from onceonly.jars import fast_session
 from onceonly.protocol import Sink
 from onceonly.session.archive import end_jvm
+from onceonly_lab.driver import end_with_parent
+from onceonly_lab.warm import attach, is_warm
 
 SCHEMA = "id bigint, word string"
 """Columns of the input."""

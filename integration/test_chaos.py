@@ -17,14 +17,14 @@ from typer.testing import CliRunner, Result
 from onceonly.cli.app import app
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
-from onceonly.lab.chaos import running, samples
-from onceonly.lab.chaos.campaign import Campaign
-from onceonly.lab.chaos.coverage import covered
-from onceonly.lab.chaos.result import NotExactlyOnce, NothingProven
-from onceonly.lab.checker import Verdict
-from onceonly.lab.level import Level
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.schedule import Action, Fault, Schedule
+from onceonly_lab.chaos import running, samples
+from onceonly_lab.chaos.campaign import Campaign
+from onceonly_lab.chaos.coverage import covered
+from onceonly_lab.chaos.result import NotExactlyOnce, NothingProven
+from onceonly_lab.checker import Verdict
+from onceonly_lab.level import Level
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.schedule import Action, Fault, Schedule
 
 pytestmark = pytest.mark.kill
 
@@ -52,9 +52,12 @@ def saved(schedule: Schedule, folder: Path) -> str:
 
 def as_a_reader_would(folder: Path, budget: str, **changes: str) -> subprocess.CompletedProcess[str]:
     """Run the README's blocks as files of a directory of their own."""
-    test, build = [block.code for block in blocks((ROOT / "README.md").read_text()) if block.info == "python chaos"]
+    switch, test, build = [
+        block.code for block in blocks((ROOT / "README.md").read_text()) if block.info == "python chaos"
+    ]
     for old, new in changes.items():
         build = build.replace(CHANGED_LINE[old], new)
+    (folder / "conftest.py").write_text(switch)
     (folder / "test_crash_safe.py").write_text(test)
     (folder / "myjob.py").write_text(build)
     command = [sys.executable, "-m", "pytest", "-s", "-p", "no:cacheprovider", "--chaos-budget", budget]
@@ -140,10 +143,11 @@ def test_a_budget_that_is_over_before_anything_was_shown_is_no_green_result(chao
 def test_a_chaos_test_says_in_the_summary_what_it_went_through(tmp_path, workers):
     file = tmp_path / "test_job.py"
     file.write_text(
-        "from onceonly.lab.chaos import samples\n\n\n"
+        "from onceonly_lab.chaos import samples\n\n\n"
         "def test_job(chaos):\n"
         "    chaos(samples.two_sinks, budget='1s', seed=11)\n"
     )
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["onceonly_lab.plugin"]\n')
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", workers, str(file)]
     ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert ran.returncode == 0, ran.stdout

@@ -7,11 +7,11 @@ import pytest
 from integration import chaos_jobs
 
 from onceonly.faults import Point
-from onceonly.lab.chaos import running, samples
-from onceonly.lab.checker import Verdict
-from onceonly.lab.cluster import ClusterDown, StandaloneCluster, kill_executor
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.schedule import Action, Fault, Schedule
+from onceonly_lab.chaos import running, samples
+from onceonly_lab.checker import Verdict
+from onceonly_lab.cluster import ClusterDown, StandaloneCluster, kill_executor
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.schedule import Action, Fault, Schedule
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 

@@ -18,7 +18,7 @@ ALONE, TOGETHER = "postgres", ("postgres", "kafka", "delta")
 
 def test_after_real_kills_the_wrapped_jobs_are_exact_and_the_plain_one_is_not(tmp_path: Path) -> None:
     keep = tmp_path / "kept"
-    command = [sys.executable, "-m", "onceonly.lab.demo", "--output", "json", "--keep", str(keep)]
+    command = [sys.executable, "-m", "onceonly_lab.demo", "--output", "json", "--keep", str(keep)]
     command += ["--rows", str(ROWS), "--kills", "1", "--seed", "11", "--sink", ALONE, "--sink", "several"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
     assert ran.returncode == 0, ran.stderr

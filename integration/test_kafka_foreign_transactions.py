@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tests.kafka_client import ends, producer, send
 from tests.sinks.kafka_writer import Writer, values
 
-from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly.lab.proxy import Act, Api, KafkaProxy
+from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.proxy import Act, Api, KafkaProxy
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

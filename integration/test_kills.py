@@ -16,7 +16,7 @@ from integration.stage import ROWS, Inbox, Scene, rows_of
 from integration.test_several_sinks import EVERYWHERE
 
 from onceonly.faults import Point
-from onceonly.lab.driver import Driver
+from onceonly_lab.driver import Driver
 
 pytestmark = [pytest.mark.kill, pytest.mark.postgres]
 

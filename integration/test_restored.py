@@ -22,9 +22,9 @@ from integration.several import Several
 from integration.stage import ROWS, Scene
 from integration.targets import Backup
 
-from onceonly.lab.postgres import EmbeddedPostgres
-from onceonly.lab.proxy import PostgresProxy
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.proxy import PostgresProxy
 
 pytestmark = [pytest.mark.kill, pytest.mark.long, pytest.mark.kafka, pytest.mark.postgres]
 

@@ -32,8 +32,8 @@ from integration.company import (
 from integration.jobs import Job
 from integration.stage import Inbox, Scene
 
-from onceonly.lab.proxy import Act, PostgresProxy
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_lab.proxy import Act, PostgresProxy
 
 pytestmark = [pytest.mark.kill, pytest.mark.postgres]
 

@@ -13,7 +13,7 @@ import mkdocs_gen_files
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.explain import all_codes, page_of
 from onceonly.codes import FAMILIES, parse, text_of
-from onceonly.lab.checker import Anomaly
+from onceonly_lab.checker import Anomaly
 
 ROOT = Path(__file__).parent.parent
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from tests.browser import chromium, shown
 
-from onceonly.lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly.lab.proxy import KafkaProxy
+from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.proxy import KafkaProxy
 
 __all__ = ["chromium", "shown"]
 

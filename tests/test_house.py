@@ -5,12 +5,18 @@ from __future__ import annotations
 import fnmatch
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = [ROOT / "checkpoints/onceonly_checkpoints", ROOT / "src/onceonly", ROOT / "sinks/onceonly_sinks"]
+PACKAGES = [
+    ROOT / "checkpoints/onceonly_checkpoints",
+    ROOT / "src/onceonly",
+    ROOT / "sinks/onceonly_sinks",
+    ROOT / "src/onceonly_lab",
+]
 HEAVY = {"pyspark", "psycopg", "confluent_kafka", "altair", "deltalake", "pyarrow", "pandas"}
 
 
@@ -47,6 +53,22 @@ def test_importing_the_core_loads_no_driver_and_no_spark(package: str) -> None:
     code = f"import sys, {package}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert HEAVY & set(loaded) == set()
+
+
+def test_the_lab_has_the_version_and_the_licence_of_the_library() -> None:
+    library, lab = (
+        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in (".", "src/onceonly_lab")
+    )
+    assert lab["version"] == library["version"]
+    pins = [pin for pin in (*lab["dependencies"], *lab["optional-dependencies"]["demo"]) if pin.startswith("onceonly")]
+    assert {pin.partition("==")[2] for pin in pins} == {library["version"]}
+    assert (ROOT / "src/onceonly_lab/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_library_publishes_no_pytest_plugin_and_no_word_of_the_lab() -> None:
+    published = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    assert set(published) == {"onceonly.sinks"}
+    assert not any("onceonly_lab" in value for group in published.values() for value in group.values())
 
 
 def _sources() -> list[Path]:

@@ -57,7 +57,7 @@ def history(ledger: str | os.PathLike[str] | Ledger, query: str | None = None) -
     try:
         import pandas as pd
     except ImportError as missing:
-        raise refuse("E108", what="history()", package="pandas", extra="notebook") from missing
+        raise refuse("E108", what="history()", package="pandas", distribution="onceonly", extra="notebook") from missing
     with opened(ledger) as found:
         name = _meant(found, query)
         records, address = found.epochs(name), found.address

@@ -65,7 +65,9 @@ def _load(point: EntryPoint) -> type[Sink]:
         if package.startswith("onceonly"):
             raise
         extra = _EXTRAS.get(package, point.name)
-        raise refuse("E108", what=f"A {point.name} sink", package=package, extra=extra) from missing
+        raise refuse(
+            "E108", what=f"A {point.name} sink", package=package, distribution="onceonly", extra=extra
+        ) from missing
 
 
 def sink_class(kind: str) -> type[Sink]:

@@ -15,8 +15,8 @@ from tests.audit.stores import Stored
 from onceonly.audit import Verdict, audit
 from onceonly.cli.checks_sink import destination
 from onceonly.doctor import State
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.registry import sink_from_address
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -12,10 +12,10 @@ from tests.audit.stores import Stored, table
 
 from onceonly.audit import audit
 from onceonly.batch import ArrowBatch
-from onceonly.lab.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly.protocol import Sight, Sink
 from onceonly.registry import sink_from_address
 from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.postgres import EmbeddedPostgres
 
 _numbers = itertools.count(1)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tests.checkpoints.samples import history
 
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints.databases import PostgresDatabase, SqliteFile
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_checkpoints.ledgerplace import place_of
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.postgres import EmbeddedPostgres
 
 SECRET = "s3cret word"
 

@@ -12,7 +12,6 @@ import pytest
 from sqlalchemy import create_engine, text
 from tests.checkpoints.samples import QUERY, another, at, epoch_after, file, history, record_of
 
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.ledger import (
@@ -26,6 +25,7 @@ from onceonly_checkpoints.ledger import (
 from onceonly_checkpoints.ledgerplace import place_of
 from onceonly_checkpoints.slices import Slice, SourceOffsets
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.postgres import EmbeddedPostgres
 
 PIPELINE = Pipeline("orders", (("delta:t", "delta:/t"), ("postgres:t", "postgres:h/t")), QUERY, "file:/ck", 3, 77)
 

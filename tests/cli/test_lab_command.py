@@ -10,8 +10,8 @@ import pytest
 from tests.cli.conftest import Run, document
 from tests.lab.tale import Tale, without, written
 
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.history import Kind, Op, Row, Situation
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.history import Kind, Op, Row, Situation
 
 
 def saved(tale: Tale, folder: Path, name: str = "history.jsonl") -> str:

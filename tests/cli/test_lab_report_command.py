@@ -9,9 +9,9 @@ from tests.cli.conftest import Run, document
 from tests.cli.test_lab_command import clean, lossy, saved
 from tests.lab.tale import Tale, written
 
-from onceonly.lab.history import load
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.schedule import Schedule
+from onceonly_lab.history import load
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.schedule import Schedule
 
 
 def unsettled() -> Tale:

@@ -9,18 +9,21 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run, document
 
-from onceonly.cli import lab_mutants, lab_points, lab_run, lab_schedules
 from onceonly.faults import Point
-from onceonly.lab import mutation
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.bounds import BOUNDS
-from onceonly.lab.fuzzer.fuzz import fuzz
-from onceonly.lab.fuzzer.play import play
-from onceonly.lab.history import load
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.world import Bound
-from onceonly.lab.schedule import NOT_SENT, SIMULATED, Action, Fault, Schedule, actions_at
+from onceonly_lab import mutation
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.cli import mutants as mutants_command
+from onceonly_lab.cli import points as points_command
+from onceonly_lab.cli import run as run_command
+from onceonly_lab.cli import schedules as schedules_command
+from onceonly_lab.explorer.bounds import BOUNDS
+from onceonly_lab.fuzzer.fuzz import fuzz
+from onceonly_lab.fuzzer.play import play
+from onceonly_lab.history import load
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.world import Bound
+from onceonly_lab.schedule import NOT_SENT, SIMULATED, Action, Fault, Schedule, actions_at
 
 
 def saved(folder: Path, *faults: Fault) -> str:
@@ -142,7 +145,7 @@ def test_points_strikes_every_point_with_every_action_that_applies(run: Run) -> 
 
 
 def test_points_and_actions_that_nothing_is_aimed_at_are_1_and_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lab_points, "aimed", lambda: iter(()))
+    monkeypatch.setattr(points_command, "aimed", lambda: iter(()))
     result = run("lab", "points", "--schedules", "1")
     assert result.exit_code == 1
     assert "never struck: " in result.stdout
@@ -165,7 +168,7 @@ def breaking(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     off = frozenset({Rule.ONE_COPY})
     failed = fuzz(1, 2000, off).failed
     assert failed is not None
-    monkeypatch.setattr(lab_schedules, "play", lambda schedule: play(schedule, off))
+    monkeypatch.setattr(schedules_command, "play", lambda schedule: play(schedule, off))
     path = tmp_path / "breaking.json"
     path.write_text(failed.schedule.text, encoding="utf-8")
     return str(path)
@@ -185,7 +188,7 @@ def test_a_random_schedule_that_breaks_something_leaves_a_history_to_judge_again
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     off, kept = frozenset({Rule.ONE_COPY}), tmp_path / "kept.jsonl"
-    monkeypatch.setattr(lab_run, "fuzz", lambda first, count: fuzz(first, count, off))
+    monkeypatch.setattr(run_command, "fuzz", lambda first, count: fuzz(first, count, off))
     assert run("lab", "run", "--schedules", "2000", "--keep", str(kept)).exit_code == 1
     assert run("lab", "recheck", str(kept)).exit_code == 1
     _, *drawn = load(kept).header.again
@@ -235,7 +238,7 @@ def test_a_mutant_that_is_called_by_its_name_is_0_and_keeps_its_histories(run: R
 
 def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = mutation.chosen(["M16"])
-    monkeypatch.setattr(lab_mutants, "chosen", lambda _: (replace(one, expected=(Anomaly.DUP,)),))
+    monkeypatch.setattr(mutants_command, "chosen", lambda _: (replace(one, expected=(Anomaly.DUP,)),))
     result = run("lab", "mutants")
     assert result.exit_code == 1
     assert "0/1 are called exactly what they are" in result.stdout
@@ -244,7 +247,9 @@ def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pyte
 def test_a_mutant_whose_faults_never_act_is_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     (one,) = mutation.chosen(["M16"])
     late = tuple(replace(fault, hit=9) for fault in one.schedule.faults)
-    monkeypatch.setattr(lab_mutants, "chosen", lambda _: (replace(one, schedule=replace(one.schedule, faults=late)),))
+    monkeypatch.setattr(
+        mutants_command, "chosen", lambda _: (replace(one, schedule=replace(one.schedule, faults=late)),)
+    )
     result = run("lab", "mutants")
     assert result.exit_code == 2
     assert "M16 is inconclusive: never came to act: 1:return.before#9 kill" in result.stdout

@@ -13,8 +13,8 @@ from tests.audit.stores import Stored
 from tests.cli.conftest import Run
 
 from onceonly.cli.confirm import without_password
-from onceonly.lab.postgres import temporary_postgres
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.postgres import temporary_postgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -21,10 +21,10 @@ from onceonly.cli.calm import words_for
 from onceonly.codes import CATALOGUE
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
-from onceonly.lab.anomalies import PAGES
-from onceonly.lab.checker import MUST_HOLD, Anomaly
 from onceonly.protocol import OutcomeUnknown
 from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_lab.anomalies import PAGES
+from onceonly_lab.checker import MUST_HOLD, Anomaly
 
 COMMANDS = [
     ["audit"],
@@ -277,8 +277,8 @@ def test_reading_commands_load_neither_spark_nor_drivers(tmp_path: Path) -> None
     [
         (["explain", "E101"], 0, "E101"),
         (["audit", "--ledger", "nowhere.db"], 2, "nowhere.db"),
-        (["lab", "run", "--level", "L3"], 3, "The fault lab needs psutil: pip install 'onceonly[lab]'"),
-        (["demo", "--quick"], 2, "pip install 'onceonly[demo]'"),
+        (["lab", "run", "--level", "L3"], 2, "onceonly lab needs psutil: pip install onceonly-lab"),
+        (["demo", "--quick"], 2, "pip install 'onceonly-lab[demo]'"),
         (["--help"], 0, "audit"),
     ],
 )

@@ -11,7 +11,7 @@ import random
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
-from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
 
 Steps = Generator[None, None, None]
 REFUSED = "E203"

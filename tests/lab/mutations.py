@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from onceonly.lab.history import LEDGER, OUTCOMES, Entry, History, Kind, Mark, Op, Range, Row
+from onceonly_lab.history import LEDGER, OUTCOMES, Entry, History, Kind, Mark, Op, Range, Row
 
 Mutation = Callable[["Clean"], History | None]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from onceonly.lab.checker import Anomaly, Judgement, judge
-from onceonly.lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
+from onceonly_lab.checker import Anomaly, Judgement, judge
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
 
 
 class Tale:

@@ -13,20 +13,20 @@ import pytest
 
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
-from onceonly.lab import pipeline
-from onceonly.lab.chaos import samples
-from onceonly.lab.chaos.campaign import check_playable
-from onceonly.lab.chaos.cells import Cell, Facts, Matrix, left_out
-from onceonly.lab.chaos.draw import DAMAGES, TRIES, draw
-from onceonly.lab.chaos.pipeline import load
-from onceonly.lab.chaos.played import cut_to
-from onceonly.lab.chaos.running import seconds_of
-from onceonly.lab.chaos.source import source_entries
-from onceonly.lab.chaos.surgery import operate
-from onceonly.lab.level import Level
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.spark import Damage
-from onceonly.lab.schedule import LEDGER, Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab import pipeline
+from onceonly_lab.chaos import samples
+from onceonly_lab.chaos.campaign import check_playable
+from onceonly_lab.chaos.cells import Cell, Facts, Matrix, left_out
+from onceonly_lab.chaos.draw import DAMAGES, TRIES, draw
+from onceonly_lab.chaos.pipeline import load
+from onceonly_lab.chaos.played import cut_to
+from onceonly_lab.chaos.running import seconds_of
+from onceonly_lab.chaos.source import source_entries
+from onceonly_lab.chaos.surgery import operate
+from onceonly_lab.level import Level
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.model.spark import Damage
+from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule, UnreadableSchedule
 
 PASSED = (Point.DISCOVER_AFTER, Point.INSTALL_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RETURN_BEFORE)
 
@@ -70,13 +70,13 @@ def test_a_job_that_no_driver_could_find_is_refused_at_once():
 
 
 def test_a_job_is_found_again_by_the_place_it_names():
-    assert load("onceonly.lab.chaos.samples:plain") is samples.plain
+    assert load("onceonly_lab.chaos.samples:plain") is samples.plain
     assert load(samples.plain.name).function.__qualname__ == "plain"
 
 
 def test_a_job_in_a_file_that_nobody_can_import_is_found_by_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = tmp_path / "orders_job.py"
-    file.write_text("from onceonly.lab import pipeline\n\n@pipeline(rows=9)\ndef orders(env):\n    return None\n")
+    file.write_text("from onceonly_lab import pipeline\n\n@pipeline(rows=9)\ndef orders(env):\n    return None\n")
     monkeypatch.setattr(sys, "path", list(sys.path))
     found = load(f"{file}:orders")
     assert found.rows == 9
@@ -89,8 +89,8 @@ def test_a_job_in_a_file_that_nobody_can_import_is_found_by_its_path(tmp_path: P
     [
         ("no.such.module:job", "ModuleNotFoundError"),
         ("nowhere.py:job", "FileNotFoundError"),
-        ("onceonly.lab.chaos.samples:nothing", "AttributeError"),
-        ("onceonly.lab.chaos.samples:ALL", "ALL is a tuple"),
+        ("onceonly_lab.chaos.samples:nothing", "AttributeError"),
+        ("onceonly_lab.chaos.samples:ALL", "ALL is a tuple"),
         ("onceonly", "ValueError"),
     ],
 )
@@ -332,14 +332,12 @@ def test_the_ledger_beside_a_checkpoint_goes_with_what_sqlite_adds_to_it(checkpo
 
 
 def test_pytest_pays_nothing_for_the_plugin_where_nobody_uses_it():
-    code = (
-        "import sys, pytest, onceonly.lab.pytest_plugin; print(*(m for m in sys.modules if m.startswith('onceonly')))"
-    )
+    code = "import sys, pytest, onceonly_lab.plugin; print(*(m for m in sys.modules if m.startswith('onceonly')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert sorted(loaded) == ["onceonly", "onceonly.lab", "onceonly.lab.pytest_plugin"]
+    assert sorted(loaded) == ["onceonly_lab", "onceonly_lab.plugin"]
 
 
 def test_the_plugin_is_registered_with_its_options_and_markers(pytestconfig: pytest.Config):
-    assert pytestconfig.pluginmanager.has_plugin("onceonly")
+    assert pytestconfig.pluginmanager.has_plugin("onceonly_lab.plugin")
     assert pytestconfig.getoption("--chaos-budget") is None
     assert any(line.startswith("chaos_level(level)") for line in pytestconfig.getini("markers"))

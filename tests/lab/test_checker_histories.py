@@ -9,8 +9,8 @@ import pytest
 from tests.lab.clean_runs import clean_run
 from tests.lab.mutations import INVARIANCES, MUTATIONS, Clean, Mutation
 
-from onceonly.lab.checker import Anomaly, judge
-from onceonly.lab.history import Situation, parse
+from onceonly_lab.checker import Anomaly, judge
+from onceonly_lab.history import Situation, parse
 
 QUICK = 150
 MANY = 10_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.lab.tale import Tale, without, write, written
 
-from onceonly.lab.checker import Verdict
-from onceonly.lab.history import Kind, Mark, Op, Row, Situation
+from onceonly_lab.checker import Verdict
+from onceonly_lab.history import Kind, Mark, Op, Row, Situation
 
 
 def two_unknown(*, rows: tuple[str, ...] = ("a1",), generation: int | None = None, **header: bool) -> Tale:

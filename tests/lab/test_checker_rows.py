@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from tests.lab.tale import Tale, without, write, written
 
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.history import LEDGER, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.history import LEDGER, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
 
 
 def test_a_run_that_keeps_every_promise_is_clean() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.lab.tale import Tale, write, written
 
-from onceonly.lab.checker import MUST_HOLD, Anomaly
-from onceonly.lab.history import LEDGER, Kind, Mark, Op, Range, Row, UnreadableHistory
+from onceonly_lab.checker import MUST_HOLD, Anomaly
+from onceonly_lab.history import LEDGER, Kind, Mark, Op, Range, Row, UnreadableHistory
 
 # X-GAP
 

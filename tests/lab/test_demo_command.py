@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.lab.demo.command import main
+from onceonly_lab.demo.command import main
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from onceonly.lab.demo import flights
+from onceonly_lab.demo import flights
 
 
 def test_every_flight_of_2013_is_in_the_input_once(tmp_path: Path) -> None:

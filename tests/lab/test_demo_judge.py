@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceonly.lab.demo import flights
-from onceonly.lab.demo.judge import Finding, Held, differing, judge
+from onceonly_lab.demo import flights
+from onceonly_lab.demo.judge import Finding, Held, differing, judge
 
 
 @pytest.fixture(scope="module")

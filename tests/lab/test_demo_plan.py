@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.faults import Point
-from onceonly.lab.demo.plan import LONGEST_DELAY, OPENING, WINDOW, epochs_for, plan, plan_several
+from onceonly_lab.demo.plan import LONGEST_DELAY, OPENING, WINDOW, epochs_for, plan, plan_several
 
 BOTH = ("delta", "postgres")
 SINKS = st.sampled_from([BOTH, ("delta",), ("postgres",)])

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onceonly.lab.driver import Driver, DriverEnded, DriverSilent
+from onceonly_lab.driver import Driver, DriverEnded, DriverSilent
 
 pytestmark = pytest.mark.kill
 
@@ -32,10 +32,10 @@ while True:
 PARENT = """
 import sys, time
 from pathlib import Path
-from onceonly.lab.driver import Driver
+from onceonly_lab.driver import Driver
 child = [
     "import time",
-    "from onceonly.lab.driver import end_with_parent",
+    "from onceonly_lab.driver import end_with_parent",
     "end_with_parent()",
     "print('up', flush=True)",
     "time.sleep(60)",

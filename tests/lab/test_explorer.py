@@ -8,19 +8,19 @@ from typing import cast
 import pytest
 
 from onceonly import look
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.bounds import BOUNDS, MERGED
-from onceonly.lab.explorer.report import lines
-from onceonly.lab.explorer.search import Search, search
-from onceonly.lab.model import carrier
-from onceonly.lab.model.invariants import Breach
-from onceonly.lab.model.parts import Harm, Kind, Target, records_in
-from onceonly.lab.model.program import Program
-from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.sinks import REFUSED_ROW
-from onceonly.lab.model.spark import RESTARTED, Damage, Source
-from onceonly.lab.model.world import Bound
 from onceonly_checkpoints.epoch import Digest
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.explorer.bounds import BOUNDS, MERGED
+from onceonly_lab.explorer.report import lines
+from onceonly_lab.explorer.search import Search, search
+from onceonly_lab.model import carrier
+from onceonly_lab.model.invariants import Breach
+from onceonly_lab.model.parts import Harm, Kind, Target, records_in
+from onceonly_lab.model.program import Program
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.sinks import REFUSED_ROW
+from onceonly_lab.model.spark import RESTARTED, Damage, Source
+from onceonly_lab.model.world import Bound
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
 

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import pytest
 
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.judge import Judge
-from onceonly.lab.explorer.lone import Lone
-from onceonly.lab.explorer.moves import MoveTable
-from onceonly.lab.explorer.report import described
-from onceonly.lab.explorer.search import Search
-from onceonly.lab.explorer.table import Codes
-from onceonly.lab.model import invariants
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Damage, Source
-from onceonly.lab.model.world import Bound
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.explorer.judge import Judge
+from onceonly_lab.explorer.lone import Lone
+from onceonly_lab.explorer.moves import MoveTable
+from onceonly_lab.explorer.report import described
+from onceonly_lab.explorer.search import Search
+from onceonly_lab.explorer.table import Codes
+from onceonly_lab.model import invariants
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.spark import Damage, Source
+from onceonly_lab.model.world import Bound
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
 

@@ -10,18 +10,18 @@ import pytest
 
 from onceonly import look
 from onceonly.faults import Point
-from onceonly.lab.checker import Verdict, judge
-from onceonly.lab.fuzzer.aim import aimed
-from onceonly.lab.fuzzer.draw import draw
-from onceonly.lab.fuzzer.fuzz import broken, fingerprint, fuzz
-from onceonly.lab.fuzzer.play import play
-from onceonly.lab.fuzzer.shrink import MOST_REPLAYS
-from onceonly.lab.model.invariants import Breach
-from onceonly.lab.model.parts import Harm, Kind
-from onceonly.lab.model.program import Program
-from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Damage
-from onceonly.lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab.checker import Verdict, judge
+from onceonly_lab.fuzzer.aim import aimed
+from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.fuzzer.fuzz import broken, fingerprint, fuzz
+from onceonly_lab.fuzzer.play import play
+from onceonly_lab.fuzzer.shrink import MOST_REPLAYS
+from onceonly_lab.model.invariants import Breach
+from onceonly_lab.model.parts import Harm, Kind
+from onceonly_lab.model.program import Program
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.spark import Damage
+from onceonly_lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
 
 QUICK = 300
 SEEDS = 100

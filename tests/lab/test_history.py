@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly.lab.history import (
+from onceonly_lab.history import (
     Entry,
     Header,
     History,

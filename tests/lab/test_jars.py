@@ -11,9 +11,10 @@ import pytest
 
 from onceonly.cache import cache_directory
 from onceonly.errors import ConfigurationError
-from onceonly.lab.jars import delta_jars, fast_options, kafka_broker_jars, postgres_jdbc_jar
-from onceonly.lab.kafka import EmbeddedKafka
+from onceonly.jars import delta_jars, fast_options
 from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SPARK_VERSION
+from onceonly_lab.jars import kafka_broker_jars, postgres_jdbc_jar
+from onceonly_lab.kafka import EmbeddedKafka
 
 NAMES = [f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar", f"delta-storage-{DELTA_VERSION}.jar"]
 

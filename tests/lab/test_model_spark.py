@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.lab.model.spark import REFUSALS, Checkpoint, Damage, Planned, Refused, damaged
+from onceonly_lab.model.spark import REFUSALS, Checkpoint, Damage, Planned, Refused, damaged
 
 RECORDS = 9
 

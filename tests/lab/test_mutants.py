@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.lab.checker import Anomaly, Verdict
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.mutation import Mutant, mutants, tried
-from onceonly.lab.postgres import temporary_postgres
-from onceonly.lab.proxy import KafkaProxy, PostgresProxy
-from onceonly.lab.schedule import Schedule
-from onceonly.lab.stores.ground import Broker, Ground
-from onceonly.lab.stores.world import Making
+from onceonly_lab.checker import Anomaly, Verdict
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.mutation import Mutant, mutants, tried
+from onceonly_lab.postgres import temporary_postgres
+from onceonly_lab.proxy import KafkaProxy, PostgresProxy
+from onceonly_lab.schedule import Schedule
+from onceonly_lab.stores.ground import Broker, Ground
+from onceonly_lab.stores.world import Making
 
 MUTANTS = {one.id: one for one in mutants()}
 PAGE = Path(__file__).parents[2] / "docs" / "fault-lab.md"

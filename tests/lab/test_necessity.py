@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.lab.necessity import designs
-from onceonly.lab.necessity.crashes import tallies
-from onceonly.lab.necessity.report import Shown, shown
-from onceonly.lab.necessity.symptoms import MEANING, Symptom
-from onceonly.lab.necessity.variants import VARIANTS, Variant
-from onceonly.lab.necessity.world import Function
-from onceonly.lab.necessity.zombies import Fencing, interleavings
+from onceonly_lab.necessity import designs
+from onceonly_lab.necessity.crashes import tallies
+from onceonly_lab.necessity.report import Shown, shown
+from onceonly_lab.necessity.symptoms import MEANING, Symptom
+from onceonly_lab.necessity.variants import VARIANTS, Variant
+from onceonly_lab.necessity.world import Function
+from onceonly_lab.necessity.zombies import Fencing, interleavings
 
 TABLE = {
     "append, position saved after": (91, "DUP 66 TORN 91", "CHANGED 66", ""),

@@ -11,8 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onceonly.lab.driver import Driver
-from onceonly.lab.nursery import Nursery
+from onceonly_lab.driver import Driver
+from onceonly_lab.nursery import Nursery
 
 pytestmark = pytest.mark.kill
 
@@ -27,7 +27,7 @@ def come_up():
 
 
 def main(argv):
-    from onceonly.lab.driver import end_with_parent
+    from onceonly_lab.driver import end_with_parent
 
     end_with_parent()
     print("up", os.getpid(), os.getsid(0), LOADED, os.environ.get("COLOUR"), flush=True)

@@ -8,16 +8,16 @@ from typing import cast
 import pytest
 
 from onceonly import acceptance, recovery, transitions
-from onceonly.lab.checker import Anomaly
-from onceonly.lab.explorer.bounds import BOUNDS
-from onceonly.lab.explorer.report import lines
-from onceonly.lab.explorer.search import Search, search
-from onceonly.lab.model import operator
-from onceonly.lab.model.invariants import Breach, of_target
-from onceonly.lab.model.parts import RESTORED, Desk, Harm, Kind, Target
-from onceonly.lab.model.spark import Damage
-from onceonly.lab.model.ways import Way, printed
-from onceonly.lab.model.world import Bound
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.explorer.bounds import BOUNDS
+from onceonly_lab.explorer.report import lines
+from onceonly_lab.explorer.search import Search, search
+from onceonly_lab.model import operator
+from onceonly_lab.model.invariants import Breach, of_target
+from onceonly_lab.model.parts import RESTORED, Desk, Harm, Kind, Target
+from onceonly_lab.model.spark import Damage
+from onceonly_lab.model.ways import Way, printed
+from onceonly_lab.model.world import Bound
 
 
 def test_the_commands_of_a_message_are_read_without_what_says_where_things_are():

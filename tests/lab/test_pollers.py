@@ -15,12 +15,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable, write_deltalake
 from tests.kafka_client import producer
 
-from onceonly.lab.history import Entry, Header, Kind, Mark, Promise, Row, load
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook, fingerprint
-from onceonly.lab.pollers import Poller, Seen, SinkUnreachable
-from onceonly.lab.postgres import EmbeddedPostgres, temporary_postgres
-from onceonly.lab.recorder import Recorder
+from onceonly_lab.history import Entry, Header, Kind, Mark, Promise, Row, load
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook, fingerprint
+from onceonly_lab.pollers import Poller, Seen, SinkUnreachable
+from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.recorder import Recorder
 
 COLUMNS = Columns("id", key="k", epoch="_epoch", values=("amount",))
 MARKER = {"epoch": {"number": 1, "digest": {"rows": 2, "high": 5, "low": 7}}}

@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import KafkaException
 from tests.kafka_client import committed, ends, producer, send
 
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.proxy import Act, Api, KafkaProxy
-from onceonly.lab.proxy.kafkacodes import error_codes, with_code
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.proxy import Act, Api, KafkaProxy
+from onceonly_lab.proxy.kafkacodes import error_codes, with_code
 
 IMPATIENT = {"socket_timeout_ms": 1000}
 COMMIT_S = 1.5

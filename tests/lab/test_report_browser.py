@@ -9,7 +9,7 @@ import pytest
 from tests.browser import colour, contrast, luminance
 from tests.lab.report_tales import TAKEN, clean, damaged, hostile, inconclusive
 
-from onceonly.lab.report import Run, write
+from onceonly_lab.report import Run, write
 
 pytestmark = pytest.mark.browser
 

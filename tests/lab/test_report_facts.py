@@ -9,14 +9,14 @@ from tests.lab.report_tales import clean, damaged, hostile, inconclusive, story
 from tests.lab.tale import Tale, written
 
 from onceonly.faults import Point
-from onceonly.lab.checker import Verdict
-from onceonly.lab.history import Kind, Op, Range
-from onceonly.lab.report.coverage import coverage, pair_of
-from onceonly.lab.report.lanes import FAULTS, FINDINGS, Glyph, Lanes, Outcome, lanes
-from onceonly.lab.report.offsets import Stretch, partitions
-from onceonly.lab.report.run import Run, by_verdict, run_of, worst
-from onceonly.lab.report.witnesses import witnesses
-from onceonly.lab.schedule import Action
+from onceonly_lab.checker import Verdict
+from onceonly_lab.history import Kind, Op, Range
+from onceonly_lab.report.coverage import coverage, pair_of
+from onceonly_lab.report.lanes import FAULTS, FINDINGS, Glyph, Lanes, Outcome, lanes
+from onceonly_lab.report.offsets import Stretch, partitions
+from onceonly_lab.report.run import Run, by_verdict, run_of, worst
+from onceonly_lab.report.witnesses import witnesses
+from onceonly_lab.schedule import Action
 
 
 def laid(run: Run) -> Lanes:

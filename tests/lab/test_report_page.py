@@ -9,12 +9,12 @@ from tests.audit.test_page import EVIL, Reader
 from tests.lab.report_tales import TAKEN, clean, damaged, hostile, inconclusive, story
 from tests.lab.tale import Tale
 
-from onceonly.lab.fuzzer.draw import draw
-from onceonly.lab.fuzzer.play import play
-from onceonly.lab.report import Run, render, run_of
-from onceonly.lab.report.render import PICTURED
-from onceonly.lab.report.view import STRIP, STRIPS
-from onceonly.lab.schedule import Action
+from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.fuzzer.play import play
+from onceonly_lab.report import Run, render, run_of
+from onceonly_lab.report.render import PICTURED
+from onceonly_lab.report.view import STRIP, STRIPS
+from onceonly_lab.schedule import Action
 
 
 def page(*runs: Run) -> Reader:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.lab.rulesoff import rules as rulesoff
-from onceonly.lab.rulesoff.rules import INSTEAD, rules, source_of, without
-from onceonly.lab.rulesoff.scenes import SCENES
-from onceonly.lab.rulesoff.trial import alike, changed, chosen, page, recorded
+from onceonly_lab.rulesoff import rules as rulesoff
+from onceonly_lab.rulesoff.rules import INSTEAD, rules, source_of, without
+from onceonly_lab.rulesoff.scenes import SCENES
+from onceonly_lab.rulesoff.trial import alike, changed, chosen, page, recorded
 
 ROOT = Path(__file__).parents[2]
 CHILD = Path(rulesoff.__file__).with_name("child.py")

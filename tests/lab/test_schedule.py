@@ -7,9 +7,9 @@ import json
 import pytest
 
 from onceonly.faults import Point
-from onceonly.lab.fuzzer.draw import draw
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.schedule import Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.schedule import Action, Fault, Loss, Schedule, UnreadableSchedule
 
 SPLIT = Schedule(
     sinks=(Kind.POSTGRES, Kind.KAFKA),

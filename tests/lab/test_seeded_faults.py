@@ -11,25 +11,25 @@ import pytest
 
 from onceonly import commands as c
 from onceonly.faults import Point
-from onceonly.lab.checker import Anomaly, Verdict, judge
-from onceonly.lab.explorer.report import lines
-from onceonly.lab.explorer.search import search
-from onceonly.lab.fuzzer.fuzz import broken, fuzz
-from onceonly.lab.fuzzer.play import play
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.rules import Rule
-from onceonly.lab.model.spark import Damage, Source
-from onceonly.lab.model.world import Bound
-from onceonly.lab.mutation import mutants
-from onceonly.lab.postgres import temporary_postgres
-from onceonly.lab.proxy import PostgresProxy
-from onceonly.lab.schedule import Action, Fault, Schedule
-from onceonly.lab.stores import play as stores
-from onceonly.lab.stores.ground import Ground
-from onceonly.lab.stores.told import ToldRunner
-from onceonly.lab.stores.world import Making
 from onceonly.state import State
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.checker import Anomaly, Verdict, judge
+from onceonly_lab.explorer.report import lines
+from onceonly_lab.explorer.search import search
+from onceonly_lab.fuzzer.fuzz import broken, fuzz
+from onceonly_lab.fuzzer.play import play
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.spark import Damage, Source
+from onceonly_lab.model.world import Bound
+from onceonly_lab.mutation import mutants
+from onceonly_lab.postgres import temporary_postgres
+from onceonly_lab.proxy import PostgresProxy
+from onceonly_lab.schedule import Action, Fault, Schedule
+from onceonly_lab.stores import play as stores
+from onceonly_lab.stores.ground import Ground
+from onceonly_lab.stores.told import ToldRunner
+from onceonly_lab.stores.world import Making
 from onceonly_sinks.postgres import statements
 
 P, D = Kind.POSTGRES, Kind.DELTA

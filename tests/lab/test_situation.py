@@ -6,7 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from onceonly.lab.model.parts import (
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker
+from onceonly_checkpoints.slices import Slice
+from onceonly_lab.model.parts import (
     Desk,
     Harm,
     Held,
@@ -19,11 +22,8 @@ from onceonly.lab.model.parts import (
     offsets,
     receipt,
 )
-from onceonly.lab.model.situation import Situation
-from onceonly.lab.model.spark import Checkpoint, Entry, Source
-from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker
-from onceonly_checkpoints.slices import Slice
+from onceonly_lab.model.situation import Situation
+from onceonly_lab.model.spark import Checkpoint, Entry, Source
 
 FENCE = Fence(1, "owner-1")
 SINKS = (("postgres", 1), ("delta", 1))

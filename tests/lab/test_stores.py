@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from onceonly.faults import Point
-from onceonly.lab.checker import Anomaly, Verdict, judge
-from onceonly.lab.history import Entry, Op, Situation, parse
-from onceonly.lab.history import Kind as Told
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.model.parts import Kind
-from onceonly.lab.model.spark import Damage
-from onceonly.lab.postgres import temporary_postgres
-from onceonly.lab.proxy import KafkaProxy, PostgresProxy
-from onceonly.lab.schedule import LEDGER, Action, Fault, Loss, Schedule
-from onceonly.lab.stores.ground import Broker, Ground
-from onceonly.lab.stores.play import Played, play
-from onceonly.lab.stores.run import lines, run
+from onceonly_lab.checker import Anomaly, Verdict, judge
+from onceonly_lab.history import Entry, Op, Situation, parse
+from onceonly_lab.history import Kind as Told
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.model.parts import Kind
+from onceonly_lab.model.spark import Damage
+from onceonly_lab.postgres import temporary_postgres
+from onceonly_lab.proxy import KafkaProxy, PostgresProxy
+from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule
+from onceonly_lab.stores.ground import Broker, Ground
+from onceonly_lab.stores.play import Played, play
+from onceonly_lab.stores.run import lines, run
 
 pytestmark = pytest.mark.postgres
 
@@ -118,7 +118,7 @@ def test_an_install_whose_commit_is_held_up_keeps_nobody_out(ground: Ground) -> 
 
 
 def test_random_schedules_on_real_stores_are_clean(ground: Ground) -> None:
-    from onceonly.lab.fuzzer.draw import draw
+    from onceonly_lab.fuzzer.draw import draw
 
     seeds = [seed for seed in range(1, 40) if Kind.KAFKA not in draw(seed).sinks][:5]
     for seed in seeds:

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from onceonly.batch import ArrowBatch
-from onceonly.lab.kafka import EmbeddedKafka
 from onceonly.protocol import Batch
+from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.harness import BrokenOffBatch
 from onceonly_sinks.kafka import KafkaSink

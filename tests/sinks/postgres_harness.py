@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row, scalar_row
 
-from onceonly.lab.proxy import Act, PostgresProxy
-from onceonly.lab.proxy.postgres import COMMIT
+from onceonly_lab.proxy import Act, PostgresProxy
+from onceonly_lab.proxy.postgres import COMMIT
 from onceonly_sinks.conformance import NotTested, SinkHarness, Wire
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.postgres import PostgresSink

@@ -16,8 +16,8 @@ from tests.kafka_client import committed, ends
 from onceonly import faults
 from onceonly.errors import DestinationError
 from onceonly.faults import Point
-from onceonly.lab.kafka import EmbeddedKafka
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 
 _numbers = itertools.count(1)

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from onceonly.cli.checks_sink import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
-from onceonly.lab.kafka import EmbeddedKafka
+from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.health import ClusterFacts, TopicFacts, judge
 from onceonly_sinks.kafka.records import Writer

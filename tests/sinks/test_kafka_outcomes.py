@@ -17,10 +17,10 @@ from tests.sinks.kafka_writer import PIPELINE, Writer, values
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError, FencedOut, IdentityError
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.proxy import Act, Api, KafkaProxy
 from onceonly.protocol import OutcomeUnknown, Superseded
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.proxy import Act, Api, KafkaProxy
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.cluster import End
 from onceonly_sinks.kafka.records import Writer as Names

@@ -13,7 +13,7 @@ from tests.sinks.kafka_harness import values as committed_values
 from tests.sinks.kafka_writer import Writer, values
 
 from onceonly.errors import DestinationError, IdentityError
-from onceonly.lab.kafka import EmbeddedKafka
+from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_sinks.kafka.records import Writer as Names
 
 pytestmark = pytest.mark.kafka

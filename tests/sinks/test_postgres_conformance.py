@@ -13,8 +13,8 @@ from tests.sinks.memory_harness import with_column
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.variants import lengthy_claims_are_slow
 
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.protocol import Batch
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import NotTested, SinkConformance
 from onceonly_sinks.postgres import PostgresSink
 

@@ -14,9 +14,9 @@ import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, staged
 
 from onceonly.errors import OnceOnlyError
-from onceonly.lab.driver import Driver
 from onceonly.protocol import Superseded
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.driver import Driver
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.head import Writer as Name
 from onceonly_sinks.postgres.head import of_generation_up_to

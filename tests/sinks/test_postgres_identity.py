@@ -8,9 +8,9 @@ import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run
 
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError, OnceOnlyError
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

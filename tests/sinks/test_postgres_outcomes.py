@@ -15,10 +15,10 @@ from onceonly import faults
 from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.lab.postgres import EmbeddedPostgres
-from onceonly.lab.proxy import Act, PostgresProxy
 from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Superseded, Task
 from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.proxy import Act, PostgresProxy
 from onceonly_sinks.postgres import PostgresSink
 from onceonly_sinks.postgres.prepared import PostgresPrepared
 

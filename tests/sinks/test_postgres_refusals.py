@@ -11,8 +11,8 @@ from tests.sinks.postgres_writer import Writer, orders, rows, run, staged
 
 from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly.protocol import Batch
+from onceonly_lab.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.postgres
 

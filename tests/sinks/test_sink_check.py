@@ -18,9 +18,9 @@ from onceonly.cli.app import app
 from onceonly.cli.checks_sink import of_sink
 from onceonly.doctor import UNOBSERVED, State
 from onceonly.errors import DestinationError
-from onceonly.lab.kafka import EmbeddedKafka
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.health import PlaceFacts, TableFacts, judge
 from onceonly_sinks.kafka import KafkaSink

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from onceonly import OnceOnlyError, exactly_once
 from onceonly.cli.app import app
-from onceonly.lab.postgres import EmbeddedPostgres
 from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_lab.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

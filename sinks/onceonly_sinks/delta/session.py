@@ -66,7 +66,7 @@ def check_pair(pyspark: str | None, delta: str | None) -> None:
         ConfigurationError: E108 or E111.
     """
     if pyspark is None:
-        raise refuse("E108", what="with_delta()", package="pyspark", extra="spark")
+        raise refuse("E108", what="with_delta()", package="pyspark", distribution="onceonly", extra="spark")
     wrong_delta = delta is not None and line_of(delta) != line_of(DELTA_VERSION)
     if wrong_delta or line_of(pyspark) not in DELTA_SPARK_LINES:
         raise _unfit(pyspark, delta)

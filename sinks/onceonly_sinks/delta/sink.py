@@ -92,7 +92,7 @@ class DeltaSink:
         foreign: str = "appends",
     ) -> None:
         if importlib.util.find_spec("deltalake") is None:
-            raise refuse("E108", what="DeltaSink", package="deltalake", extra="delta")
+            raise refuse("E108", what="DeltaSink", package="deltalake", distribution="onceonly", extra="delta")
         self._target = os.fspath(path_or_table)
         self._named = isinstance(path_or_table, str) and is_table_name(path_or_table)
         upsert, parts = Upsert(_names(key), sequence, delete), _names(partition_by)

@@ -55,7 +55,13 @@ def _python_package(sink: str) -> Any:
     try:
         from delta.tables import DeltaTable
     except ImportError:
-        raise refuse("E108", what=f"MERGE by Spark into {sink}", package="delta-spark", extra="delta-spark") from None
+        raise refuse(
+            "E108",
+            what=f"MERGE by Spark into {sink}",
+            package="delta-spark",
+            distribution="onceonly",
+            extra="delta-spark",
+        ) from None
     return DeltaTable
 
 

@@ -25,7 +25,7 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
 
     Spark fetches the package, and everything that this needs, from its registry at the start. If one part is missing
     there, Spark does not start, says only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then give the
-    jars as files; ``onceonly.lab.jars.kafka_source_jars()`` fetches them one by one, in versions that registries have.
+    jars as files; ``onceonly.jars.kafka_source_jars()`` fetches them one by one, in versions that registries have.
 
     Args:
         builder: ``SparkSession.builder``; returned, for chaining.
@@ -36,7 +36,7 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
     """
     spark = _installed("pyspark")
     if spark is None:
-        raise refuse("E108", what="with_kafka()", package="pyspark", extra="spark")
+        raise refuse("E108", what="with_kafka()", package="pyspark", distribution="onceonly", extra="spark")
     for name, value in settings(dict(getattr(builder, "_options", {})), spark, jars).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder

@@ -403,4 +403,4 @@ def _ours(prepared: Prepared | None) -> KafkaPrepared | None:
 
 def _need_client(sink: str) -> None:
     if find_spec("confluent_kafka") is None:
-        raise refuse("E108", what=sink, package="confluent-kafka", extra="kafka")
+        raise refuse("E108", what=sink, package="confluent-kafka", distribution="onceonly", extra="kafka")

@@ -199,7 +199,7 @@ def require_driver() -> None:
 
     for package in ("psycopg", "pgpq", "pyarrow"):
         if find_spec(package) is None:
-            raise refuse("E108", what="PostgresSink", package=package, extra="postgres")
+            raise refuse("E108", what="PostgresSink", package=package, distribution="onceonly", extra="postgres")
 
 
 def address_of(server: Server, table: TableName, options: Mapping[str, str]) -> str:

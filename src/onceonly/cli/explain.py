@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Annotated, cast
 
 import typer
 
 from onceonly.audit.catalogue import RULES, Rule
+from onceonly.cli.groups import LAB
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
 from onceonly.codes import CATALOGUE, Entry
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
-from onceonly.lab.anomalies import PAGES
-from onceonly.lab.checker import MUST_HOLD, Anomaly
 
 CodeArgument = Annotated[
     str | None,
@@ -24,6 +26,12 @@ CodeArgument = Annotated[
     ),
 ]
 
+GROUP = "onceonly.pages"
+"""Entry-point group: name = whose codes, value = a function that gives their pages, in the order to list them."""
+
+Pages = Mapping[str, Mapping[str, str]]
+"""Code to page; a page is title to text, in reading order, and has a ``what``."""
+
 _DETAIL = re.compile(r"\{(\w+)(?::q)?\}")
 
 
@@ -32,7 +40,7 @@ def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> N
     if code is None:
         _emit(list(map(page_of, all_codes())), output)
         return
-    if _texts(_name(code)) is None and (spoken := _speaking_of(code)):
+    if _texts(_name(code), published()) is None and (spoken := _speaking_of(code)):
         _emit(spoken, output)
         return
     page = page_of(code)
@@ -42,14 +50,35 @@ def command(code: CodeArgument = None, output: OutputOption = Output.TABLE) -> N
         emit_pairs(page.items())
 
 
-def page_of(code: str) -> dict[str, str]:
+@cache
+def published() -> Pages:
+    """Pages of the packages that are installed: those of the lab's anomalies."""
+    pages: dict[str, Mapping[str, str]] = {}
+    for point in entry_points(group=GROUP):
+        pages |= cast("Callable[[], Pages]", point.load())()
+    return pages
+
+
+def page_of(code: str, others: Pages | None = None) -> dict[str, str]:
     """The page of one code; details that only an occurrence knows stand in angle brackets.
 
+    Args:
+        code: with or without ``ONCE-``.
+        others: pages that are not ours; default :func:`published`.
+
     Raises:
-        ConfigurationError: E110, no such code.
+        ConfigurationError: E110, no such code, or one of the lab, which is not installed.
     """
     name = _name(code)
-    texts = _texts(name)
+    known = published() if others is None else others
+    texts = _texts(name, known)
+    if texts is None and name.startswith("X-") and not known:
+        raise refuse(
+            "E110",
+            problem=f"{name} would be an anomaly that the fault lab found, and the lab is not installed.",
+            cause=f"anomalies are explained by the package {LAB}",
+            next=f"pip install {LAB}",
+        )
     if texts is None:
         raise refuse(
             "E110",
@@ -72,7 +101,7 @@ def _speaking_of(word: str) -> list[dict[str, str]]:
     return [page for page in pages if wanted.search("\n".join(page.values()))]
 
 
-def _texts(name: str) -> dict[str, str] | None:
+def _texts(name: str, others: Pages) -> dict[str, str] | None:
     """Title to text, in reading order; ``None`` if there is no such code."""
     if name in CATALOGUE:
         return _of_error(CATALOGUE[name])
@@ -81,7 +110,7 @@ def _texts(name: str) -> dict[str, str] | None:
     if name in ILLS:
         page = ILLS[name]
         return {"what": _what(page.what, page.matter), "why it matters": page.matter, "next": page.remedy}
-    return _of_anomaly(Anomaly(name)) if name in list(Anomaly) else None
+    return dict(others[name]) if name in others else None
 
 
 def _what(what: str, matter: str) -> str:
@@ -109,19 +138,13 @@ def _of_rule(rule: Rule) -> dict[str, str]:
     }
 
 
-def _of_anomaly(anomaly: Anomaly) -> dict[str, str]:
-    page = PAGES[anomaly]
-    return {
-        "what": page.what,
-        "must hold": MUST_HOLD[anomaly],
-        "likely cause": page.cause,
-        "next": page.remedy,
-    }
+def all_codes(others: Pages | None = None) -> tuple[str, ...]:
+    """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab.
 
-
-def all_codes() -> tuple[str, ...]:
-    """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab."""
-    return (*CATALOGUE, *RULES, *ILLS, *Anomaly)
+    Args:
+        others: see :func:`page_of`.
+    """
+    return (*CATALOGUE, *RULES, *ILLS, *(published() if others is None else others))
 
 
 def _emit(pages: list[dict[str, str]], output: Output) -> None:

@@ -1,26 +1,23 @@
-"""Commands that need an extra: where its packages are missing they say so, and every other command still runs."""
+"""Commands that need a package: where it is missing they say so, and every other command still runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NoReturn
 
-import typer
-
-from onceonly.cli.output import talk
+from onceonly.cli.calm import give_up
 
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 """Settings of a command that looks at none of its arguments itself."""
 
 
-def without(missing: ModuleNotFoundError, what: str, extra: str, code: int) -> Callable[[], NoReturn]:
+def without(missing: ModuleNotFoundError, what: str, wanted: str) -> Callable[[], NoReturn]:
     """The command in place of one whose import failed.
 
     Args:
         missing: why.
         what: the first words of the message.
-        extra: what brings the package.
-        code: the command's exit code for "could not be done".
+        wanted: what brings the package, as pip takes it, quoted for a shell.
 
     Raises:
         ModuleNotFoundError: it is a module of ours that is missing.
@@ -30,7 +27,6 @@ def without(missing: ModuleNotFoundError, what: str, extra: str, code: int) -> C
 
     def command() -> NoReturn:
         """Not installed; it says how to install it."""
-        talk(f"{what} needs {missing.name}: pip install 'onceonly[{extra}]'")
-        raise typer.Exit(code)
+        give_up(f"{what} needs {missing.name}: pip install {wanted}")
 
     return command

@@ -28,14 +28,14 @@ def spark_session(wanted: bool) -> Generator[SparkSession | None]:
         yield None
         return
     if importlib.util.find_spec("pyspark") is None:
-        raise refuse("E108", what="audit --deep", package="pyspark", extra="spark")
+        raise refuse("E108", what="audit --deep", package="pyspark", distribution="onceonly", extra="spark")
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     if running is not None:
         yield running
         return
-    from onceonly.lab.jars import fast_session
+    from onceonly.jars import fast_session
 
     talk("Starting Spark ...")
     session = fast_session(SparkSession.builder.master("local[*]").appName("onceonly audit"), quick_compile=False)

@@ -1,0 +1,212 @@
+"""``@pipeline``: a user's job as the lab needs it: how much input, which column tells rows apart, what is in order."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import refuse
+
+if TYPE_CHECKING:
+    from onceonly_lab.chaos.env import Env
+
+MakeRow = Callable[[int], Mapping[str, Any]]
+"""The row of a number, counted from 0, as column name to value."""
+
+_KEYS = 7
+"""Different keys in generated input: small and odd, so that every batch holds each and no batch size divides it."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A job under test; what :func:`pipeline` returns.
+
+    Attributes:
+        function: builds the query from an :class:`~onceonly_lab.chaos.env.Env`.
+        rows: of the whole input.
+        batches: micro-batches that the input makes.
+        identity: column that is unique in the input.
+        order_by: key column and a column that grows within each key; empty: no order is judged.
+        values: columns of the sinks whose values must be those of a run without faults.
+        keeps: rows stay once they are in the sink; false for upserts and aggregates, judged at the end alone.
+        row: makes the input's rows.
+        options: Spark's settings beside the lab's own.
+        patience: seconds for one driver to reach the end of its input.
+        workers: of a standalone cluster that executors run on; 0: they live in the driver's JVM.
+    """
+
+    function: Callable[[Env], Any]
+    rows: int
+    batches: int
+    identity: str
+    order_by: tuple[str, ...]
+    values: tuple[str, ...]
+    keeps: bool
+    row: MakeRow | None
+    options: Mapping[str, str] = field(default_factory=dict[str, str])
+    patience: float = 120.0
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def key(self) -> str | None:
+        """Column of the key whose rows have an order; ``None``: none is judged."""
+        return self.order_by[0] if self.order_by else None
+
+    @property
+    def name(self) -> str:
+        """Where it is defined, as :func:`load` takes it: ``module:name``, or ``file.py:name``."""
+        module, file = self.function.__module__, Path(self.function.__code__.co_filename).resolve()
+        here = Path.cwd()
+        if _found_from(here, module) == file:
+            return f"{module}:{self.function.__name__}"
+        return f"{file.relative_to(here) if file.is_relative_to(here) else file}:{self.function.__name__}"
+
+    def made(self, number: int) -> Mapping[str, Any]:
+        """The row of a number."""
+        if self.row is not None:
+            return self.row(number)
+        key, sequence = (*self.order_by, "key", "seq")[:2] if len(self.order_by) != 1 else (self.order_by[0], "seq")
+        made = {key: f"k{number % _KEYS}", sequence: number // _KEYS, "word": f"w{number}"}
+        return {self.identity: number, **made}
+
+    def __call__(self, env: Env) -> Any:
+        """Build the query, as the undecorated function does."""
+        return self.function(env)
+
+
+def pipeline(
+    *,
+    rows: int = 600,
+    batches: int = 3,
+    identity: str = "id",
+    order_by: Sequence[str] = (),
+    values: Sequence[str] = (),
+    keeps: bool = True,
+    row: MakeRow | None = None,
+    options: Mapping[str, str] | None = None,
+    patience: float = 120.0,
+    workers: int = 0,
+) -> Callable[[Callable[[Env], Any]], Pipeline]:
+    """Declare a job that the ``chaos`` fixture and ``onceonly lab run --level L3`` can run, break and judge.
+
+    The function gets an ``env`` and returns a ``DataStreamWriter`` (the lab starts it) or a started ``StreamingQuery``.
+    It runs in a driver process of its own, so it must stand at the top level of a module.
+
+    Args:
+        rows: of the whole input.
+        batches: micro-batches that the input makes.
+        identity: column that is unique in the input, and kept in the sinks.
+        order_by: key column and a column that grows within each key. Judged in Kafka and Postgres; a Delta table has
+            no order of rows.
+        values: columns of the sinks whose values must be those of a run without faults. Leave out what differs by
+            itself.
+        keeps: false where rows are replaced later: upserts, aggregates.
+        row: makes the row of a number; default the identity, key, sequence and a word.
+        options: Spark's settings beside the lab's own.
+        patience: seconds for one driver to reach the end of its input.
+        workers: of a standalone cluster that executors run on, so that they can be killed; 0: they live in the driver's
+            JVM.
+
+    Raises:
+        ConfigurationError: E110, the declaration cannot work.
+    """
+
+    def declare(function: Callable[[Env], Any]) -> Pipeline:
+        return Pipeline(
+            function,
+            rows,
+            batches,
+            identity,
+            tuple(order_by),
+            tuple(values),
+            keeps,
+            row,
+            dict(options or {}),
+            patience,
+            workers,
+        )
+
+    return declare
+
+
+def _check(job: Pipeline) -> None:
+    wrong = ""
+    if not 1 <= job.batches <= job.rows:
+        wrong = f"rows={job.rows} cannot be cut into batches={job.batches}"
+    elif len(job.order_by) not in (0, 2):
+        wrong = f"order_by={job.order_by} is not (key column, sequence column)"
+    elif "<locals>" in job.function.__qualname__:
+        wrong = f"{job.function.__qualname__} is defined inside of a function, where a driver process cannot find it"
+    else:
+        absent = sorted({job.identity, *job.order_by} - {*job.made(0)})
+        wrong = f"the input has no column {', '.join(absent)}" if absent and job.row is not None else ""
+    if wrong:
+        raise refuse(
+            "E110",
+            problem=f"@pipeline on {job.function.__qualname__}: {wrong}.",
+            cause="the declaration and the job do not fit",
+            next="correct the arguments of @pipeline",
+        )
+
+
+def load(place: str) -> Pipeline:
+    """Find a job again.
+
+    Args:
+        place: ``module:name`` or ``file.py:name``.
+
+    Raises:
+        ConfigurationError: E110, there is none.
+    """
+    where, colon, name = place.rpartition(":")
+    try:
+        module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        found = getattr(module, name)
+    except (ImportError, OSError, ValueError, AttributeError, SyntaxError) as error:
+        raise _no_job(place, f"{type(error).__name__}: {error}") from error
+    if not colon or not isinstance(found, Pipeline):
+        raise _no_job(place, f"{name} is a {type(found).__name__}, not a function under @pipeline")
+    return found
+
+
+def _from_file(path: Path) -> Any:
+    resolved = path.resolve(strict=True)
+    spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    if str(resolved.parent) not in sys.path:
+        sys.path.insert(0, str(resolved.parent))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _found_from(here: Path, module: str) -> Path | None:
+    """The file that is imported from a directory: a test runner has put others on the path, for itself alone."""
+    path, found = [str(here)], None
+    names = module.split(".")
+    for length in range(1, len(names) + 1):
+        found = PathFinder.find_spec(".".join(names[:length]), path)
+        if found is None:
+            return None
+        path = list(found.submodule_search_locations or ())
+    return Path(found.origin).resolve() if found and found.origin else None
+
+
+def _no_job(place: str, cause: str) -> Exception:
+    return refuse(
+        "E110",
+        problem=f"There is no job {place!r}.",
+        cause=cause,
+        next="name it as module:function or path/to/file.py:function, and decorate it with onceonly_lab.pipeline",
+    )

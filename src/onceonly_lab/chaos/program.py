@@ -1,0 +1,197 @@
+"""The driver program that is killed: a user's job over the lab's input, with every fault point of it armed.
+
+It comes up before it has a task, so that the start of one overlaps with the work of another. What it is told and says
+is in :mod:`onceonly_lab.chaos.task`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from onceonly.errors import OnceOnlyError
+from onceonly.session.archive import end_jvm
+from onceonly_lab.chaos.env import Env, Sinks
+from onceonly_lab.chaos.pipeline import Pipeline, load
+from onceonly_lab.chaos.points import Points
+from onceonly_lab.chaos.task import Task, say
+from onceonly_lab.driver import end_with_parent
+from onceonly_lab.history import Entry, Kind, Op
+from onceonly_lab.recorder import Line
+from onceonly_lab.warm import attach, is_warm
+
+NO_QUERY = 3
+"""Exit code where the job started nothing."""
+
+FAILED = 1
+"""Exit code where the job, or its query, raised."""
+
+_POLL_S = 0.02
+_LOOKS_S = 0.1
+"""Between two looks at a query: each is a call to the JVM, on cores that the query needs."""
+
+_SOON = (
+    "pyspark.sql.functions",
+    "pyspark.sql.streaming.readwriter",
+    "pyspark.sql.pandas.types",
+    "pyarrow.parquet",
+    "onceonly.wrap",
+)
+"""What every job needs; what only some need is loaded by them."""
+
+_MANY = ("pandas", "psycopg", "onceonly_checkpoints.sqlledger", "confluent_kafka")
+"""What most jobs need: loaded once where drivers are forked. Without deltalake, which starts threads."""
+
+_QUIET = "Waiting for data to arrive"
+"""What a query with a trigger of its own says when it has taken everything; see Spark's MicroBatchExecution."""
+
+
+def main(argv: list[str]) -> int:
+    """Start, await the task in ``argv[0]``, run it; ``argv[1]`` has Spark's settings as JSON."""
+    end_with_parent()
+    told = Path(argv[0])
+    _load(_SOON)
+    if is_warm():  # its JVM is its predecessor's until the task comes
+        _await(told)
+    spark = _session(json.loads(argv[1]))
+    _await(told)
+    task = Task.load(told)
+    with Line(task.recorder) as record:
+        code = _run(spark, task, Points(task), record)
+    if not is_warm():
+        end_jvm(spark)
+    return code
+
+
+def come_up() -> None:
+    """Load what drivers load, for all that are forked from here; start nothing."""
+    _load(_SOON)
+    with suppress(ImportError):
+        _load(_MANY)
+
+
+def _load(names: Sequence[str]) -> None:
+    for name in names:
+        importlib.import_module(name)
+
+
+def _session(options: Mapping[str, str]) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    spark: Any = attach(builder) if is_warm() else builder.getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    say("up")
+    return spark
+
+
+def _run(spark: Any, task: Task, points: Points, record: Line) -> int:
+    try:
+        job = load(task.job)
+        _watch_callbacks(task, points, record)
+        queries = _started(job, spark, task)
+        if not queries:
+            say("no query")
+            return NO_QUERY
+        for query in queries:
+            _finish(query)
+    except Exception as error:  # noqa: BLE001 - whatever a user's job raises is its answer
+        say("failed", code=_code(error), text=str(error))
+        return FAILED
+    say("done", callbacks=points.callbacks)
+    return 0
+
+
+def _started(job: Pipeline, spark: Any, task: Task) -> list[Any]:
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    made = job(Env(spark, _source(spark, task.files), task.files, task.checkpoint, Sinks(Path(task.sinks))))
+    if isinstance(made, DataStreamWriter):
+        return [made.option("checkpointLocation", task.checkpoint).trigger(availableNow=True).start()]
+    return list(spark.streams.active) or ([made] if hasattr(made, "awaitTermination") else [])
+
+
+def _source(spark: Any, files: str) -> Any:
+    # Spark would run a job to learn it, at every start.
+    from pyarrow.parquet import read_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema: Any = from_arrow_schema(read_schema(next(Path(files).glob("*.parquet"))))
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(files)
+
+
+def _finish(query: Any) -> None:
+    """Wait until a query has taken all input; one whose trigger never ends is stopped then.
+
+    Raises:
+        StreamingQueryException: the query failed.
+    """
+    while query.isActive:
+        status = query.status
+        if status["message"] == _QUIET and not status["isDataAvailable"] and not status["isTriggerActive"]:
+            query.processAllAvailable()
+            query.stop()
+        time.sleep(_LOOKS_S)
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+
+
+def _code(error: Exception) -> str:
+    """The code of a refusal of ours, wherever Spark put its text; else the error's class."""
+    if isinstance(error, OnceOnlyError):
+        return error.code
+    _, ours, rest = str(error).partition("[ONCE-")
+    return rest.partition("]")[0] if ours else type(error).__name__
+
+
+def _watch_callbacks(task: Task, points: Points, record: Line) -> None:
+    """Record every batch that Spark offers, from the one place that every ``foreachBatch`` comes through.
+
+    PySpark has no seam here, and the process is the lab's own: nothing of a user's program, nor of ours, is replaced.
+    """
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    class_: Any = DataStreamWriter
+    original = class_.foreachBatch
+
+    def watched(writer: Any, function: Callable[[Any, int], None]) -> Any:
+        return original(writer, _recorded(function, task, points, record))
+
+    class_.foreachBatch = watched
+
+
+def _recorded(
+    function: Callable[[Any, int], None], task: Task, points: Points, record: Line
+) -> Callable[[Any, int], None]:
+    def tell(kind: Kind, batch: int) -> None:
+        record.append(Entry("engine", kind, Op.OFFER, task.incarnation, note=f"batch {batch}"))
+
+    def callback(df: Any, batch: int) -> None:
+        tell(Kind.INVOKE, batch)
+        try:
+            with points.callback():
+                function(df, batch)
+        except Exception:
+            tell(Kind.FAIL, batch)
+            raise
+        tell(Kind.OK, batch)
+
+    return callback
+
+
+def _await(file: Path) -> None:
+    while not file.exists():
+        time.sleep(_POLL_S)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

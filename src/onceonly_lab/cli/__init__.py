@@ -1,0 +1,23 @@
+"""Commands of the lab: ``onceonly lab`` and ``onceonly demo``, which the command line finds by entry point."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+
+def add_lab(tree: typer.Typer) -> None:
+    """Add ``onceonly lab``; entry point ``lab`` of the group ``onceonly.commands``."""
+    from onceonly_lab.cli.app import app
+
+    tree.add_typer(app, name="lab")
+
+
+def add_demo(tree: typer.Typer) -> None:
+    """Add ``onceonly demo``; entry point ``demo`` of the group ``onceonly.commands``."""
+    from onceonly.cli.extras import PASSED_ON
+    from onceonly_lab.cli.demo import command
+
+    tree.command("demo", context_settings=PASSED_ON)(command)

@@ -1,0 +1,225 @@
+"""Where worlds can go from here, many at once: what a step sees is computed once, by the production code.
+
+A world is three numbers: of what the drivers share, of the older driver, of the newer one. Of the millions of worlds
+few differ in what any one step looks at, so each step is asked of ``MoveTable`` once, and spread over the worlds in
+arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onceonly_lab.explorer.fold import Fold, Ints, Lists, Matrix, halves, paired, spread
+from onceonly_lab.explorer.moves import Move, MoveTable
+from onceonly_lab.explorer.table import Codes, Table
+
+_UNCHANGED = -1
+_UNKNOWN = -1
+
+
+class _Drivers(IntEnum):
+    """What an event does to the drivers."""
+
+    STAY = 0
+    ONE_STARTS = 1
+    ALL_DIE = 2
+    ONE_STARTS_ALONE = 3
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Steps that look at the same places: what each saw, and its outcomes (driver afterwards, number of the edit).
+
+    ``heads``: whether of the targets it is only fence and newest marker.
+    """
+
+    columns: list[int]
+    heads: bool
+    seen: Fold
+    outcomes: Lists
+
+
+class _Map:
+    """A function of codes, over arrays; asked once for each code."""
+
+    def __init__(self, ask: Callable[[int], int]) -> None:
+        self._ask = ask
+        self._known = np.full(64, _UNKNOWN, np.int64)
+
+    def __call__(self, codes: Matrix | Ints) -> Ints:
+        if codes.size and codes.max() >= len(self._known):
+            self._known = np.concatenate((self._known, np.full(codes.max() + 1, _UNKNOWN, np.int64)))
+        for code in np.unique(codes[self._known[codes] == _UNKNOWN]).tolist():
+            self._known[code] = self._ask(code)
+        return self._known[codes]
+
+
+class _Edits:
+    """What moves change of what drivers share, by number; 0 changes nothing."""
+
+    def __init__(self, width: int) -> None:
+        self._table: Table[tuple[tuple[int, int], ...]] = Table()
+        self._rows = np.full((64, width), _UNCHANGED, np.int32)
+        self._table.number(())
+
+    def number(self, columns: tuple[tuple[int, int], ...]) -> int:
+        """The number of an edit: columns with what stands there afterwards."""
+        number = self._table.number(columns)
+        if number >= len(self._rows):
+            self._rows = np.concatenate((self._rows, np.full_like(self._rows, _UNCHANGED)))
+        for column, code in columns:
+            self._rows[number, column] = code
+        return number
+
+    def made(self, rows: Matrix, numbers: Ints) -> Matrix:
+        """The rows after their edits."""
+        edits = self._rows[numbers]
+        return np.where(edits == _UNCHANGED, rows, edits)
+
+
+class Expander:
+    """Successors of worlds.
+
+    Args:
+        moves: the bound's moves.
+    """
+
+    def __init__(self, moves: MoveTable) -> None:
+        self._moves = moves
+        self._older, self._newer = moves.bound.slots
+        start = (*moves.start[: self._older], *moves.start[self._newer + 1 :])
+        self.shared = Fold(len(start))
+        self._edits = _Edits(len(start))
+        self._kinds: list[_Kind] = []
+        self._kind_numbers: Table[tuple[bool, tuple[int, ...]]] = Table()
+        self._kind_of = _Map(self._kind)
+        self._head_of = _Map(moves.head)
+        self._events = Lists(3)
+        self.shared.of(np.array([start], np.int32))
+        self.start = np.array([[0, moves.nothing, moves.nothing]], np.int32)
+
+    def codes(self, shared: int, older: int, newer: int) -> Codes:
+        """A world as the move table knows it."""
+        row = self.shared.row(shared)
+        return (*row[: self._older], older, newer, *row[self._older :])
+
+    def successors(self, worlds: Matrix) -> tuple[Ints, Matrix]:
+        """Every move out of some worlds: which of them it leaves, by place, and the world it leads to."""
+        left, reached = zip(self._steps(worlds, 1), self._steps(worlds, 2), *self._happenings(worlds), strict=True)
+        after = np.concatenate(reached)
+        alone = (after[:, 1] == self._moves.nothing) & (after[:, 2] != self._moves.nothing)
+        after[alone, 1:] = after[alone, :0:-1]
+        return np.concatenate(left), after
+
+    # ---- steps of drivers
+
+    def _steps(self, worlds: Matrix, slot: int) -> tuple[Ints, Matrix]:
+        living = np.flatnonzero(worlds[:, slot] != self._moves.nothing)
+        pairs, which = np.unique(paired(worlds[living, slot], worlds[living, 0]), return_inverse=True)
+        owner, driver, shared = self._outcomes(pairs)
+        lengths = np.bincount(owner, minlength=len(pairs))
+        one, at = spread((np.cumsum(lengths) - lengths)[which], lengths[which])
+        left = living[one]
+        after = worlds[left]
+        after[:, 0], after[:, slot] = shared[at], driver[at]
+        return left, after
+
+    def _outcomes(self, pairs: Ints) -> tuple[Ints, Ints, Ints]:
+        """What becomes of a driver and of what it shares: which pair, by place, in order; driver; shared."""
+        drivers, shared = halves(pairs)
+        kinds = self._kind_of(drivers)
+        owners, entries = [np.empty(0, np.int64)], [np.empty((0, 2), np.int64)]
+        for number in np.unique(kinds):
+            at = np.flatnonzero(kinds == number)
+            owner, found = self._outcomes_of(self._kinds[number], drivers[at], shared[at])
+            owners.append(at[owner])
+            entries.append(found)
+        owner, entry = np.concatenate(owners), np.concatenate(entries)
+        order = np.argsort(owner, kind="stable")
+        owner, entry = owner[order], entry[order]
+        return owner, entry[:, 0], self._edited(shared[owner], entry[:, 1])
+
+    def _outcomes_of(self, kind: _Kind, drivers: Ints, shared: Ints) -> tuple[Ints, NDArray[np.int64]]:
+        seen = np.column_stack((drivers.astype(np.int32), self.shared[shared][:, kind.columns]))
+        if kind.heads:
+            targets = slice(1, 1 + self._moves.bound.staging)
+            seen[:, targets] = self._head_of(seen[:, targets])
+        numbers, fresh = kind.seen.of(seen)
+        asked = zip(shared[fresh].tolist(), drivers[fresh].tolist(), strict=True)
+        kind.outcomes.extend([self._asked(*one) for one in asked])
+        return kind.outcomes.each(numbers)
+
+    def _asked(self, shared: int, driver: int) -> list[tuple[int, ...]]:
+        moves = self._moves.of_driver(self.codes(shared, driver, self._moves.nothing), self._older)
+        return [self._outcome(move, driver) for move in moves]
+
+    def _outcome(self, move: Move, driver: int) -> tuple[int, int]:
+        """The driver after a move, and the edit."""
+        return dict(move.updates).get(self._older, driver), self._edit(move)
+
+    def _edit(self, move: Move) -> int:
+        places = [(place, code) for place, code in move.updates if place not in (self._older, self._newer)]
+        return self._edits.number(tuple((self._column(place), code) for place, code in places))
+
+    def _column(self, place: int) -> int:
+        return place if place < self._older else place - 2
+
+    def _kind(self, code: int) -> int:
+        """Which kind of step a driver takes next."""
+        places, heads = self._moves.places(code), self._moves.sees_heads_alone(code)
+        if heads:
+            places = tuple(place for place in places if place != self._moves.bound.staging)
+        number = self._kind_numbers.number((heads, places))
+        if number == len(self._kinds):
+            columns = [self._column(place) for place in places]
+            self._kinds.append(_Kind(columns, heads, Fold(1 + len(places)), Lists(2)))
+        return number
+
+    # ---- everything else
+
+    def _happenings(self, worlds: Matrix) -> list[tuple[Ints, Matrix]]:
+        self._events.extend([self._told(one) for one in range(self._events.count, self.shared.count)])
+        left, events = self._events.each(worlds[:, 0].astype(np.int64))
+        after = worlds[left]
+        after[:, 0] = self._edited(after[:, 0].astype(np.int64), events[:, 0])
+        fresh, nothing = events[:, 1], self._moves.nothing
+        dies, starts = events[:, 2] == _Drivers.ALL_DIE, events[:, 2] == _Drivers.ONE_STARTS
+        alone = events[:, 2] == _Drivers.ONE_STARTS_ALONE
+        after[dies | alone, 1:] = nothing
+        after[alone, 1] = fresh[alone]
+        full = starts & (after[:, 2] != nothing)
+        in_place_of_newer = after[full]
+        in_place_of_newer[:, 2] = fresh[full]
+        after[full, 1] = after[full, 2]
+        first = starts & (after[:, 1] == nothing)
+        after[first, 1] = fresh[first]
+        second = starts & ~first
+        after[second, 2] = fresh[second]
+        return [(left, after), (left[full], in_place_of_newer)]
+
+    def _told(self, shared: int) -> list[tuple[int, ...]]:
+        nothing = self._moves.nothing
+        return [self._event(*one) for one in self._moves.happenings(self.codes(shared, nothing, nothing))]
+
+    def _event(self, fatal: bool, move: Move) -> tuple[int, int, int]:
+        fresh = dict(move.updates).get(self._older)
+        if fresh is not None:
+            starts = _Drivers.ONE_STARTS_ALONE if self._moves.bound.alone else _Drivers.ONE_STARTS
+            return self._edit(move), fresh, starts
+        return self._edit(move), self._moves.nothing, _Drivers.ALL_DIE if fatal else _Drivers.STAY
+
+    def _edited(self, shared: Ints, edits: Ints) -> Ints:
+        """The numbers of what drivers share, after the edits."""
+        after = shared.copy()
+        changed = np.flatnonzero(edits)
+        if len(changed):
+            pairs, which = np.unique(paired(shared[changed], edits[changed]), return_inverse=True)
+            before, numbers = halves(pairs)
+            found, _ = self.shared.of(self._edits.made(self.shared[before], numbers))
+            after[changed] = found[which]
+        return after

@@ -1,0 +1,83 @@
+"""Draws a schedule from a seed, biased to crashes: a run without any shows little."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from onceonly.faults import Point
+from onceonly_lab.model.parts import TRANSACTIONAL, Harm
+from onceonly_lab.model.program import Program
+from onceonly_lab.model.spark import RESTARTED, Damage
+from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
+
+_DAMAGES = tuple(damage.value for damage in RESTARTED)
+_MISUSES = tuple(program.value for program in Program if program.misuses)
+_STEPS = (0, 1, 2, 3, 5, 8, 13, 20, 40)
+"""Of pauses and delays: most races are close ones."""
+
+
+def draw(seed: int) -> Schedule:
+    """The schedule of a seed; the same one each time."""
+    chance = random.Random(seed)
+    sinks = tuple(chance.sample(TRANSACTIONAL, chance.randint(1, len(TRANSACTIONAL))))
+    incarnations = chance.randint(1, 4)
+    faults = [_fault(chance, incarnation, len(sinks)) for incarnation in range(1, incarnations + 1)]
+    # What a driver leaves behind that went on where others had taken it for dead is worst where it dies for good then.
+    woken = [fault.incarnation for fault in faults if fault.action is Action.PAUSE and chance.random() < 0.5]
+    faults += [Fault(number, chance.choice(list(Point)), Action.KILL, chance.randint(1, 2)) for number in woken]
+    extra = [_fault(chance, chance.randint(1, incarnations), len(sinks)) for _ in range(chance.randint(0, 3))]
+    stateful, files, peopled = chance.random() < 0.3, chance.random() < 0.2, chance.random() < 0.4
+    records = chance.randint(1, 6)
+    drawn = Schedule(
+        sinks=sinks,
+        records=records,
+        cuts=tuple(chance.randint(1, 3) for _ in range(chance.randint(1, 3))),
+        rows=chance.randint(1, 3),
+        incarnations=incarnations,
+        faults=tuple(faults + extra),
+        losses=_losses(chance, incarnations) + (_harms(chance, incarnations, len(sinks)) if peopled else ()),
+        files=files,
+        stateful=stateful,
+        begins=chance.random() < 0.5,
+        obeys=tuple(chance.randint(0, 2) for _ in range(2)) if peopled else (),
+        gone=(chance.randrange(records),) if peopled and files and chance.random() < 0.5 else (),
+        trims=not stateful and chance.random() < 0.4,
+        stages=chance.random() < 0.3,
+        seed=seed,
+    )
+    return _misused(chance, drawn)
+
+
+def _misused(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With a program that calls wrongly, or another job of the same name, where one is drawn."""
+    if chance.random() < 0.08:
+        return replace(drawn, program=chance.choice(_MISUSES))
+    damaged = any(loss.what in _DAMAGES for loss in drawn.losses)
+    if damaged or chance.random() >= 0.05:
+        return drawn
+    another = Loss(chance.randint(2, drawn.incarnations + 1), Damage.ANOTHER)
+    return replace(drawn, losses=(*drawn.losses, another))
+
+
+def _fault(chance: random.Random, incarnation: int, sinks: int) -> Fault:
+    action = chance.choices(SIMULATED, (6, 3, 2, 2, 2, 1, 1))[0]
+    point = chance.choice(sorted(SENT)) if action in SENDING else chance.choice(list(Point))
+    steps = chance.choice(_STEPS) if action in (Action.PAUSE, Action.DELAY, Action.HIDE) else 0
+    return Fault(incarnation, point, action, chance.randint(1, 2 * sinks), steps)
+
+
+def _losses(chance: random.Random, incarnations: int) -> tuple[Loss, ...]:
+    lost: list[Loss] = []
+    if chance.random() < 0.25:
+        lost.append(Loss(chance.randint(2, incarnations + 1), LEDGER))
+    if chance.random() < 0.2:
+        lost.append(Loss(chance.randint(2, incarnations + 1), chance.choice(_DAMAGES)))
+    return tuple(lost)
+
+
+def _harms(chance: random.Random, incarnations: int, sinks: int) -> tuple[Loss, ...]:
+    if chance.random() < 0.3:
+        return ()
+    harm = chance.choice(sorted(Harm))
+    return (Loss(chance.randint(2, incarnations + 1), harm, chance.randrange(sinks)),)

@@ -1,0 +1,291 @@
+"""A sink whose target lies in the scene: the contract of real sinks over the model's rules, for the real runner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from onceonly import faults
+from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.facts import Reading
+from onceonly.faults import Point
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Conflict,
+    OutcomeUnknown,
+    Position,
+    Prepared,
+    Recorder,
+    Sight,
+    Superseded,
+)
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker, Receipt
+from onceonly_lab.fuzzer.scene import Process, Scene
+from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
+from onceonly_lab.history import Kind, Op
+from onceonly_lab.model.parts import Kind as Sink
+from onceonly_lab.model.parts import Target, receipt
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.sinks import Fate, Raised, Replies, Reply, reading
+from onceonly_lab.schedule import SENDING
+
+_READERS = "only the lab reads"
+
+Ask = Callable[[Target, int | None], Replies]
+"""One call on the wire: the target as it is, what the sink remembers of the call so far."""
+
+
+def _sent(reply: Reply, target: Target) -> bool:
+    """Whether something goes out that can be lost, or that stays where it is when its driver dies now."""
+    in_part = reply.outcome is None and reply.target.held != target.held
+    return reply.fate is not Fate.ANSWERED or in_part
+
+
+def _found(sight: Sight) -> str:
+    return f"epoch {sight.epoch}" if sight.epoch else "no epoch"
+
+
+class SinkRefused(Exception):
+    """The sink stops the query.
+
+    Attributes:
+        code: of the error.
+    """
+
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass
+class PreparedContent:
+    """Rows near the target.
+
+    Attributes:
+        rows: how many.
+        content: which computation they are.
+    """
+
+    rows: int
+    content: Digest
+
+    def abandon(self) -> None:
+        """Nobody else ever saw them."""
+
+
+class SceneSink:
+    """A handle on a target.
+
+    Args:
+        scene: what is shared.
+        process: whose handle it is.
+        name: the sink's id.
+    """
+
+    ledger_url = None
+    capabilities = Capabilities(True, False, carries_ledger=False, committer="simulated", readers=_READERS)
+
+    def __init__(self, scene: Scene, process: Process, name: str) -> None:
+        self._scene = scene
+        self._process = process
+        self._fence = Fence(0, "")
+        self._early: Target | None = None
+        self.id = name
+
+    @property
+    def address(self) -> str:
+        """Nothing that could be found again."""
+        return f"simulated:{self.id}"
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """There is nothing to find."""
+        raise NotImplementedError
+
+    def open(self, pipeline: str) -> None:
+        """Targets always answer."""
+
+    # ---- opening
+
+    def fence(self) -> Fence | None:
+        """The newest fence."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        process.watched.opens = True
+        found = scene.wire.fence(self._target)
+        if Rule.HIGHEST in scene.off:
+            found = Fence(scene.ledger.generation, "")
+        if Rule.FENCE_FIRST in scene.off:
+            self._early = self._target
+        if Rule.SWEPT_LAST in scene.off and self.id == scene.bound.sinks[-1]:
+            SceneStaging(scene, process).sweep_early()
+        words = f"generation {found.generation}" if found else "no fence"
+        scene.told(f"{process.name} looks at sink '{self.id}' and finds {words}")
+        return found
+
+    def look(self) -> Sight:
+        """The newest marker."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        found = scene.wire.look(self._target)
+        scene.told(f"{process.name} looks at sink '{self.id}' and finds {_found(found)}")
+        return found
+
+    def install(self, fence: Fence) -> None:
+        """Make a fence the newest.
+
+        Raises:
+            Superseded: it is not greater.
+            OutcomeUnknown: the answer was lost.
+        """
+        self._asks(Op.INSTALL, generation=fence.generation)
+        outcome = self._call(lambda target, memory: self._scene.wire.install(target, fence, memory), Point.INSTALL_SENT)
+        self._fence = fence
+        self._answered(Op.INSTALL, outcome, yes=Installed)
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the target stands.
+
+        Raises:
+            Superseded: under another fence.
+        """
+        if self._early is not None:
+            return reading(self._early, self._fence, since, 0).position
+        outcome = self._call(lambda target, _: self._scene.wire.position(target, self._fence, since, 0))
+        if isinstance(outcome, Reading):
+            return outcome.position
+        raise self._raised(outcome)
+
+    # ---- one epoch
+
+    def prepare(self, batch: Batch, epoch: int) -> PreparedContent:
+        """Take the rows."""
+        self._scene.alive(self._process)
+        assert isinstance(batch, SimulatedBatch)
+        content = batch.read()
+        faults.fire(Point.PREPARE_SENT)
+        return PreparedContent(content.rows, content)
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Rows and marker.
+
+        Raises:
+            Superseded: under another fence.
+            OutcomeUnknown: the answer was lost.
+        """
+        scene, sinks = self._scene, self._scene.bound.sinks
+        content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
+        if Rule.STAGED in scene.off:
+            content = Digest(content.rows, content.high, 1_000_000 + self._process.salt)
+        if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
+            return receipt(marker)
+        self._asks(Op.COMMIT, epoch=marker.epoch, generation=marker.fence.generation)
+        ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory)  # noqa: E731
+        outcome = self._call(ask, Point.COMMIT_SENT)
+        self._answered(Op.COMMIT, outcome, yes=Committed, epoch=marker.epoch)
+        return receipt(marker)
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """Whether an epoch landed.
+
+        Raises:
+            Superseded: under another fence.
+        """
+        self._asks(Op.LOOK_UP, epoch=marker.epoch, generation=marker.fence.generation)
+        outcome = self._call(lambda target, _: self._scene.wire.look_up(target, marker))
+        self._answered(Op.LOOK_UP, outcome, yes=Committed, no=Absent, epoch=marker.epoch)
+        return None if isinstance(outcome, Absent) else receipt(marker)
+
+    def sweep(self) -> None:
+        """Nothing of a preparation outlives its process."""
+
+    # ---- reading
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts."""
+        seen = self._early or self._target
+        yield from ((marker, receipt(marker)) for marker in seen.markers if marker.epoch.number > after)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Nobody asks."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    # ---- helpers
+
+    @property
+    def _target(self) -> Target:
+        return self._scene.targets[self.id]
+
+    def _call(self, ask: Ask, point: Point | None = None) -> Outcome | Raised:
+        """Call until there is an answer; what was sent passes the point, and may meet a fault there."""
+        memory: int | None = None
+        while True:
+            self._scene.step(self._process)
+            replies = tuple(ask(self._target, memory))
+            sends = point is not None and any(_sent(reply, self._target) for reply in replies)
+            if point and sends:
+                faults.fire(point)
+            due, self._process.due = self._process.due, ()
+            reply = self._scene.chosen(replies, due)
+            self._scene.change(reply.target)
+            self._scene.told(f"{self._process.name} {reply.words}")
+            self._scene.suffer(self._process, tuple(one for one in due if one.action not in SENDING))
+            if reply.outcome is not None:
+                return reply.outcome
+            memory = reply.memory
+
+    def _asks(self, op: Op, epoch: Epoch | None = None, generation: int | None = None) -> None:
+        self._scene.alive(self._process)
+        self._scene.scribe.asks(self._process.number, op, self.id, epoch, generation)
+
+    def _answered(
+        self,
+        op: Op,
+        outcome: Outcome | Raised,
+        *,
+        yes: type[Outcome],
+        no: type[Outcome] | None = None,
+        epoch: Epoch | None = None,
+    ) -> None:
+        """Write the answer down, and raise it where it is neither yes nor no."""
+        good = isinstance(outcome, yes)
+        refused = no is not None and isinstance(outcome, no)
+        unknown = isinstance(outcome, Unknown) or (op is Op.LOOK_UP and not refused)
+        kind = Kind.OK if good else Kind.INFO if unknown else Kind.FAIL
+        number = epoch.number if epoch else None
+        self._scene.scribe.answers(self._process.number, op, kind, self.id, number)
+        if not good and not refused:
+            raise self._raised(outcome)
+
+    def _raised(self, outcome: Outcome | Raised) -> Exception:
+        match outcome:
+            case Overtaken(found):
+                self._process.watched.met = (self.id, found.owner)
+                return Superseded(self.id, found)
+            case Unknown(reason):
+                return OutcomeUnknown(self.id, reason)
+            case Again(reason, blocker):
+                return Conflict(self.id, reason, blocker)
+            case Raised(code):
+                return SinkRefused(code)
+            case _:
+                raise AssertionError(f"{type(outcome).__name__} answers nothing that was asked")
+
+
+class TellingSink(SceneSink):
+    """A handle on a target whose look is whole: it also tells, without a fence, what the target is."""
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is."""
+        return self._target.identity
+
+
+def handle(scene: Scene, process: Process, name: str) -> SceneSink:
+    """A handle that tells as much as the real sink does: what Kafka has confirmed may be hidden from a look."""
+    kind = SceneSink if scene.targets[name].kind is Sink.KAFKA else TellingSink
+    return kind(scene, process, name)

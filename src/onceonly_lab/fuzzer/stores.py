@@ -1,0 +1,300 @@
+"""Ledger, staging and batches of a simulated run, behind the contracts that the production runner knows them by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.facts import Offer
+from onceonly.protocol import Batch, Estimate, Task
+from onceonly.staging import Staged
+from onceonly.trim import Trim
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.manifest import Reference, UnreadableManifest
+from onceonly_checkpoints.slices import Slice
+from onceonly_lab.fuzzer.scene import Process, Scene
+from onceonly_lab.history import LEDGER, Kind, Op
+from onceonly_lab.model.parts import (
+    Conflict,
+    Records,
+    StagedEpoch,
+    StagingArea,
+    computed,
+    kept,
+    missing,
+    records_in,
+)
+from onceonly_lab.model.rules import Rule
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+_NO_ROWS = "the lab's batches have a digest and no rows"
+
+
+class SimulatedBatch:
+    """The engine's batch: counted and fingerprinted, without rows.
+
+    Args:
+        records: what it reads.
+        process: computes it.
+        same: whether every computation gives the same rows.
+    """
+
+    def __init__(self, records: Records, process: Process, *, same: bool = False) -> None:
+        self.rows = records.bit_count()
+        self._records = records
+        self._process = process
+        self._same = same
+        self._computed: Digest | None = None
+
+    def execute(self) -> Digest:
+        """Run the plan. Where it is not deterministic, no two runs give the same rows."""
+        self._computed = computed(self._records, 0 if self._same else self._process.salt)
+        return self._computed
+
+    def trimmed(self, trim: Trim) -> SimulatedBatch:
+        """The same batch without the rows that are left out."""
+        return SimulatedBatch(kept(self._records, trim), self._process, same=self._same)
+
+    def read(self) -> Digest:
+        """Which computation a sink gets that takes the rows: of a plan that runs for it, another one each time."""
+        return self.execute()
+
+    def digest(self) -> Digest:
+        """Of the run before."""
+        assert self._computed is not None, "no action was run"
+        return self._computed
+
+    @property
+    def schema(self) -> pa.Schema:
+        """There is none."""
+        raise TypeError(_NO_ROWS)
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact rows."""
+        return Estimate(self.rows, None)
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """There is none."""
+        raise TypeError(_NO_ROWS)
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """There are none."""
+        raise TypeError(_NO_ROWS)
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """There are none."""
+        raise TypeError(_NO_ROWS)
+
+
+def batch_of(records: Records, offer: Offer, process: Process) -> SimulatedBatch:
+    """What a call hands over. A plan that keeps state must be deterministic, so it is simulated so."""
+    return SimulatedBatch(records & ~missing(offer), process, same=offer.stateful)
+
+
+class StillBatch(SimulatedBatch):
+    """Staged bytes.
+
+    Args:
+        content: which computation they are.
+        process: reads them.
+        meant: what the marker that names them says; what they are, unless manifests are found by number.
+    """
+
+    def __init__(self, content: Digest, process: Process, meant: Digest | None = None) -> None:
+        super().__init__(records_in(content), process)
+        self.rows = content.rows
+        self._content = content
+        self._computed = meant or content
+
+    def read(self) -> Digest:
+        """The bytes as they lie there."""
+        return self._content
+
+
+class SceneStaging:
+    """``onceonly.staging`` in the scene.
+
+    Args:
+        scene: what is shared.
+        process: whose it is.
+    """
+
+    def __init__(self, scene: Scene, process: Process) -> None:
+        self._scene = scene
+        self._process = process
+
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+        """Stage an epoch."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        scene.scribe.asks(process.number, Op.STAGE, epoch=epoch)
+        assert isinstance(batch, SimulatedBatch)
+        content = batch.read()
+        reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
+        staged = StagedEpoch(reference.text, epoch, fence.generation, content)
+        scene.ever_staged[reference.text] = staged
+        if Rule.KEPT not in scene.off:
+            scene.staging = scene.staging.add(staged)
+        scene.scribe.staged(process.number, staged)
+        scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
+        return Staged(reference, StillBatch(content, process))
+
+    def fetch(self, reference: str, live: Batch | None) -> StillBatch:
+        """Read staged bytes back.
+
+        Raises:
+            UnreadableManifest: they are gone.
+        """
+        scene, process = self._scene, self._process
+        scene.step(process)
+        meant = scene.ever_staged[reference]
+        found = scene.staging.holds(reference)
+        if Rule.NAMED in scene.off:
+            found = next((one for one in scene.staging.epochs if one.number == meant.number), None)
+        if found is None:
+            scene.told(f"{process.name} does not find the staged bytes")
+            raise UnreadableManifest(f"{reference} is gone")
+        scene.told(f"{process.name} takes the staged bytes {found.reference}")
+        return StillBatch(found.content, process, meant.content)
+
+    def drop(self, reference: str) -> None:
+        """Remove an epoch's bytes. A process that is dead does not."""
+        if not self._process.dead:
+            self._scene.staging = self._scene.staging.drop(reference)
+
+    def sweep(self, generation: int, keep: str | None) -> None:
+        """Remove what lower generations left."""
+        self._scene.alive(self._process)
+        self._scene.staging = self._scene.staging.sweep(generation, keep)
+
+    def sweep_early(self) -> None:
+        """What a product does that does not wait for its fences: remove what no newest marker names."""
+        scene = self._scene
+        highest = max((one.fence.generation for one in scene.targets.values() if one.fence), default=0)
+        named = {one.newest.epoch.manifest for one in scene.targets.values() if one.newest}
+        epochs = scene.staging.epochs
+        scene.staging = StagingArea(tuple(one for one in epochs if one.reference in named or one.generation > highest))
+
+
+class SceneLedger:
+    """The ledger contract over the scene's.
+
+    Args:
+        scene: what is shared.
+        process: whose it is.
+    """
+
+    address = "memory"
+
+    def __init__(self, scene: Scene, process: Process) -> None:
+        self._scene = scene
+        self._process = process
+
+    def offered(self, offer: Offer) -> Offer:
+        """The batch at hand, for one whose slice reads like an epoch's where the ledger goes by that text alone."""
+        if Rule.LINEAGE not in self._scene.off or not (alike := self._scene.ledger.alike(offer, 1 << 30)):
+            return offer
+        return replace(offer, lineage=alike[0].lineage or offer.lineage, sources=alike[0].sources)
+
+    def open(self) -> None:
+        """It is open."""
+
+    def enter(self, pipeline: Pipeline) -> None:
+        """Its row in the list is of no account, but for its generation where that is taken from here."""
+        self._scene.step(self._process)
+        if Rule.HIGHEST in self._scene.off:
+            self._scene.ledger = replace(self._scene.ledger, generation=pipeline.generation)
+        self._scene.told(f"{self._process.name} enters itself into the ledger")
+
+    def pipelines(self) -> Sequence[Pipeline]:
+        """Nobody asks."""
+        return ()
+
+    def intend(self, intent: Intent) -> None:
+        """Keep it; commands read it."""
+        self._scene.alive(self._process)
+        self._scene.intents[intent.epoch] = intent
+
+    def intent(self, pipeline: str, epoch: int) -> Intent | None:
+        """What was kept."""
+        return self._scene.intents.get(epoch)
+
+    def record(self, record: EpochRecord, connection: Any = None) -> None:
+        """Record an epoch.
+
+        Raises:
+            LedgerConflict: another chain is recorded under its number.
+        """
+        scene, process = self._scene, self._process
+        scene.step(process)
+        ours = record.fence.owner == process.owner  # an opening also records what it reads back of others
+        if ours:
+            scene.scribe.asks(process.number, Op.RECORD, LEDGER, record.epoch, record.fence.generation)
+        try:
+            scene.ledger = scene.ledger.record(record.epoch, record.receipts, record.files)
+        except Conflict as error:
+            if ours:
+                scene.scribe.answers(process.number, Op.RECORD, Kind.FAIL, LEDGER, record.epoch.number)
+            raise LedgerConflict(record.pipeline, record.epoch.number, "another", record.epoch.chain) from error
+        if ours:
+            scene.scribe.answers(process.number, Op.RECORD, Kind.OK, LEDGER, record.epoch.number)
+        scene.told(f"{process.name} records epoch {record.epoch.number}")
+
+    def head(self, pipeline: str) -> EpochRecord | None:
+        """The newest record."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        head = scene.ledger.head
+        process.watched.recalls(scene.targets, scene.ledger)
+        scene.told(f"{process.name} reads the ledger: {f'epoch {head.epoch.number}' if head else 'nothing'}")
+        return head
+
+    def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
+        """Records by number."""
+        found = self._scene.ledger.records
+        return [one for one in found if one.epoch.number >= first and (not last or one.epoch.number <= last)]
+
+    def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
+        """The newest epoch that a batch of a query became."""
+        scene, process = self._scene, self._process
+        scene.step(process)
+        found = [one for one in self.epochs(pipeline) if _is_of(one.epoch, query_id, batch_id)]
+        words = f"epoch {found[-1].epoch.number}" if found else "no epoch"
+        scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
+        return found[-1] if found else None
+
+    def prune(self, pipeline: str, before: int) -> None:
+        """Forget epochs below ``before``."""
+        ledger = self._scene.ledger
+        kept = tuple(one for one in ledger.records if one.epoch.number >= before)
+        self._scene.ledger = replace(ledger, records=kept)
+
+    def discard(self, pipeline: str, first: int) -> None:
+        """Only adoptions do, and those are not simulated."""
+        raise NotImplementedError
+
+    def forget(self, pipeline: str) -> None:
+        """Only an operator does."""
+        raise NotImplementedError
+
+    def note(self, event: Event) -> None:
+        """Nobody reads it here."""
+        self._scene.alive(self._process)
+
+    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
+        """Nobody asks."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _is_of(epoch: Epoch, query_id: str, batch_id: int) -> bool:
+    return epoch.lineage is not None and (epoch.lineage.query_id, epoch.lineage.batch_id) == (query_id, batch_id)

@@ -1,0 +1,292 @@
+"""Sinks and a ledger on a table: what the world holds, behind the contracts that commands without Spark work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+from onceonly.commands import Committed, Installed, Overtaken
+from onceonly.facts import Reading
+from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, Superseded
+from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.manifest import UnreadableManifest
+from onceonly_lab.model.parts import DROPPED, RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
+from onceonly_lab.model.sinks import Wire
+
+
+class Turned(Exception):
+    """A target refuses what a command asks of it; the text is its code."""
+
+
+class Cut(BaseException):
+    """Ends a command where it stands, as SIGKILL does: nothing on its way out takes it for an error."""
+
+
+class Bench:
+    """What a command changes.
+
+    Args:
+        targets: what sinks hold, in commit order.
+        ledger: the index.
+        most: how many changes the command lives to make; ``None``: all.
+        who: the owner of its fences here. It draws a token of its own at random, by which worlds would differ that are
+            one.
+
+    Attributes:
+        changes: how many it has made.
+    """
+
+    def __init__(
+        self, targets: Sequence[Target], ledger: SimulatedLedger, most: int | None = None, who: str = "a command"
+    ) -> None:
+        self.targets = {target.name: target for target in targets}
+        self.ledger = ledger
+        self.changes = 0
+        self._most = most
+        self._who = who
+
+    def owned(self, fence: Fence) -> Fence:
+        """A fence of the command's as it stands in targets."""
+        return Fence(fence.generation, self._who)
+
+    def step(self) -> None:
+        """Something is about to be changed that outlives the command.
+
+        Raises:
+            Cut: it does not live to do it.
+        """
+        if self.changes == self._most:
+            raise Cut
+        self.changes += 1
+
+    @property
+    def sinks(self) -> tuple[BenchSink, ...]:
+        """Handles on the targets; of one that was taken out as long as the others' newest epoch still lists it."""
+        told = [one.newest.epoch for one in self.targets.values() if one.newest and one.harm != DROPPED]
+        newest = max(told, key=lambda epoch: epoch.number, default=None)
+        listed = dict(newest.sinks) if newest else self.targets
+        kept = (one.name for one in self.targets.values() if one.harm != DROPPED or one.name in listed)
+        return tuple(BenchSink(self, name) for name in kept)
+
+    def fetch(self, staging: StagingArea) -> Callable[[str, Batch | None], Any]:
+        """How the runner of a stopped driver asks whether staged bytes are still there; it reads none of them."""
+
+        def read(reference: str, _: Batch | None) -> Batch:
+            import pyarrow as pa
+
+            from onceonly.batch import ArrowBatch
+
+            if staging.holds(reference) is None:
+                raise UnreadableManifest(f"{reference} is gone")
+            return ArrowBatch(pa.table({}))
+
+        return read
+
+    def heal(self, staging: StagingArea) -> None:
+        """What every opening does first where one sink is an epoch behind: commands read staged files, too."""
+        newest = [target.newest for target in self.targets.values() if target.newest]
+        highest = max(newest, key=lambda marker: marker.epoch.number, default=None)
+        bytes_ = staging.holds(highest.epoch.manifest) if highest and highest.epoch.manifest else None
+        if highest is None or bytes_ is None:
+            return
+        for name, target in self.targets.items():
+            number = target.newest.epoch.number if target.newest else 0
+            if number == highest.epoch.number - 1 and target.harm in {"", *RESTORED}:
+                marker = replace(highest, sink=name)
+                held = Held(highest.epoch, marker, bytes_.content)
+                self.targets[name] = replace(target, held=(*target.held, held))
+
+
+class BenchSink:
+    """A handle on a target of a bench.
+
+    Args:
+        bench: where it stands.
+        name: the sink's id.
+    """
+
+    ledger_url = None
+    capabilities = Capabilities(True, False, carries_ledger=False, committer="simulated", readers="only the lab reads")
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self._bench = bench
+        self._wire = Wire()
+        self._fence = Fence(0, "")
+        self.id = name
+
+    @property
+    def address(self) -> str:
+        """Nothing that could be found again."""
+        return f"simulated:{self.id}"
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """There is nothing to find."""
+        raise NotImplementedError
+
+    @property
+    def _target(self) -> Target:
+        return self._bench.targets[self.id]
+
+    def open(self, pipeline: str) -> None:
+        """Targets always answer."""
+
+    def fence(self) -> Fence | None:
+        """The newest fence."""
+        return self._target.fence
+
+    def look(self) -> Sight:
+        """The newest marker."""
+        return self._wire.look(self._target)
+
+    def install(self, fence: Fence) -> None:
+        """Make a fence the newest.
+
+        Raises:
+            Superseded: it is not greater.
+        """
+        self._bench.step()
+        fence = self._bench.owned(fence)
+        reply = next(self._wire.install(self._target, fence, None))
+        if isinstance(reply.outcome, Overtaken):
+            raise Superseded(self.id, reply.outcome.found)
+        assert isinstance(reply.outcome, Installed)
+        self._fence = fence
+        self._bench.targets[self.id] = reply.target
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the target stands."""
+        reply = next(self._wire.position(self._target, self._fence, since, 0))
+        assert isinstance(reply.outcome, Reading)
+        return reply.outcome.position
+
+    def prepare(self, batch: Batch, epoch: int) -> Prepared:
+        """Commands bring no rows."""
+        raise NotImplementedError
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """A marker without rows.
+
+        Raises:
+            Turned: it does not continue what stands there.
+        """
+        self._bench.step()
+        owned = replace(marker, fence=self._bench.owned(marker.fence))
+        reply = next(self._wire.adopt(self._target, owned))
+        if not isinstance(reply.outcome, Committed):
+            raise Turned(str(reply.outcome))
+        self._bench.targets[self.id] = reply.target
+        return reply.outcome.receipt
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """No answer is lost here."""
+        raise NotImplementedError
+
+    def sweep(self) -> None:
+        """Nothing lies about."""
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts."""
+        markers = (marker for marker in self._target.markers if marker.epoch.number > after)
+        yield from ((marker, receipt(marker, self._target.identity)) for marker in markers)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Nobody asks."""
+        return None
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class BenchLedger:
+    """The ledger contract over that of a bench, with the intents of the refusal at hand.
+
+    Args:
+        bench: where it stands.
+        intents: what the refusal has left.
+    """
+
+    address = "memory"
+
+    def __init__(self, bench: Bench, intents: tuple[Intent, ...] = ()) -> None:
+        self._bench = bench
+        self._intents = {intent.epoch: intent for intent in intents}
+        self._events: list[Event] = []
+
+    @property
+    def intents(self) -> tuple[Intent, ...]:
+        """All that are kept."""
+        return tuple(self._intents.values())
+
+    def open(self) -> None:
+        """It is open."""
+
+    def enter(self, pipeline: Pipeline) -> None:
+        """Its row in the list is of no account."""
+
+    def pipelines(self) -> Sequence[Pipeline]:
+        """Nobody asks."""
+        return ()
+
+    def intend(self, intent: Intent) -> None:
+        """Keep it."""
+        self._bench.step()
+        self._intents[intent.epoch] = intent
+
+    def intent(self, pipeline: str, epoch: int) -> Intent | None:
+        """What was kept."""
+        return self._intents.get(epoch)
+
+    def record(self, record: EpochRecord, connection: Any = None) -> None:
+        """Record an epoch.
+
+        Raises:
+            LedgerConflict: another chain is recorded under its number.
+        """
+        self._bench.step()
+        try:
+            self._bench.ledger = self._bench.ledger.record(record.epoch, record.receipts, record.files)
+        except Conflict as error:
+            raise LedgerConflict(record.pipeline, record.epoch.number, "another", record.epoch.chain) from error
+
+    def head(self, pipeline: str) -> EpochRecord | None:
+        """The newest record."""
+        return self._bench.ledger.head
+
+    def epochs(self, pipeline: str, first: int = 1, last: int | None = None) -> Sequence[EpochRecord]:
+        """Records by number."""
+        found = self._bench.ledger.records
+        return [one for one in found if one.epoch.number >= first and (not last or one.epoch.number <= last)]
+
+    def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
+        """Nobody asks."""
+        return None
+
+    def prune(self, pipeline: str, before: int) -> None:
+        """Forget epochs below ``before``."""
+        self._bench.step()
+        kept = tuple(one for one in self._bench.ledger.records if one.epoch.number >= before)
+        self._bench.ledger = replace(self._bench.ledger, records=kept)
+
+    def discard(self, pipeline: str, first: int) -> None:
+        """Forget epochs from ``first`` on."""
+        self._bench.step()
+        kept = tuple(one for one in self._bench.ledger.records if one.epoch.number < first)
+        self._bench.ledger = replace(self._bench.ledger, records=kept)
+
+    def forget(self, pipeline: str) -> None:
+        """No printed command does."""
+        raise NotImplementedError
+
+    def note(self, event: Event) -> None:
+        """Keep it."""
+        self._events.append(event)
+
+    def events(self, pipeline: str, limit: int = 1000) -> Sequence[Event]:
+        """What was noted."""
+        return self._events[-limit:]
+
+    def close(self) -> None:
+        """Nothing is held."""

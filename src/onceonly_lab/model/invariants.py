@@ -1,0 +1,202 @@
+"""What must hold in every world, as pure functions over the parts that outlive drivers; named like the checker's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations, pairwise
+from typing import cast
+
+from onceonly_lab.checker.anomaly import Anomaly
+from onceonly_lab.model.parts import (
+    DROPPED,
+    Desk,
+    Held,
+    Kind,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    newest_of_each_key,
+    records_in,
+    spelled,
+)
+from onceonly_lab.model.spark import Checkpoint
+from onceonly_lab.model.world import Bound, World
+
+
+class Breach(StrEnum):
+    """What the world of people shows, and no history of reads does; the text says what must hold."""
+
+    UNNAMED = "X-UNNAMED"
+    KILLED = "X-KILLED"
+
+
+MUST_HOLD: dict[Breach, str] = {
+    Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
+    Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
+}
+
+Name = Anomaly | Breach
+"""What an invariant is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """An invariant that does not hold, with the evidence in words."""
+
+    name: Name
+    words: str
+
+
+def of_target(target: Target, desk: Desk) -> Violation | None:
+    """What one target says by itself; the first that is found."""
+    for name, words in _complaints(target, desk):
+        return Violation(name, f"sink '{target.name}': {words}")
+    return None
+
+
+def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
+    if target.barren and target.stopped_by == target.barren:
+        yield Breach.KILLED, f"{target.barren} stopped a driver, and was refused then"
+    if target.lowered:
+        yield Anomaly.ZOMBIE, "a fence was replaced by a lower one"
+    for held in target.held:
+        if held.stale:
+            yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
+    yield from _rows(target, desk)
+    yield from _older_than_its_marker(target)
+    for earlier, later in pairwise(target.held):
+        if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
+            yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
+    if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
+        yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
+    for held in target.held:
+        yield from _in_itself(held, newest=held is target.held[-1])
+
+
+def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
+    """Each record once, and none left out before another, but for what accepted commands named."""
+    seen, given_up = 0, desk.given_up(target.name)
+    for held in target.held:
+        # What a marker names, whether its rows are there or not: rows without a marker, or the reverse, are told apart.
+        brought = records_in(held.epoch.digest)
+        if again := seen & brought & ~desk.doubled:
+            earlier = next(one.epoch.number for one in target.held if records_in(one.epoch.digest) & again)
+            words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
+            yield Anomaly.DUP, words
+        before = (1 << brought.bit_length()) - 1
+        if lacking := before & ~(seen | brought | given_up):
+            yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
+        seen |= brought
+
+
+def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
+    """Where rows are taken one by one: each key holds the record that the markers say, or one of an epoch to come."""
+    if target.kind is not Kind.PUTS:
+        return
+    marked = 0
+    for held in target.held:
+        marked |= records_in(held.epoch.digest)
+    for key, (said, stands) in enumerate(zip(newest_of_each_key(marked), target.rows, strict=True), start=1):
+        if stands < said:
+            what = f"record {stands}" if stands else "nothing"
+            yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
+
+
+def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
+    epoch = held.epoch
+    if not held.whole or (held.content is not None and held.content.rows != epoch.digest.rows):
+        yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
+    if held.content is None and not newest:
+        yield Anomaly.LOSS, f"epoch {epoch.number} has a marker and no rows"
+    if held.marker is None and not newest:
+        yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One invariant: the places of a world that it looks at, and what it says of the parts that stand there."""
+
+    places: tuple[int, ...]
+    judge: Callable[[World], Violation | None]
+
+
+def checks(bound: Bound) -> tuple[Check, ...]:
+    """The invariants of a bound. Each looks at few parts, so that one who sees many worlds asks each thing once."""
+    targets = range(bound.staging)
+    return (
+        *(Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts))) for one in targets),
+        *(Check(pair, _cross) for pair in combinations(targets, 2)),
+        Check((*targets, bound.staging), _behind),
+        *(Check((one, bound.ledger), _audit) for one in targets),
+        *(Check((one, place, bound.desk), _returned) for place in bound.checkpoints for one in targets),
+    )
+
+
+def of_world(bound: Bound, shared: World) -> Violation | None:
+    """What the parts say of each other; the first that is found.
+
+    Args:
+        bound: the layout.
+        shared: a world, or its parts up to the checkpoints.
+    """
+    return first_broken(checks(bound), shared)
+
+
+def first_broken(asked: Iterable[Check], shared: World) -> Violation | None:
+    """The first of some invariants that does not hold; see :func:`of_world`."""
+    found = (check.judge(tuple([shared[place] for place in check.places])) for check in asked)
+    return next((violation for violation in found if violation is not None), None)
+
+
+def _cross(parts: World) -> Violation | None:
+    one, other = cast(tuple[Target, Target], parts)
+    if DROPPED in (one.harm, other.harm):
+        return None
+    known = {held.epoch.number: held for held in reversed(one.held)}
+    for held in other.held:
+        first = known.get(held.epoch.number, held)
+        differ = (first.epoch.chain, first.content) != (held.epoch.chain, held.content)
+        if differ and None not in (first.content, held.content):
+            return Violation(Anomaly.CROSS, f"sink '{other.name}' holds other rows for epoch {held.epoch.number}")
+    return None
+
+
+def _behind(parts: World) -> Violation | None:
+    """A sink may be behind by one epoch, and only while the bytes for it are there."""
+    *found, area = parts
+    targets, staging = cast(list[Target], found), cast(StagingArea, area)
+    if any(target.broken for target in targets):
+        return None
+    lowest = min(len(target.held) for target in targets)
+    highest = max(targets, key=lambda target: len(target.held))
+    if lowest < len(highest.held) - 1:
+        return Violation(Anomaly.GAP, f"a sink is two epochs behind '{highest.name}'")
+    if lowest == len(highest.held) or not highest.newest:
+        return None
+    reference = highest.newest.epoch.manifest
+    if reference and staging.holds(reference) is None:
+        words = f"a sink is behind, and the bytes of epoch {len(highest.held)} are gone"
+        return Violation(Anomaly.STUCK, words)
+    return None
+
+
+def _audit(parts: World) -> Violation | None:
+    target, ledger = cast(tuple[Target, SimulatedLedger], parts)
+    head = ledger.head
+    if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
+        return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
+    return None
+
+
+def _returned(parts: World) -> Violation | None:
+    target, checkpoint, desk = cast(tuple[Target, Checkpoint | None, Desk], parts)
+    held = desk.given_up(target.name)
+    for one in target.held:
+        held |= records_in(one.content)
+    for batch in checkpoint.returned if checkpoint and not target.broken else ():
+        if batch.records & ~held:
+            words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"
+            return Violation(Anomaly.LOSS, words)
+    return None

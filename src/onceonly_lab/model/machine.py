@@ -1,0 +1,123 @@
+"""The machine of a driver in the simulated world: from one command to the next, and what sinks reply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from onceonly import commands as c
+from onceonly import coordinator
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Digest
+from onceonly_lab.model import sinks as wire
+from onceonly_lab.model.canonical import forgetful
+from onceonly_lab.model.parts import Left, computed, kept, missing
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.world import Bound, Change, Driver
+
+Changes = Iterator[Change]
+
+
+class Machine:
+    """Brings drivers forward within a bound.
+
+    Args:
+        bound: sizes, and rules that are off.
+    """
+
+    def __init__(self, bound: Bound) -> None:
+        self.bound = bound
+        self.off = bound.off
+        self.wire = wire.Wire(bound.off, fine=bound.fine, conflicts=bound.conflicts)
+        self._replies: dict[tuple[Any, ...], tuple[wire.Reply, ...]] = {}
+        self._advanced: dict[tuple[Driver, c.Outcome], Driver] = {}
+        self._seen: dict[tuple[int, int], tuple[Driver, c.Outcome, Driver]] = {}
+
+    def on(self, driver: Driver, state: State, outcome: c.Outcome) -> Driver:
+        """The driver after an outcome. The machine is pure: the same to whoever is told the same."""
+        # Asked by identity first: values are deep, and mostly the same object comes back. It is kept, and so its id.
+        same = (id(driver), id(outcome))
+        if (seen := self._seen.get(same)) is not None:
+            return seen[2]
+        key = (driver, outcome)
+        found = self._advanced.get(key)
+        if found is None:
+            after = self.through(replace(driver, memory=None), coordinator.apply(state, outcome))
+            found = self._advanced[key] = after
+        self._seen[same] = (driver, outcome, found)
+        return found
+
+    def through(self, driver: Driver, state: State) -> Driver:
+        """Carry out what only the driver sees."""
+        while True:
+            command = coordinator.next(state)
+            match command:
+                case c.Note() | c.Wait() | c.Intend():
+                    state = coordinator.apply(state, c.Done())
+                case c.Prepare():
+                    # Staged bytes lie still; a batch that is not staged is computed for each opening.
+                    content = (state.staged and driver.content) or self.computed(driver, state)
+                    driver = replace(driver, content=content)
+                    counted = state.epoch.digest if state.epoch and Rule.WHOLE in self.off else content
+                    state = coordinator.apply(state, c.Prepared(counted.rows, content))
+                case c.Execute():
+                    state = coordinator.apply(state, c.Executed(self.computed(driver, state)))
+                case c.Refuse():
+                    stopped = state if self.bound.obeys else None
+                    return replace(driver, state=None, running=False, refusal=command.refusal.code, stopped=stopped)
+                case _:
+                    return replace(driver, state=forgetful(state))
+
+    def computed(self, driver: Driver, state: State) -> Digest:
+        """What an execution of the batch gives: the same rows again only where the plan is deterministic."""
+        assert state.offer is not None
+        assert driver.planned is not None
+        assert state.fence is not None
+        found = kept((driver.hands or driver.planned.records) & ~missing(state.offer), state.trim)
+        if self.bound.deterministic or self.bound.source.stateful:
+            return computed(found)
+        return computed(found, salt(driver, state))
+
+    def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
+        """What a sink replies: the same to whoever asks the same."""
+        key = (call.__name__, *asked)
+        found = self._replies.get(key)
+        if found is None:
+            found = self._replies[key] = tuple(call(*asked))
+        return found
+
+    def said(self, driver: Driver, state: State, replies: Iterable[wire.Reply], left: Left) -> Changes:
+        """What each reply of a sink makes of the driver; one that is lost uses up what may be lost."""
+        for reply in replies:
+            lost = reply.fate is not wire.Fate.ANSWERED
+            if lost and not left.times:
+                continue
+            after, target = self._after(driver, state, reply), reply.target
+            if self.bound.watched and after.refusal and isinstance(reply.outcome, c.Overtaken):
+                target = replace(target, stopped_by=reply.outcome.found.owner)
+            yield Change(
+                f"{driver.name} {reply.words}{end(after)}",
+                (after, target, left.less if lost else left),
+                reply.fate,
+            )
+
+    def _after(self, driver: Driver, state: State, reply: wire.Reply) -> Driver:
+        match reply.outcome:
+            case None:
+                return replace(driver, memory=reply.memory)
+            case wire.Raised(code):
+                return replace(driver, state=None, running=False, refusal=code)
+            case outcome:
+                return self.on(driver, state, outcome)
+
+
+def salt(driver: Driver, state: State) -> int:
+    """Tells what an opening of a driver computes from what any other does."""
+    assert state.fence is not None
+    return 10_000 * driver.number + state.fence.generation
+
+
+def end(driver: Driver) -> str:
+    """How a sentence about a driver ends."""
+    return f", and stops: {driver.refusal}" if driver.refusal else ""

@@ -1,0 +1,301 @@
+"""The operator: at a refusal obeys one of the commands that it prints. What that changes is told by the code itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from onceonly.errors import OnceOnlyError
+from onceonly.overlap import reads_files
+from onceonly.runner import Runner
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Intent
+from onceonly_lab.model.bench import Bench, BenchLedger, Cut, Turned
+from onceonly_lab.model.parts import (
+    DROPPED,
+    Desk,
+    Harm,
+    Records,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    between,
+    harmed,
+    missing,
+    record_at,
+    records_in,
+)
+from onceonly_lab.model.spark import Checkpoint, Entry, Planned
+from onceonly_lab.model.ways import Way, carry_out, every, printed
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A driver that was refused.
+
+    Attributes:
+        code: of the refusal.
+        text: its message.
+        planned: the batch that it was handed.
+        missing: records of it whose files are gone.
+        intents: what its runner left in the ledger beside the epochs.
+    """
+
+    code: str
+    text: str
+    planned: Planned
+    missing: Records
+    intents: tuple[Intent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wreck:
+    """What a command may change.
+
+    Attributes:
+        targets: in commit order.
+        staging: staged epochs.
+        ledger: the index.
+        checkpoint: that the next driver starts on.
+        desk: what was accepted so far.
+        records: how many the source has.
+    """
+
+    targets: tuple[Target, ...]
+    staging: StagingArea
+    ledger: SimulatedLedger
+    checkpoint: Checkpoint
+    desk: Desk
+    records: int
+
+
+def ways(stop: Stop, wreck: Wreck) -> tuple[Way, ...]:
+    """The commands that the refusal prints, by the production code's own words; those that can be carried out here."""
+    return _ways(stop.text, wreck)
+
+
+def _ways(text: str, wreck: Wreck) -> tuple[Way, ...]:
+    found = printed(text)
+    return tuple(way for way in found if not way.verb.startswith("checkpoint") or _anew(way, wreck) is not None)
+
+
+def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
+    """What the production runner says, and leaves, when it is driven to the refusal of a machine.
+
+    Raises:
+        AssertionError: the machine does not refuse.
+    """
+    bench = Bench(wreck.targets, wreck.ledger)
+    ledger = BenchLedger(bench)
+    try:
+        known = [sink for sink in bench.sinks if sink.id in state.sinks]
+        Runner(known, ledger, fetch=bench.fetch(wreck.staging)).run(state)
+    except OnceOnlyError as error:
+        gone = missing(state.offer) if state.offer else 0
+        return Stop(error.code, str(error), planned, gone, ledger.intents), replace(wreck, ledger=bench.ledger)
+    raise AssertionError(f"{state.phase} is no refusal")
+
+
+@dataclass(frozen=True, slots=True)
+class Obeyed:
+    """What comes of a command.
+
+    Attributes:
+        words: what was done.
+        wreck: the world after it.
+        changes: how many things it has changed that outlive it.
+        refused: the message with which it was refused; empty if it was not.
+        intents: what the ledger holds of intents now.
+    """
+
+    words: str
+    wreck: Wreck
+    changes: int = 0
+    refused: str = ""
+    intents: tuple[Intent, ...] = ()
+
+
+def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
+    """Carry a command out.
+
+    Args:
+        way: the command.
+        stop: the refusal that has printed it.
+        wreck: the world.
+        most: how many changes the command lives to make; ``None``: all.
+    """
+    words, desk = f"the operator obeys `{way.words}`", wreck.desk
+    after = replace(wreck, desk=replace(desk, obeyed=desk.obeyed + 1))
+    if way.verb.startswith("checkpoint"):
+        checkpoint = _anew(way, wreck)
+        assert checkpoint is not None
+        return Obeyed(words, replace(after, checkpoint=checkpoint))
+    kept = [target for target in wreck.targets if target.name != way.dropped]
+    bench = Bench(kept, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
+    if way.verb != "ledger rebuild":
+        bench.heal(wreck.staging)
+    ledger = BenchLedger(bench, stop.intents)
+    try:
+        accepted = carry_out(way, bench.sinks, ledger)
+    except (OnceOnlyError, Turned) as error:
+        words += f", which is refused: {getattr(error, 'code', error)}"
+        return Obeyed(words, after, refused=str(error), intents=ledger.intents)
+    except Cut:
+        words += f" and is killed after {bench.changes} change{'s' if bench.changes > 1 else ''}"
+        accepted, desk = True, replace(desk, cut=desk.cut + 1)
+    else:
+        desk = after.desk
+    targets = tuple(_left(way, bench, target) for target in wreck.targets)
+    desk = _named(way, stop, wreck, desk) if accepted else desk
+    return Obeyed(
+        words,
+        replace(wreck, targets=targets, ledger=bench.ledger, desk=desk),
+        bench.changes,
+        intents=ledger.intents,
+    )
+
+
+def _left(way: Way, bench: Bench, target: Target) -> Target:
+    """The target after a command; one that is taken out is not touched, and nothing is promised of it any more."""
+    return bench.targets[target.name] if target.name != way.dropped else replace(target, harm=DROPPED)
+
+
+def _anew(way: Way, wreck: Wreck) -> Checkpoint | None:
+    """The checkpoint after a command about it: rebuilt, or a new one that begins where the newest epoch ended."""
+    if way.verb == "checkpoint rebuild":
+        return _rebuilt(wreck, way.at)
+    newest = max(_epochs(wreck), key=lambda epoch: epoch.number, default=None)
+    if newest is None or reads_files(newest.sources) or newest.slice.end.unset:
+        return None  # a directory has no starting offsets
+    begin = record_at(newest.slice.end)
+    if begin >= wreck.records:
+        return None  # where nothing is left to read, nobody is handed a batch that could tell
+    old = wreck.checkpoint
+    return Checkpoint(old.name, f"{old.query}+", plans=2000 + old.plans, begin=begin)
+
+
+def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
+    """The desk with what an accepted command names: no other row may be lost or doubled."""
+    named, before = _in_epochs(*way.epochs, wreck), between(0, stop.planned.start)
+    if way.kind == "accept-duplicates":
+        return replace(desk, doubled=desk.doubled | named & ~before)
+    if way.kind != "accept-loss":
+        return desk
+    # Of an epoch that neither a sink nor the ledger remembers it is known only that its rows lie before the batch.
+    between_epochs = stop.code in {"E204", "E229"} or not _all_known(*way.epochs, wreck)
+    given = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
+    return replace(desk, lost=(*desk.lost, *((sink, given) for sink in way.sinks or ("",))))
+
+
+def _in_epochs(first: int, last: int, wreck: Wreck) -> Records:
+    found = 0
+    for epoch in _epochs(wreck):
+        found |= records_in(epoch.digest) if first <= epoch.number <= last else 0
+    return found
+
+
+def _all_known(first: int, last: int, wreck: Wreck) -> bool:
+    return set(range(first, last + 1)) <= {epoch.number for epoch in _epochs(wreck)}
+
+
+def _epochs(wreck: Wreck) -> list[Epoch]:
+    epochs = [record.epoch for record in wreck.ledger.records]
+    return epochs + [held.epoch for target in wreck.targets for held in target.held]
+
+
+def _rebuilt(wreck: Wreck, at: int = 0) -> Checkpoint | None:
+    """What ``checkpoint rebuild`` writes from ledger and sinks; ``None`` where they lack a batch of the query.
+
+    Args:
+        wreck: the world.
+        at: the last epoch that counts as done; 0: the newest.
+    """
+    known = {record.epoch.number: record.epoch for record in wreck.ledger.records}
+    known |= {marker.epoch.number: marker.epoch for target in wreck.targets for marker in target.markers}
+    epochs = [known[number] for number in sorted(known) if not at or number <= at]
+    if not epochs or any(epoch.adoption or epoch.lineage is None for epoch in epochs):
+        return None
+    listed = {record.epoch.number for record in wreck.ledger.records if record.files}
+    if any(reads_files(epoch.sources) and epoch.number not in listed for epoch in epochs):
+        return None  # markers do not tell which files a batch has read
+    query = epochs[-1].lineage.query_id if epochs[-1].lineage else ""
+    own = [epoch for epoch in epochs if epoch.lineage and epoch.lineage.query_id == query]
+    batches = [epoch.lineage.batch_id for epoch in own if epoch.lineage]
+    if len(own) != len(epochs) or batches != list(range(len(own))):
+        return None
+    entries = list[Entry]()
+    for epoch in own:
+        assert epoch.lineage is not None
+        end = records_in(epoch.digest).bit_length() or (entries[-1].end if entries else 0)
+        entries.append(Entry(end, epoch.lineage.batch_timestamp_ms))
+    done = all(target.newest and target.newest.epoch.number >= epochs[-1].number for target in wreck.targets)
+    fresh = replace(wreck.checkpoint, query=query, entries=tuple(entries), done=done, begin=0, plans=1000 + len(own))
+    return replace(fresh, unreadable="")
+
+
+def after_each(
+    stop: Stop, wreck: Wreck, *, errs: bool = False, cuts: bool = False, meanwhile: Sequence[Harm] = ()
+) -> Iterator[tuple[bool, str, Wreck]]:
+    """What comes of each command that is printed, and of every other acceptance where the operator errs.
+
+    Args:
+        stop: the refusal.
+        wreck: the world.
+        errs: whether the operator also accepts what nobody has printed.
+        cuts: whether a command may be killed between two changes; the query is restarted then, or it is obeyed again.
+        meanwhile: what may befall a sink between the refusal and the command.
+
+    Yields:
+        Whether it was printed, what is done in words, the world after it.
+    """
+    told = ways(stop, wreck)
+    bench = Bench(wreck.targets, wreck.ledger)
+    accepted = every(bench.sinks, BenchLedger(bench, stop.intents)) if errs else ()
+    others = [way for way in accepted if way.kind not in {one.kind for one in told}]
+    for way in (*told, *others):
+        whole = obey(way, stop, wreck)
+        if further := _ways(whole.refused, whole.wreck):
+            for other in further:
+                after = obey(other, replace(stop, intents=whole.intents), whole.wreck)
+                yield way in told, f"{whole.words}; {after.words}", after.wreck
+            continue
+        yield way in told, whole.words, whole.wreck
+        if way.then is not None and not whole.refused and _anew(way.then, whole.wreck):
+            both = obey(way.then, stop, replace(whole.wreck, desk=replace(whole.wreck.desk, obeyed=wreck.desk.obeyed)))
+            yield True, f"{whole.words}, and after it `{way.then.words}`", both.wreck
+        if cuts and not whole.refused and not wreck.desk.cut:
+            yield from _cut_short(way, stop, wreck, whole.changes)
+    for way in told:
+        for words, hurt in _hurt(wreck, meanwhile):
+            if not way.verb.startswith("checkpoint"):
+                yield from _late(way, stop, hurt, words)
+
+
+def _late(way: Way, stop: Stop, wreck: Wreck, words: str) -> Iterator[tuple[bool, str, Wreck]]:
+    """A command in a world that has changed since it was printed."""
+    after = obey(way, stop, wreck)
+    further = _ways(after.refused, after.wreck)
+    if not further:
+        yield True, f"{words}; {after.words}", after.wreck
+    for other in further:
+        second = obey(other, replace(stop, intents=after.intents), after.wreck)
+        yield True, f"{words}; {after.words}; {second.words}", second.wreck
+
+
+def _cut_short(way: Way, stop: Stop, wreck: Wreck, changes: int) -> Iterator[tuple[bool, str, Wreck]]:
+    """A command that is killed after each of its changes, and the same command once more."""
+    for most in range(1, changes):
+        cut = obey(way, stop, wreck, most)
+        yield True, cut.words, cut.wreck
+        again = obey(way, replace(stop, intents=cut.intents), cut.wreck)
+        yield True, f"{cut.words}; {again.words}", again.wreck
+
+
+def _hurt(wreck: Wreck, meanwhile: Sequence[Harm]) -> Iterator[tuple[str, Wreck]]:
+    for at, target in enumerate(wreck.targets):
+        for harm in () if target.harm else meanwhile:
+            after = harmed(target, harm)
+            if after is not None:
+                targets = (*wreck.targets[:at], after, *wreck.targets[at + 1 :])
+                yield f"sink '{target.name}' is {harm.value}", replace(wreck, targets=targets)

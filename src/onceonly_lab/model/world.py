@@ -1,0 +1,269 @@
+"""The world as a tuple of parts, where each part stands in it, and how a world begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from onceonly import coordinator
+from onceonly.facts import Offer
+from onceonly.state import State
+from onceonly_checkpoints.epoch import Digest
+from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
+from onceonly_lab.model.program import Program
+from onceonly_lab.model.rules import ALL_KEPT, Rule
+from onceonly_lab.model.sinks import Fate
+from onceonly_lab.model.spark import TOPIC, Checkpoint, Damage, Planned, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A driver: the engine's query and the machine of its opening.
+
+    Attributes:
+        number: counted from 1 in the order of starts; also its owner token.
+        at: which checkpoint it runs on.
+        planned: the batch in hand; ``None`` before the first.
+        state: the machine; ``None`` before the first batch is handed over.
+        running: whether the batch in hand is in the callback.
+        memory: what the sink object that is being called remembers.
+        content: which computation of the batch the staged or prepared bytes are.
+        early: readings that were taken before the fences, where that rule is off.
+        finished: whether the source had nothing more for it.
+        refusal: why it stopped; empty while it has not.
+        stopped: the machine as it was refused; kept only where an operator obeys what is printed then.
+        floor: its generation is greater than this.
+        hands: the rows of the call in hand; none: all of the batch.
+        rest: the rows that the program will hand over in another call for this batch.
+        knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
+    """
+
+    number: int
+    at: int
+    planned: Planned | None = None
+    state: State | None = None
+    running: bool = False
+    memory: int | None = None
+    content: Digest | None = None
+    early: tuple[Target, ...] = ()
+    finished: bool = False
+    refusal: str = ""
+    stopped: State | None = None
+    floor: int = 0
+    hands: Records = 0
+    rest: Records = 0
+    knew: bool = False
+
+    def __hash__(self) -> int:
+        # The rest is told apart by equality, which is quick where values share their parts.
+        return hash((self.number, self.at, self.planned, self.running, self.memory, _gist(self.state)))
+
+    @property
+    def name(self) -> str:
+        """``driver A`` for the first."""
+        return f"driver {chr(ord('A') + self.number - 1)}"
+
+    @property
+    def over(self) -> bool:
+        """Whether it does nothing any more."""
+        return self.finished or bool(self.refusal)
+
+
+def _gist(state: State | None) -> tuple[object, ...]:
+    if state is None:
+        return ()
+    return (
+        state.phase,
+        state.index,
+        state.fence,
+        state.number,
+        state.unknowns,
+        state.openings,
+        len(state.receipts),
+        len(state.healing),
+        state.last.chain if state.last else "",
+        state.epoch.chain if state.epoch else "",
+        state.head.epoch.chain if state.head else "",
+    )
+
+
+ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
+"""Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
+
+Part = Target | StagingArea | SimulatedLedger | Checkpoint | Desk | Driver | Left | None
+World = tuple[Part, ...]
+"""Targets, staging, ledger, two checkpoints, desk, two drivers, what may still happen; for places: :class:`Bound`."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is explored: sizes, what may go wrong, which rules are off, and so the layout of a world.
+
+    Attributes:
+        kinds: what the sinks are like, in commit order.
+        records: how many records the source has.
+        longest: how many of them a batch may take, so that a batch that is planned again may be cut otherwise.
+        drivers: how many are started in all; two may be alive.
+        unknowns: how many answers are lost.
+        ledgers: how often the ledger is lost.
+        damages: what may be done to the checkpoint, once in all; empty: nothing.
+        loses_files: whether input files may be gone one day, instead of a damage.
+        off: rules that are not kept.
+        fine: whether Delta and Kafka check and write in two steps.
+        apart: whether steps that nobody can tell apart are taken one by one all the same.
+        deterministic: whether a batch that is computed again gives the same rows.
+        source: what the query reads.
+        trims: whether rows of recorded epochs are left out, instead of a stop.
+        stages: whether epochs are staged although there is one sink.
+        programs: what users' programs may do with a batch; all drivers of a world run the same.
+        watched: whether it is watched who stops whom.
+        harms: what may happen to a sink, instead of a damage.
+        errs: whether the operator also accepts what nobody has printed.
+        prunes: whether all of the ledger but its newest epoch may be forgotten, instead of a loss.
+        leaves_out: whether the program's call may leave a sink out from some start on, instead of a damage.
+        obeys: how many printed commands an operator obeys at most, until the query must go on.
+        cuts: whether the operator may be killed in the middle of a command, once.
+        meanwhile: what may befall a sink between a refusal and the command that is obeyed.
+        conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
+        alone: whether a driver is started only where no other is alive any more.
+    """
+
+    kinds: tuple[Kind, ...]
+    records: int = 2
+    longest: int = 2
+    drivers: int = 2
+    unknowns: int = 1
+    ledgers: int = 0
+    damages: tuple[Damage, ...] = ()
+    loses_files: bool = False
+    off: frozenset[Rule] = field(default=ALL_KEPT)
+    fine: bool = False
+    apart: bool = False
+    deterministic: bool = False
+    source: Source = field(default=TOPIC)
+    trims: bool = False
+    stages: bool = False
+    programs: tuple[Program, ...] = (Program.PLAIN,)
+    watched: bool = False
+    harms: tuple[Harm, ...] = ()
+    obeys: int = 0
+    errs: bool = False
+    prunes: bool = False
+    leaves_out: bool = False
+    cuts: bool = False
+    meanwhile: tuple[Harm, ...] = ()
+    conflicts: bool = False
+    alone: bool = False
+
+    @cached_property
+    def whole_steps(self) -> bool:
+        """Whether steps that nobody can tell apart are taken together; see ``carrier``."""
+        return not self.off and not self.fine and not self.apart
+
+    @cached_property
+    def explained(self) -> frozenset[str]:
+        """Refusals that a damaged checkpoint explains."""
+        state = {"E206"} if self.source.stateful else set[str]()
+        unproven = {"E220"} if self.trims and (self.source.files or not self.source.begins) else set[str]()
+        return ALLOWED | state | unproven
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """Sink ids."""
+        return tuple(
+            kind.value if kind not in self.kinds[:at] else f"{kind.value}-{at + 1}"
+            for at, kind in enumerate(self.kinds)
+        )
+
+    @cached_property
+    def staging(self) -> int:
+        """Place of the staging area; the targets stand before it."""
+        return len(self.kinds)
+
+    @cached_property
+    def ledger(self) -> int:
+        """Place of the ledger."""
+        return len(self.kinds) + 1
+
+    @cached_property
+    def checkpoints(self) -> tuple[int, int]:
+        """Places of the checkpoints; the second is there once the first was damaged."""
+        return len(self.kinds) + 2, len(self.kinds) + 3
+
+    @cached_property
+    def desk(self) -> int:
+        """Place of what is known outside of drivers and stores."""
+        return len(self.kinds) + 4
+
+    @cached_property
+    def slots(self) -> tuple[int, int]:
+        """Places of the living drivers, the older first."""
+        return len(self.kinds) + 5, len(self.kinds) + 6
+
+    @cached_property
+    def starts_left(self) -> int:
+        """Place of the drivers that may still be started."""
+        return len(self.kinds) + 7
+
+    @cached_property
+    def unknowns_left(self) -> int:
+        """Place of the answers that may still be lost."""
+        return len(self.kinds) + 8
+
+    @cached_property
+    def losses_left(self) -> int:
+        """Place of the ledger's losses that may still come."""
+        return len(self.kinds) + 9
+
+    @cached_property
+    def damages_left(self) -> int:
+        """Place of the damage that may still be done."""
+        return len(self.kinds) + 10
+
+    def start(self) -> World:
+        """Empty targets, no driver yet."""
+        targets = tuple(Target(name, kind) for name, kind in zip(self.sinks, self.kinds, strict=True))
+        left = (
+            Left(self.drivers),
+            Left(self.unknowns),
+            Left(self.ledgers),
+            Left(1 if self.damages or self.loses_files or self.harms or self.leaves_out else 0),
+        )
+        first = Checkpoint("the checkpoint", "query")
+        return (*targets, StagingArea(), SimulatedLedger(), first, None, Desk(), None, None, *left)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One way in which a world can go on.
+
+    Attributes:
+        words: what happens, in words.
+        parts: the parts after it, for the places that were looked at, in their order.
+        fate: what became of what was sent to a sink.
+    """
+
+    words: str
+    parts: World
+    fate: Fate = Fate.ANSWERED
+
+
+def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", left_out: str = "") -> State:
+    """The machine of a driver before it opens.
+
+    Args:
+        driver: its number is its owner token.
+        bound: sizes.
+        offered: the batch.
+        wrapper: tells several of one driver apart.
+        left_out: the sink that the program's call does not name.
+    """
+    state = coordinator.start(
+        PIPELINE,
+        tuple(sink for sink in bound.sinks if sink != left_out),
+        f"owner-{driver.number}{wrapper}",
+        offered,
+        overlap="trim" if bound.trims else "stop",
+        stages=bound.stages,
+    )
+    return replace(state, floor=driver.floor)

@@ -1,0 +1,90 @@
+"""The pytest plugin: the fixture ``chaos``, its options and markers. Loads nothing else of ours until it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onceonly_lab.chaos.pipeline import Pipeline
+    from onceonly_lab.chaos.result import Result
+
+MARKERS = (
+    "chaos_level(level): how real a chaos test is: L3 (drivers are killed, their JVM lives on) or L4 (cold processes)",
+    "chaos_only(action): a chaos test plays schedules with this action only: kill, pause, 'lose answer', 'lose ledger'",
+)
+
+_SAID = "onceonly.chaos"
+"""Name of a test's property: what a campaign in it went through."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of a whole run; a test's own arguments are its defaults."""
+    group = parser.getgroup("chaos", "onceonly: jobs under faults")
+    group.addoption("--chaos-seed", type=int, metavar="S", help="draw the schedules from this seed")
+    group.addoption("--chaos-budget", metavar="TIME", help="longest time for each chaos test: 90s, 3m")
+    group.addoption("--chaos-level", choices=("L3", "L4"), help="how real: L3 (warm JVM) or L4 (cold processes)")
+    group.addoption("--chaos-replay", metavar="FILE", help="play only this schedule, in every chaos test that is run")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
+    for marker in MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what each chaos test went through: a dot says only that it passed."""
+    reports = [one for stats in terminalreporter.stats.values() for one in stats if hasattr(one, "user_properties")]
+    said = dict.fromkeys(
+        (report.nodeid, str(text)) for report in reports for name, text in report.user_properties if name == _SAID
+    )
+    if said:
+        terminalreporter.section("chaos")
+    for nodeid, text in said:
+        terminalreporter.write_line(f"{nodeid}: {text}")
+
+
+@pytest.fixture
+def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Result]:
+    """Break a job: ``chaos(job, budget="3m").assert_exactly_once()``. Its schedules are shown with ``-s``."""
+
+    def run(job: Pipeline, budget: str | float = "3m", *, seed: int = 1) -> Result:
+        from onceonly_lab.chaos import running
+        from onceonly_lab.level import Level
+        from onceonly_lab.schedule import Action, load_schedule
+
+        asked = request.config.getoption
+        folder = tmp_path_factory.mktemp("chaos")
+        level = asked("--chaos-level") or _marked(request, "chaos_level")
+        file = asked("--chaos-replay")
+        if file is not None:
+            return noted(running.replay(load_schedule(file), job, folder, level and Level(level)))
+        only = _marked(request, "chaos_only")
+        given = asked("--chaos-seed")
+        return noted(
+            running.chaos(
+                job,
+                folder,
+                asked("--chaos-budget") or budget,
+                seed=seed if given is None else given,
+                level=Level(level or Level.WARM),
+                only=only and Action(only),
+                told=print,
+            )
+        )
+
+    def noted(result: Result) -> Result:
+        # A report's own properties travel from a worker of pytest-xdist, too.
+        request.node.user_properties.append((_SAID, result.sentence))
+        return result
+
+    return run
+
+
+def _marked(request: pytest.FixtureRequest, name: str) -> Any:
+    marker = request.node.get_closest_marker(name)
+    return marker.args[0] if marker else None

@@ -1,0 +1,329 @@
+"""What a scene is played with: the world of random schedules, one step after the other, and sinks that misbehave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from onceonly import coordinator
+from onceonly.errors import OnceOnlyError
+from onceonly.facts import Offer, Overlap
+from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
+from onceonly.runner import Runner
+from onceonly.staging import Staged
+from onceonly.state import State
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.slices import Slice
+from onceonly_lab.checker import Anomaly
+from onceonly_lab.fuzzer.scene import Broken, Killed, Process, Scene
+from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused
+from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
+from onceonly_lab.model.invariants import Violation
+from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, records_in, spelled
+from onceonly_lab.model.rules import ALL_KEPT
+from onceonly_lab.model.spark import Checkpoint, Planned, offer
+from onceonly_lab.schedule import Schedule
+
+Sinks = Mapping[str, type[SceneSink]]
+"""Sinks that are not what they should be, by id."""
+
+
+_LONGEST = 2000
+
+
+class _World(Scene):
+    """Judged at the end of a scene, and not after each step: somebody else has changed it."""
+
+    def judge(self) -> None:
+        """Nothing yet."""
+
+    def told(self, words: str) -> None:
+        """It has happened.
+
+        Raises:
+            Broken: there is no end.
+        """
+        super().told(words)
+        if len(self.steps) > _LONGEST:
+            raise Broken(Violation(Anomaly.STUCK, f"no end after {_LONGEST} steps"))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a start of the query ended.
+
+    Attributes:
+        code: of the refusal; empty where it went on.
+        wrote: the sinks in which it left rows although it was refused.
+    """
+
+    code: str
+    wrote: tuple[str, ...] = ()
+
+
+class Stage:
+    """A pipeline in a world.
+
+    Args:
+        kinds: what the sinks are like, in commit order.
+        options: of the schedule: ``trims``, ``stages``, ``stateful``, ``files``.
+    """
+
+    def __init__(self, *kinds: Kind, **options: Any) -> None:
+        self.scene = _World(Schedule(kinds, records=6, begins=True, **options), ALL_KEPT, frozenset())
+        self._starts = 0
+
+    def elsewhere(self, begin: int) -> None:
+        """Another checkpoint takes the place of the one before, and begins behind so many records."""
+        count = len(self.scene.checkpoints)
+        self.scene.checkpoints.append(
+            Checkpoint("another checkpoint", f"query {count}", plans=100 * count, begin=begin)
+        )
+
+    def starts(self, *names: str, sinks: Sinks | None = None, changes: Callable[[Offer], Offer] | None = None) -> Start:
+        """Start the query on the newest checkpoint.
+
+        Args:
+            names: of the sinks that it is called with; none: all.
+            sinks: those that misbehave.
+            changes: makes another offer of what the engine offers.
+        """
+        self._starts += 1
+        return Start(self.scene, self._starts, names or self.scene.bound.sinks, sinks or {}, changes)
+
+    def holds(self, records: Records) -> str:
+        """What is wrong where every sink should hold these records once; empty: nothing."""
+        found = (wrong(name, [records_in(one.content) for one in self._held(name)], records) for name in self._names)
+        return next(filter(None, found), "")
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return self.scene.bound.sinks
+
+    def _held(self, name: str) -> Any:
+        return self.scene.targets[name].held
+
+
+def wrong(name: str, parts: list[Records], records: Records) -> str:
+    """What is wrong with the parts of a sink that should hold these records once; empty: nothing."""
+    seen = twice = 0
+    for part in parts:
+        twice |= seen & part
+        seen |= part
+    if twice:
+        return f"X-DUP: records {spelled(twice)} stand twice in sink '{name}'"
+    if lacking := records & ~seen:
+        return f"X-LOSS: records {spelled(lacking)} are not in sink '{name}'"
+    return f"X-PHANTOM: records {spelled(seen & ~records)} in sink '{name}'" if seen & ~records else ""
+
+
+class Start:
+    """One start of the query; see :meth:`Stage.starts`."""
+
+    def __init__(
+        self, scene: Scene, number: int, names: tuple[str, ...], sinks: Sinks, changes: Callable[[Offer], Offer] | None
+    ) -> None:
+        self._scene = scene
+        self._process = Process(number, len(scene.checkpoints) - 1)
+        scene.scribe.start(number)
+        self._names = names
+        made = [sinks.get(name, SceneSink)(scene, self._process, name) for name in names]
+        staging = _Staging(scene, self._process)
+        staged = len(names) > 1 or scene.bound.stages
+        ledger = SceneLedger(scene, self._process)
+        self._runner = Runner(
+            made, ledger, staging=staging if staged else None, fetch=staging.fetch, sleep=lambda _: None
+        )
+        self._changes = changes or (lambda offered: offered)
+        self._state: State | None = None
+
+    def writes(self, batches: int = 1, *, returns: bool = True) -> Ended:
+        """Hand batches over, as the engine does.
+
+        Args:
+            batches: how many.
+            returns: whether the engine is told that the last one is done.
+        """
+        before = {name: len(target.held) for name, target in self._scene.targets.items()}
+        for at in range(batches):
+            if code := self._write(last=at + 1 == batches and not returns):
+                grew = (name for name, target in self._scene.targets.items() if len(target.held) > before[name])
+                return Ended(code, tuple(grew))
+        return Ended("")
+
+    def _write(self, *, last: bool) -> str:
+        scene, process = self._scene, self._process
+        checkpoint = scene.checkpoints[process.at]
+        holding = process.planned.batch_id if process.planned else None
+        checkpoint, planned = list(checkpoint.next(scene.bound.records, scene.bound.longest, holding))[-1]
+        scene.checkpoints[process.at], process.planned = checkpoint, planned
+        try:
+            self._run(checkpoint, planned)
+        except Killed:
+            process.dead = True
+            return "killed"
+        except Broken as broken:
+            return f"{broken.violation.name}: {broken.violation.words}"
+        except (OnceOnlyError, SinkRefused) as error:
+            return error.code
+        if not last:
+            scene.checkpoints[process.at] = checkpoint.commit(planned.batch_id)
+        return ""
+
+    def _run(self, checkpoint: Checkpoint, planned: Planned) -> None:
+        bound = self._scene.bound
+        looks_back = bound.trims and self._state is None
+        offered = self._changes(offer(checkpoint, planned, bound.source, looks_back=looks_back))
+        state, self._state = self._state, None
+        if state is not None:
+            state = coordinator.resume(state, offered)
+        else:
+            overlap: Overlap = "trim" if bound.trims else "stop"
+            owner = self._process.owner
+            state = coordinator.start(PIPELINE, self._names, owner, offered, overlap=overlap, stages=bound.stages)
+        batch = SimulatedBatch(planned.records, self._process, same=not self._scene.schedule.rows > 1)
+        self._state = self._runner.run(state, batch)
+
+
+class _Staging(SceneStaging):
+    """Staging, in which the files of one epoch may lack a row; see :func:`short_files`."""
+
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+        """Stage an epoch."""
+        made = super().write(batch, epoch, fence, slice_)
+        if self._scene.desk.program == _SHORT:
+            made.batch.rows -= 1  # type: ignore[misc]
+        return made
+
+
+_SHORT = "writes one row less than it counts"
+
+
+def short_files(stage: Stage) -> None:
+    """From now on the files that are staged lack a row."""
+    stage.scene.desk = replace(stage.scene.desk, program=_SHORT)
+
+
+# ---- sinks that misbehave
+
+
+class Changed(SceneSink):
+    """Somebody else has deleted rows of ours, and the target tells."""
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the target stands."""
+        told = Disturbance("deleted", "a DELETE that was none of ours", fatal=True, at=7)
+        return replace(super().position(since), disturbances=(told,))
+
+
+class Filled(SceneSink):
+    """It held rows before the pipeline came."""
+
+    def look(self) -> Sight:
+        """The newest marker."""
+        found = super().look()
+        return replace(found, strangers=found.marker is None)
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the target stands."""
+        return replace(super().position(since), has_rows=True)
+
+
+class Dying(SceneSink):
+    """Its driver dies before it commits."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Nothing lands."""
+        raise Killed
+
+
+class Deaf(SceneSink):
+    """It never answers to a fence."""
+
+    def install(self, fence: Fence) -> None:
+        """No answer."""
+        self._scene.told(f"no answer to generation {fence.generation}")
+        raise OutcomeUnknown(self.id, "no answer")
+
+
+class Dumb(SceneSink):
+    """It never answers to a commit, nor to whether it has landed."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """No answer."""
+        self._scene.told(f"no answer to epoch {marker.epoch.number}")
+        raise OutcomeUnknown(self.id, "no answer")
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """No answer."""
+        self._scene.told("no answer to a look-up")
+        raise OutcomeUnknown(self.id, "no answer")
+
+
+class Losing(Dumb):
+    """Each commit to it is lost on the way; it says so when it is asked."""
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """It is not there."""
+        self._scene.told("it is not there")
+        return None
+
+
+class Yielding(SceneSink):
+    """It takes each epoch back for the sake of somebody else."""
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Taken back."""
+        self._scene.told("it is taken back")
+        raise Conflict(self.id, "deadlock detected", "another writer")
+
+
+class Sieve(SceneSink):
+    """It keeps one row less than it is given."""
+
+    def prepare(self, batch: Batch, epoch: int) -> PreparedContent:
+        """Take the rows, but one."""
+        whole = super().prepare(batch, epoch).content
+        rows = records_in(whole)
+        less = computed(rows & (rows - 1), whole.low)
+        return PreparedContent(less.rows, less)
+
+
+class _Other(SceneSink):
+    """It answers with other markers than were written."""
+
+    def another(self, marker: Marker) -> Marker:
+        """What it makes of a marker."""
+        raise NotImplementedError
+
+    def look(self) -> Sight:
+        """The newest marker."""
+        found = super().look()
+        return replace(found, marker=self.another(found.marker)) if found.marker else found
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the target stands."""
+        found = super().position(since)
+        return replace(found, marker=self.another(found.marker)) if found.marker else found
+
+    def history(self, after: int = 0) -> Any:
+        """Markers with receipts."""
+        return ((self.another(marker), receipt) for marker, receipt in super().history(after))
+
+
+class Mixed(_Other):
+    """It answers with the markers of another pipeline, which the same query writes."""
+
+    def another(self, marker: Marker) -> Marker:
+        """The other pipeline's."""
+        return replace(marker, pipeline="returns")
+
+
+class Bare(_Other):
+    """Its markers do not say where staged bytes lie."""
+
+    def another(self, marker: Marker) -> Marker:
+        """Without the manifest."""
+        return replace(marker, epoch=chain.linked(replace(marker.epoch, manifest=None)))

@@ -1,0 +1,249 @@
+"""Scenes for rules about which neither bounds nor random schedules know anything: what befalls a pipeline, by hand.
+
+A scene says what is wrong at its end by the rows that lie in the sinks, or by a query that does not go on where nothing
+is in its way. Which code refuses is no matter here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from onceonly.facts import Offer
+from onceonly.sources import kafka_identity
+from onceonly_checkpoints.slices import SourceIdentity
+from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, records_in
+from onceonly_lab.rulesoff.props import (
+    Bare,
+    Changed,
+    Deaf,
+    Dumb,
+    Dying,
+    Ended,
+    Filled,
+    Losing,
+    Mixed,
+    Sieve,
+    Stage,
+    Yielding,
+    short_files,
+)
+
+P, D = Kind.POSTGRES, Kind.DELTA
+
+
+def _refused(ended: Ended, went_on: str) -> str:
+    """What is wrong where going on is a harm, and so is leaving something behind in some sinks."""
+    if ended.code.startswith("X-"):
+        return ended.code
+    if ended.wrote:
+        return f"X-AUDIT: refused by {ended.code} after rows were left in {', '.join(ended.wrote)}"
+    return "" if ended.code else went_on
+
+
+def _goes_on(stage: Stage, ended: Ended, records: int) -> str:
+    """What is wrong where nothing is in the way."""
+    if ended.code:
+        return ended.code if ended.code.startswith("X-") else f"X-STUCK: refused by {ended.code}"
+    return stage.holds(between(0, records))
+
+
+def rows_deleted_by_others() -> str:
+    """Somebody deletes rows of epoch 1; the query goes on as if they were there."""
+    stage = Stage(P)
+    stage.starts().writes(2)
+    target = stage.scene.targets[P]
+    less = replace(target.held[0], content=computed(0))
+    stage.scene.targets[P] = replace(target, held=(less, *target.held[1:]))
+    ended = stage.starts(sinks={P: Changed}).writes()
+    return _refused(ended, stage.holds(between(0, 3)))
+
+
+def a_table_that_others_have_filled() -> str:
+    """The first run, on a table that holds rows of somebody else: a reader cannot tell whose they are."""
+    stage = Stage(P)
+    ended = stage.starts(sinks={P: Filled}).writes()
+    return _refused(ended, "X-PHANTOM: rows that no epoch names stand among those of the pipeline")
+
+
+def a_sink_left_out() -> str:
+    """The query is called with one of its two sinks."""
+    stage = Stage(P, D)
+    stage.starts().writes(2)
+    ended = stage.starts(P).writes()
+    return _refused(ended, stage.holds(between(0, 3)))
+
+
+def the_name_in_another_place() -> str:
+    """A new query under the name of one that writes elsewhere, with the same ledger."""
+    stage = Stage(P, D)
+    stage.starts(P).writes(2)
+    stage.elsewhere(0)
+    ended = stage.starts(D).writes()
+    return _refused(ended, "X-AUDIT: the ledger tells of epochs that the sink does not hold")
+
+
+def sinks_of_two_histories() -> str:
+    """One of two sinks is a copy of another environment's, which wrote as many epochs under this name."""
+    ours, theirs = Stage(P, D), Stage(P, D)
+    ours.starts().writes(2)
+    theirs.elsewhere(1)
+    theirs.starts().writes(2)
+    ours.scene.targets[D] = theirs.scene.targets[D]
+    ours.scene.ledger = SimulatedLedger()
+    ended = ours.starts().writes()
+    return _refused(ended, ours.holds(between(0, 3)))
+
+
+def markers_of_another_pipeline() -> str:
+    """A sink mixes up two pipelines that one query writes: what one of them holds is skipped in the other."""
+    stage = Stage(P)
+    stage.starts().writes(1, returns=False)
+    stage.scene.ledger = SimulatedLedger()
+    ended = stage.starts(sinks={P: Mixed}).writes()
+    theirs = records_in(stage.scene.targets[P].held[0].content)
+    lacking = not any(records_in(one.content) & theirs for one in stage.scene.targets[P].held[1:])
+    return _refused(ended, "X-LOSS: the other pipeline's epoch was taken for this one's" if lacking else "")
+
+
+def a_fence_without_an_answer() -> str:
+    """A sink never answers to a fence."""
+    stage = Stage(P)
+    return _refused(stage.starts(sinks={P: Deaf}).writes(), "X-ZOMBIE: written without a fence")
+
+
+def a_commit_without_an_answer() -> str:
+    """A sink answers neither to a commit nor to a look-up."""
+    stage = Stage(P)
+    return _refused(stage.starts(sinks={P: Dumb}).writes(), stage.holds(1))
+
+
+def commits_that_never_arrive() -> str:
+    """Each commit is lost on the way."""
+    stage = Stage(P)
+    return _refused(stage.starts(sinks={P: Losing}).writes(), stage.holds(1))
+
+
+def commits_taken_back() -> str:
+    """A sink takes each epoch back for the sake of others."""
+    stage = Stage(P)
+    return _refused(stage.starts(sinks={P: Yielding}).writes(), stage.holds(1))
+
+
+def a_sink_that_keeps_less() -> str:
+    """A sink prepares one row less than the batch has."""
+    stage = Stage(P)
+    return _refused(stage.starts(sinks={P: Sieve}).writes(), stage.holds(1))
+
+
+def staged_files_that_hold_less() -> str:
+    """The files that are staged have one row less than was counted."""
+    stage = Stage(P, D)
+    short_files(stage)
+    return _refused(stage.starts().writes(), "X-TORN: the staged files lack a row")
+
+
+def _cut_off_between_sinks(stage: Stage, batches: int) -> None:
+    """Epochs in both sinks, one more in the first alone, and no staged bytes any more."""
+    if batches:
+        stage.starts().writes(batches)
+    stage.starts(sinks={D: Dying}).writes()
+    stage.scene.staging = StagingArea()
+
+
+def bytes_gone_and_other_rows() -> str:
+    """One sink lacks an epoch whose bytes are gone, and the batch gives other rows when it is run again."""
+    stage = Stage(P, D, rows=2)
+    _cut_off_between_sinks(stage, 1)
+    ended = stage.starts().writes()
+    newest = [target.held[-1].content for target in stage.scene.targets.values()]
+    return _refused(ended, "X-CROSS: the sinks hold other rows of one epoch" if len(set(newest)) > 1 else "")
+
+
+def bytes_gone_of_a_trimmed_epoch() -> str:
+    """One sink lacks an epoch of which a part was left out, and whose bytes are gone."""
+    stage = Stage(P, D, trims=True, cuts=(2,))
+    stage.starts().writes(1)
+    stage.elsewhere(1)
+    _cut_off_between_sinks(stage, 0)
+    ended = stage.starts().writes()
+    return _refused(ended, stage.holds(between(0, 3)))
+
+
+def an_epoch_that_was_never_staged() -> str:
+    """One sink lacks an epoch whose marker does not say where its bytes are."""
+    stage = Stage(P, D)
+    stage.starts().writes(1)
+    stage.starts(sinks={D: Dying}).writes()
+    ended = stage.starts(sinks={P: Bare}).writes()
+    return _refused(ended, stage.holds(between(0, 2)))
+
+
+def a_topic_made_anew() -> str:
+    """The topic is deleted and made again, and grows past where the query stands: its first records never come."""
+    stage = Stage(P)
+    stage.starts().writes(2)
+    identity = SourceIdentity("0", kafka_identity("cluster", {"events": "another topic"}))
+
+    def changes(offered: Offer) -> Offer:
+        return replace(offered, sources=(identity,))
+
+    ended = stage.starts(changes=changes).writes()
+    return _refused(ended, "X-LOSS: records 1 to 2 of the new topic are in no sink")
+
+
+def state_gone() -> str:
+    """A query that keeps state goes on, on a checkpoint that has none."""
+    stage = Stage(P, stateful=True)
+    stage.starts().writes(2)
+    stage.elsewhere(2)
+    ended = stage.starts().writes()
+    return _refused(ended, "X-LOSS: what records 1 to 2 had left in the state is in no row after them")
+
+
+def a_new_checkpoint_at_the_end() -> str:
+    """A new checkpoint that begins exactly where the last epoch ended goes on."""
+    stage = Stage(P)
+    stage.starts().writes(2)
+    stage.elsewhere(2)
+    return _goes_on(stage, stage.starts().writes(), 3)
+
+
+def a_new_checkpoint_before_the_end() -> str:
+    """A new checkpoint that begins with rows of recorded epochs goes on where these are to be left out."""
+    stage = Stage(P, trims=True, cuts=(2,))
+    stage.starts().writes(1)
+    stage.elsewhere(1)
+    return _goes_on(stage, stage.starts().writes(), 3)
+
+
+SCENES: tuple[Callable[[], str], ...] = (
+    rows_deleted_by_others,
+    a_table_that_others_have_filled,
+    a_sink_left_out,
+    the_name_in_another_place,
+    sinks_of_two_histories,
+    markers_of_another_pipeline,
+    a_fence_without_an_answer,
+    a_commit_without_an_answer,
+    commits_that_never_arrive,
+    commits_taken_back,
+    a_sink_that_keeps_less,
+    staged_files_that_hold_less,
+    bytes_gone_and_other_rows,
+    bytes_gone_of_a_trimmed_epoch,
+    an_epoch_that_was_never_staged,
+    a_topic_made_anew,
+    state_gone,
+    a_new_checkpoint_at_the_end,
+    a_new_checkpoint_before_the_end,
+)
+
+
+def played(name: str = "") -> Iterator[tuple[str, str | Exception]]:
+    """The scene of a name, or each, with what is wrong at its end or has broken it; empty: nothing."""
+    for scene in (one for one in SCENES if name in ("", one.__name__)):
+        try:
+            yield scene.__name__, scene()
+        except Exception as error:  # noqa: BLE001 - a machine that breaks for want of a rule has noticed it
+            yield scene.__name__, error

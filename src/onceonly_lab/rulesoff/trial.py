@@ -1,0 +1,225 @@
+"""Tries each rule: alone in one world after the other, then beside each rule that may stand in for it."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from threading import Lock
+
+from onceonly_lab.rulesoff.rules import Rule, rules
+from onceonly_lab.rulesoff.worlds import INCOMPLETE, RANDOM, SCENES, SCHEDULES, WORLDS, Notice
+
+RECORDED = Path(__file__).with_name("noticed.json")
+"""What was found last, by name of the rule."""
+
+_CHILD = Path(__file__).with_name("child.py")
+_QUICK = ((SCENES, RANDOM),)
+_ALL = (WORLDS[:8], WORLDS[8:])
+"""Worlds that take seconds, and those that take minutes; a rule is tried beside others before it is in the latter."""
+
+_LONGEST = 900
+_LOCK = Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What became of a rule that was off.
+
+    Attributes:
+        rule: its name.
+        fingerprint: of its text, and of that of ``beside``.
+        world: that noticed it first; empty: none did.
+        noticed: what was called there.
+        at: the scene or the seed; empty for a bound.
+        first: the evidence in words; in a bound with the length of the shortest way there.
+        beside: the other rule that had to be off, too, and is not noticed there alone; empty: none.
+    """
+
+    rule: str
+    fingerprint: str
+    world: str = ""
+    noticed: str = ""
+    at: str = ""
+    first: str = ""
+    beside: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Field names to values."""
+        return asdict(self)
+
+
+def recorded() -> dict[str, Trial]:
+    """What was found last."""
+    if not RECORDED.is_file():
+        return {}
+    return {one["rule"]: Trial(**one) for one in json.loads(RECORDED.read_text(encoding="utf-8"))}
+
+
+def record(trials: Sequence[Trial]) -> None:
+    """Keep what was found; rules that are no more are forgotten."""
+    with _LOCK:
+        known = {**recorded(), **{one.rule: one for one in trials}}
+        kept = [known[rule.name].to_json() for rule in rules() if rule.name in known]
+        RECORDED.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+def changed(every: Sequence[Rule]) -> list[Rule]:
+    """The rules whose text, or that of the rule beside them, is not the recorded one."""
+    texts, known = {rule.name: rule.fingerprint for rule in every}, recorded()
+    return [rule for rule in every if _fingerprint(rule, known.get(rule.name), texts) != _recorded_one(rule, known)]
+
+
+def _recorded_one(rule: Rule, known: Mapping[str, Trial]) -> str:
+    return known[rule.name].fingerprint if rule.name in known else "never tried"
+
+
+def _fingerprint(rule: Rule, trial: Trial | None, texts: Mapping[str, str]) -> str:
+    return " ".join([rule.fingerprint, *([texts.get(trial.beside, "gone")] if trial and trial.beside else [])])
+
+
+def chosen(only: Sequence[str], *, new: bool, count: int | None, seed: int) -> tuple[Rule, ...]:
+    """The rules to try: those named; else those whose text is not the recorded one, and some by seed; else all."""
+    every = rules()
+    if only:
+        return tuple(rule for rule in every if rule.name in only)
+    if not new and count is None:
+        return every
+    other = changed(every) if new else []
+    rest = [rule for rule in every if rule not in other]
+    drawn = random.Random(seed).sample(rest, min(count or 0, len(rest)))
+    return tuple(rule for rule in every if rule in drawn or rule in other)
+
+
+def tried(
+    wanted: Sequence[Rule],
+    told: Callable[[str], None],
+    *,
+    quick: bool = False,
+    workers: int = 2,
+    keep: Callable[[Trial], None] = lambda trial: None,
+) -> list[Trial]:
+    """Try rules, several side by side.
+
+    Args:
+        wanted: the rules.
+        told: hears of each as soon as it is known.
+        quick: where each was noticed last, and else in the worlds that take seconds.
+        workers: how many at a time.
+        keep: gets each trial as soon as it is known.
+    """
+    every = rules()
+
+    def one(rule: Rule) -> Trial:
+        trial = (quick and _again(rule, every)) or _tried(rule, every, told, _QUICK if quick else _ALL)
+        beside = f" beside {trial.beside}" if trial.beside else ""
+        told(
+            f"{rule.name}{beside}: {f'{trial.noticed} in {trial.world} {trial.at}' if trial.noticed else 'not noticed'}"
+        )
+        keep(trial)
+        return trial
+
+    with ThreadPoolExecutor(workers) as pool:
+        return list(pool.map(one, wanted))
+
+
+def _again(rule: Rule, every: Sequence[Rule]) -> Trial | None:
+    """The same rule where it was noticed last; ``None`` where that is not known, or it is not noticed any more."""
+    known = recorded().get(rule.name)
+    if known is None or not known.noticed or known.beside not in {"", *(one.name for one in every)}:
+        return None
+    names = tuple(filter(None, (rule.name, known.beside)))
+    found = _asked(names, known.world, known.at, most=1)
+    if not found or (known.beside and _stands_alone(known.beside, known.world, found[0])):
+        return None
+    texts = {one.name: one.fingerprint for one in every}
+    return _trial(rule, known.world, found[0], known.beside, texts)
+
+
+def _stands_alone(name: str, world: str, notice: Notice) -> bool:
+    """Whether a rule is noticed at the very same place without the other one."""
+    return any(one.at == notice.at for one in _asked((name,), world, notice.at, most=1))
+
+
+def _trial(rule: Rule, world: str, notice: Notice, beside: str, texts: Mapping[str, str]) -> Trial:
+    bare = Trial(rule.name, "", beside=beside)
+    return Trial(rule.name, _fingerprint(rule, bare, texts), world, notice.noticed, notice.at, notice.words, beside)
+
+
+def _tried(rule: Rule, every: Sequence[Rule], told: Callable[[str], None], among: Sequence[Sequence[str]]) -> Trial:
+    texts = {one.name: one.fingerprint for one in every}
+    others = [one for one in every if one != rule and alike(one, rule)]
+    for worlds in among:
+        for world in worlds:
+            if found := _asked((rule.name,), world, "", most=1):
+                return _trial(rule, world, found[0], "", texts)
+        told(f"{rule.name}: not noticed alone in {', '.join(worlds)}")
+        for world, other in ((world, other) for world in worlds for other in others):
+            if notice := _beside(rule, other, world):
+                return _trial(rule, world, notice, other.name, texts)
+    return Trial(rule.name, rule.fingerprint)
+
+
+def alike(one: Rule, other: Rule) -> bool:
+    """Whether one rule may stand in for the other: both read a field, or they are parts of one proof."""
+    return bool(one.fields & other.fields) or (one.module, one.function) == (other.module, other.function)
+
+
+def _beside(rule: Rule, other: Rule, world: str) -> Notice | None:
+    """What is noticed where both are off and is not where ``other`` alone is."""
+    most = SCHEDULES if world in {SCENES, RANDOM} else 1
+    both = _asked((rule.name, other.name), world, "", most=most)
+    alone = {one.at for one in _asked((other.name,), world, "", most=most)} if both else set[str]()
+    return next((one for one in both if one.at not in alone), None)
+
+
+def _asked(names: tuple[str, ...], world: str, place: str, most: int) -> list[Notice]:
+    line = [sys.executable, str(_CHILD), ",".join(names), world, place, str(most)]
+    try:
+        ran = subprocess.run(line, capture_output=True, text=True, timeout=_LONGEST, check=False)
+    except subprocess.TimeoutExpired:
+        return []
+    if ran.returncode:
+        return [Notice("", "it does not start", ran.stderr.strip().splitlines()[-1][:200])]
+    found = [Notice(**one) for one in json.loads(ran.stdout.splitlines()[-1])]
+    return [one for one in found if one.noticed != INCOMPLETE]
+
+
+def page(trials: Sequence[Trial]) -> str:
+    """The page of the documentation, as Markdown."""
+    alone = sum(bool(one.noticed) and not one.beside for one in trials)
+    pairs = sum(bool(one.noticed and one.beside) for one in trials)
+    lacking = [one.rule for one in trials if not one.noticed]
+    missed = f", and {len(lacking)} are not noticed: {', '.join(lacking)}" if lacking else ""
+    counted = f"{len(trials)} rules: {alone} are noticed alone, {pairs} beside another{missed}."
+    return _PAGE.format(counted=counted, table="\n".join(_table(trials)))
+
+
+_PAGE = """# Rules off
+
+Each rule of recovery, of comparison and of the machine was taken out of the source of what ships, and worlds were
+searched until one noticed: [how](fault-lab.md#rules-off). This page is what the last full run has recorded;
+`onceonly lab rules-off --record --page docs/rules-off.md` writes it.
+
+{counted}
+
+"Off beside" names a rule that stands in for the one before it: with both of them off something goes wrong there, with
+that other one off alone nothing does. "Scenes" are played by hand (`onceonly_lab.rulesoff.scenes`); the bounds are
+those of [the fault lab](fault-lab.md#l0-all-of-them).
+
+{table}
+"""
+
+
+def _table(trials: Sequence[Trial]) -> Iterator[str]:
+    yield "| rule | off beside | noticed by | called | first |"
+    yield "|---|---|---|---|---|"
+    for one in trials:
+        first, world = one.first.replace("|", "/"), one.world or "none"
+        where = f"{world}, {'seed ' if world == RANDOM else ''}{one.at.replace('_', ' ')}" if one.at else world
+        yield f"| `{one.rule}` | {one.beside and f'`{one.beside}`'} | {where} | {one.noticed} | {first} |"

@@ -1,0 +1,122 @@
+"""What the source of a run holds, and what a simulated engine offers of it: rows as Arrow tables."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from onceonly.batch import ArrowBatch
+from onceonly.facts import Offer
+from onceonly.sources import FILES
+from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly_lab.history import Range, Row
+from onceonly_lab.model import spark
+from onceonly_lab.model.parts import SOURCE, record_at
+from onceonly_lab.model.spark import Checkpoint, Planned
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARTITION = "0"
+_FILES = SourceIdentity(PARTITION, f"{FILES}/in")
+_KEYS = 2
+
+
+@dataclass
+class Source:
+    """The source of one run.
+
+    Attributes:
+        records: how many it has.
+        rows: of each record.
+        random: a plan with ``rand()``: rows that are computed again have other amounts.
+        files: offsets count the entries of a log in the checkpoint, as those of a file source do; else they are
+            positions, as those of Kafka are.
+        twice: every task of a batch runs twice, as Spark does after a lost executor.
+        begins: the source says where a checkpoint's first batch begins.
+        parts: which rows of each record the program hands over, one call for each part; all in one where there is one.
+        identity: what the engine reads; another one once it was moved.
+    """
+
+    records: int
+    rows: int
+    random: bool = False
+    files: bool = False
+    twice: bool = False
+    begins: bool = False
+    parts: tuple[int, ...] = (0,)
+    identity: SourceIdentity = SOURCE
+    _computed: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    _logged: dict[tuple[str, str], Range] = field(default_factory=dict[tuple[str, str], Range])
+
+    def identities(self, taken: Range) -> tuple[str, ...]:
+        """Identities of the rows in a range, in order."""
+        return tuple(f"{record}.{row}" for record in range(taken.start, taken.end) for row in range(self.rows))
+
+    def told(self, taken: Range) -> tuple[Row, ...]:
+        """The same as rows of a history."""
+        return tuple(Row(one, key=_key(one)) for one in self.identities(taken))
+
+    def brought(self, taken: Range) -> tuple[Row, ...]:
+        """What of a range a program hands over in its first call, which becomes the epoch."""
+        return tuple(row for row in self.told(taken) if self._handed(row.identity, 0))
+
+    def _handed(self, identity: str, part: int) -> bool:
+        return int(identity.rpartition(".")[2]) % len(self.parts) == part
+
+    def table(self, taken: Range, part: int = 0) -> pa.Table:
+        """The rows of a call, computed anew. Column ``value`` is what Kafka gets: all the others as JSON."""
+        import pyarrow as pa
+
+        salt = 1000 * next(self._computed) if self.random else 0
+        identities = (one for one in self.identities(taken) if self._handed(one, part))
+        rows = [{"id": one, "key": _key(one), "amount": _amount(one) + salt} for one in identities]
+        text, number = pa.string(), pa.int64()
+        columns: dict[str, pa.DataType] = {"id": text, "key": text, "amount": number, "value": text}
+        schema = pa.schema(columns)
+        return pa.Table.from_pylist([{**row, "value": json.dumps(row)} for row in rows], schema)
+
+    def batch(self, planned: Planned, part: int = 0) -> ArrowBatch:
+        """What the program hands over of a batch in one call."""
+        return ArrowBatch(self.table(self.planned(planned), part), duplicate_attempt=self.twice)
+
+    def offer(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
+        """What the callback sees of a batch."""
+        offer = self._by_log(checkpoint, planned) if self.files else self._by_position(checkpoint, planned)
+        self._logged[offer.lineage.query_id, offer.slice.text] = self.planned(planned)
+        return offer
+
+    @staticmethod
+    def planned(planned: Planned) -> Range:
+        """Which records a batch is."""
+        return Range(PARTITION, planned.start, planned.end)
+
+    def _by_position(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
+        offer = spark.offer(checkpoint, planned, spark.Source(begins=self.begins))
+        return replace(offer, sources=(self.identity,))
+
+    def _by_log(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
+        start, end = _log_entry(planned.batch_id - 1), _log_entry(planned.batch_id)
+        lineage = Lineage(checkpoint.query, "run", checkpoint.name, planned.batch_id, planned.clock, 0)
+        return Offer(Slice(start, end), lineage, (_FILES,), "columns")
+
+    def taken(self, epoch: Epoch) -> Range:
+        """Which records an epoch says it is."""
+        query = epoch.lineage.query_id if epoch.lineage else ""
+        found = self._logged.get((query, epoch.slice.text))
+        return found or Range(PARTITION, record_at(epoch.slice.start), record_at(epoch.slice.end))
+
+
+def _key(identity: str) -> str:
+    return f"k{int(identity.rpartition('.')[2]) % _KEYS}"
+
+
+def _amount(identity: str) -> int:
+    return int(identity.replace(".", ""))
+
+
+def _log_entry(entry: int) -> SourceOffsets:
+    return SourceOffsets.of({PARTITION: json.dumps({"logOffset": entry}) if entry >= 0 else None})

@@ -1,0 +1,85 @@
+"""Commands of other packages: found by entry point; where the lab is not installed, its words say how to get it."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import EntryPoint
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from onceonly.cli.app import command_tree
+from onceonly.cli.explain import all_codes, page_of
+from onceonly.cli.groups import GROUP, published
+from onceonly.errors import ConfigurationError
+
+
+def invoked(points: list[EntryPoint], *arguments: str) -> Result:
+    return CliRunner().invoke(command_tree(points), list(arguments))
+
+
+def point(name: str, value: str) -> EntryPoint:
+    return EntryPoint(name, value, GROUP)
+
+
+def add_greeting(tree: object) -> None:
+    """Publishes ``onceonly greet``, as another package would."""
+    tree.command("greet")(lambda: print("hello"))  # type: ignore[attr-defined]
+
+
+def test_the_lab_publishes_its_two_words() -> None:
+    assert {found.name for found in published()} >= {"lab", "demo"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["lab"], "onceonly-lab"),
+        (["lab", "run", "--level", "L3"], "onceonly-lab"),
+        (["lab", "--help"], "onceonly-lab"),
+        (["demo", "--quick"], "'onceonly-lab[demo]'"),
+    ],
+)
+def test_without_the_lab_its_words_say_in_one_sentence_how_to_get_it(arguments: list[str], wanted: str) -> None:
+    result = invoked([], *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"onceonly {arguments[0]} needs the package onceonly-lab: pip install {wanted}\n"
+
+
+def test_who_asks_for_json_gets_the_sentence_as_json_too() -> None:
+    result = invoked([], "lab", "run", "--output", "json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout)["error"]["message"].startswith("onceonly lab needs the package onceonly-lab")
+
+
+def test_every_other_command_runs_without_the_lab() -> None:
+    listed = invoked([], "--help").stdout
+    assert {"demo", "lab", "audit"} <= set(listed.split())
+    assert invoked([], "explain", "E101").exit_code == 0
+
+
+def test_another_package_adds_a_command_of_its_own() -> None:
+    assert invoked([point("greet", f"{__name__}:add_greeting")], "greet").stdout == "hello\n"
+
+
+def test_a_word_of_ours_is_not_taken_by_another_package() -> None:
+    assert "hello" not in invoked([point("audit", f"{__name__}:add_greeting")], "audit", "--help").stdout
+
+
+def test_a_group_that_lacks_a_package_leaves_the_others_alone() -> None:
+    points = [point("lab", "no_such_package_at_all:add")]
+    result = invoked(points, "lab")
+    assert (result.exit_code, result.stderr.strip()) == (
+        2,
+        "onceonly lab needs no_such_package_at_all: pip install onceonly-lab",
+    )
+    assert invoked(points, "explain", "E101").exit_code == 0
+
+
+def test_pages_of_anomalies_come_with_the_lab() -> None:
+    assert "X-LOSS" in all_codes()
+    assert "X-LOSS" not in all_codes({})
+    with pytest.raises(ConfigurationError) as refused:
+        page_of("X-LOSS", {})
+    assert refused.value.code == "E110"
+    assert refused.value.remedy == "pip install onceonly-lab"
