@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import pytest
 
 from onceonly import OnceOnlyError, engine, exactly_once, wrap
@@ -81,6 +85,12 @@ def test_explain_of_several_sinks_says_what_holds_between_them():
 def test_an_unknown_keyword_is_an_error_at_construction():
     with pytest.raises(TypeError, match="ledgr"):
         exactly_once(MemorySink(), ledgr="x.db")
+
+
+def test_the_page_on_pitfalls_names_every_keyword():
+    page = Path(__file__, "../../../docs/pitfalls.md").resolve().read_text()
+    said = page.partition("The arguments of `exactly_once()` are ")[2].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", said)) == set(inspect.signature(exactly_once).parameters) - {"sinks"}
 
 
 def test_explain_says_what_is_promised_before_the_query_runs():
