@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import time
 from urllib.parse import urlsplit
 
@@ -71,6 +72,7 @@ def test_a_refusal_on_an_executor_is_the_one_that_is_raised(stream, pg, ledger):
     assert found is not None
     assert found.code == "E501"
     assert "not currently accepting connections" in found.what + found.cause
+    assert shlex.split(found.next)[-1] == pg.sink(via="executors").address
     assert "DestinationError: [ONCE-E501]" in str(error)
     assert "SparkException" not in str(error).partition("[ONCE-E501]")[0]
     assert ledger.events("orders")[-1].code == "E501"
