@@ -53,7 +53,7 @@ ways-out-sample:
 
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target containers ways-out-sample line sample pooler
+	@$(MAKE) --jobs 2 --output-sync=target containers ways-out-sample line browser sample pooler
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; each condition of exactness dropped. No server, no Java.

@@ -107,7 +107,7 @@ def as_markdown(found: dict[str, Any]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        _place(found["machine"]),
+        place(found["machine"]),
         "",
         *_table(found["bars"]),
         "",
@@ -121,7 +121,7 @@ def as_markdown(found: dict[str, Any]) -> str:
 _SAID_APART = frozenset({"date", "cpu", "cores", "memory_gb", "system", "load_before"})
 
 
-def _place(machine: dict[str, Any]) -> str:
+def place(machine: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in machine.items() if value and name not in _SAID_APART)
     hardware = f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']}"
     return f"{machine['date']}; {hardware}; {versions}. Load before: {machine['load_before'][0]}."
