@@ -65,7 +65,9 @@ def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool,
     if staged:
         heals = "onceonly txn resolve " + where.query
         place = f" (not readable here: {gone}; run it where it is)" if gone else ""
-        return f"the rows that it lacks were staged for all sinks{place}, so nothing is lost by: {heals}"
+        way = f"the rows that it lacks were staged for all sinks{place}, so nothing is lost by: {heals}"
+        # A store that answers nobody any more must not be a dead end.
+        return f"{way}\nor, if they are nowhere any more, give up {told}: {where.adopt(lost)}" if gone else way
     ways = ["a newer backup of the sink loses nothing, if there is one"]
     if gone:
         ways.append(f"(what was staged for it cannot be read here: {gone})")

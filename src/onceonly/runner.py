@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from onceonly import commands as c
 from onceonly import coordinator, endings, faults, look, recovery, staging, stops
-from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.facts import Happening, Offer, Reading, Refusal
 from onceonly.faults import Point
 from onceonly.overlap import held_files
@@ -448,8 +448,8 @@ class Runner:
         if said.get("staged"):
             try:
                 self._fetch_staged(str(said["staged"]), None)
-            except UnreachableManifest:
-                log.debug("what was staged cannot be read here; another machine may")
+            except UnreachableManifest as error:
+                return Refusal.of(refusal.code, **{**said, "gone": mask(str(error))})  # another machine may read it
             except UnreadableManifest:
                 return Refusal.of(refusal.code, **{**said, "staged": None})
         return refusal

@@ -66,7 +66,8 @@ def tell(refusal: Refusal, ledger: Ledger, where: Where, newest: Epoch | None, o
         details["again"] = again(where, acceptance.applicable("accept-duplicates", stop, end), counted)
     if refusal.code == "E207" and (lost := acceptance.applicable("accept-loss", stop, end)):
         behind, staged = not said.get("all_back"), said.get("staged") is not None
-        details["ways"] = set_back(where, lost, behind_others=behind, staged=staged, told=counted)
+        gone = str(said.get("gone") or "")
+        details["ways"] = set_back(where, lost, behind_others=behind, staged=staged, told=counted, gone=gone)
     if refusal.code == "E208":
         same = acceptance.applicable("same-data", stop) if said.get("holds") else None
         details["copy"] = moved(where, same)

@@ -9,14 +9,17 @@ import shlex
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
+import fsspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from fsspec.implementations.memory import MemoryFileSystem
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import Crash, Pipeline, crash, left_behind, offered, rows
 from tests.core.stories import at, cut, lineage, offer
@@ -847,6 +850,48 @@ def test_the_audit_counts_on_no_staged_bytes_that_are_gone(run: Run, three: Pipe
     adopted_by_audit(run, three, "A132", "accept-loss")
     three.driver().writes(4)
     assert ids(three, "b") == [*range(20), *range(30, 40)]
+
+
+class LockedStore(fsspec.AbstractFileSystem):
+    """The same store, asked by somebody whom it does not let in; its driver has errors of its own."""
+
+    def info(self, path: str, **_: object) -> NoReturn:
+        raise LookupError(path)
+
+    cat_file = _open = info
+
+
+@pytest.fixture
+def set_back_and_locked(tmp_path: Path) -> Iterator[Pipeline]:
+    """One of three sinks lacks the newest epoch, and the store with its bytes gives no answer here."""
+    pipeline = Pipeline(tmp_path, staging=f"memory://{tmp_path.name}")
+    pipeline.driver().writes(1, 2, 3)
+    pipeline.stores["b"].restore(2)
+    pipeline.stores["b"]._mishaps.clear()
+    fsspec.register_implementation("memory", LockedStore, clobber=True)
+    yield pipeline
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)
+
+
+def test_a_store_that_gives_no_answer_here_is_said_first_to_be_asked_from_elsewhere(
+    run: Run, set_back_and_locked: Pipeline
+) -> None:
+    pipeline = set_back_and_locked
+    for said in (refused(pipeline, "E207", offered(4)), advice(run, pipeline)["A132", "memory:b"]):
+        assert "LookupError; run it where it is" in said
+        assert said.index("txn resolve") < said.index("accept-loss")
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)  # where it does
+    assert run(*printed(said, "txn resolve"), "--yes").exit_code == 0
+    pipeline.driver().writes(4)
+    pipeline.holds(4)
+
+
+def test_a_store_that_never_answers_again_is_no_dead_end(run: Run, set_back_and_locked: Pipeline) -> None:
+    pipeline = set_back_and_locked
+    obeys(run, refused(pipeline, "E207", offered(4)), "accept-loss")
+    fsspec.register_implementation("memory", MemoryFileSystem, clobber=True)  # the next epoch is staged in a new one
+    pipeline.driver().writes(4)
+    assert ids(pipeline, "b") == [*range(20), *range(30, 40)]
 
 
 def test_the_audit_answers_two_of_several_that_were_set_back_at_once(run: Run, three: Pipeline) -> None:
