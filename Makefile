@@ -3,7 +3,6 @@
 
 PYTHON ?= python3
 ARGS ?=
-L ?= 4.3
 WORKERS ?= 2
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -12,7 +11,7 @@ LAB := src/onceonly_lab
 PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test line torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample check pyright mypy lint package compose docs bench fmt java
+.PHONY: demo test fast line lines connect source torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -22,10 +21,31 @@ demo: $(STAMP)
 test: $(STAMP) java
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-# Another line of Spark, in an environment of its own: make line L=4.3. What must work there does; what needs jars that
-# nobody built for it is refused by name.
-line: .venv-$(L)/.installed java
-	.venv-$(L)/bin/pytest integration/test_line.py integration/test_wrap.py $(ARGS)
+# Decisions and values: no Spark, no server, no other process. A new test there is in it unless it needs one of these;
+# conftest.py says what is so.
+fast: $(STAMP)
+	$(BIN)/pytest -n $(WORKERS) --dist worksteal --quiet -m pure tests/core tests/checkpoints $(ARGS)
+
+# Another line of Spark, in an environment of its own: make line L=3.5; without L one drawn by the commit, which is printed.
+# What must work there does; what needs jars that nobody built for it is refused by name. A line that the index does not
+# give is skipped; REQUIRE_LINES=1 makes it fail.
+line: $(STAMP) java
+	@$(BIN)/python scripts/lines.py $(or $(L),drawn) $(ARGS)
+
+# All of them, one after another; writes docs/lines.json, and the README's table from it.
+lines: $(STAMP) java
+	@$(BIN)/python scripts/lines.py all $(ARGS); failed=$$?; $(BIN)/python scripts/lines_table.py; exit $$failed
+
+# On Spark Connect: a server per run, refusals, kills of server, workers and client. More kills: make connect
+# ARGS="--kills 100"; --kill-seed repeats some. Kills in a process of their own: a client that has lost a server
+# asks the dead one again where PySpark takes the session that was active.
+connect: $(STAMP) java
+	$(BIN)/pytest -m connect integration/connect --ignore integration/connect/test_kills.py $(ARGS)
+	$(BIN)/pytest -m connect integration/connect/test_kills.py $(ARGS)
+
+# format("onceonly"): on a classic session, its kills, on Spark Connect and in a pipeline. SOURCE_SEED=7 draws the same kills.
+source: $(STAMP) java
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m source $(ARGS)
 
 # What `make test` leaves out and CI does not: chains of kills, restored sinks, examples, every error code.
 long: $(STAMP) java
@@ -95,6 +115,10 @@ mutants-of-checker: $(STAMP)
 	$(BIN)/mutmut run $(ARGS)
 	$(BIN)/python scripts/mutants_killed.py 90
 
+# The import layers with sizes, from the top; ARGS="--picture docs/images/layers.svg" draws them.
+layers: $(STAMP)
+	@$(BIN)/python scripts/layers.py $(ARGS)
+
 # Two at a time: the two type checkers are most of it, and each uses one core.
 check: $(STAMP)
 	@$(MAKE) --jobs 2 --output-sync=target pyright mypy lint package compose
@@ -132,13 +156,6 @@ fmt: $(STAMP)
 
 java: $(STAMP)
 	@$(BIN)/python -m onceonly_lab.demo.preflight
-
-.venv-$(L)/.installed: $(PROJECTS)
-	@echo "installing onceonly with PySpark $(L) into .venv-$(L)" >&2
-	@$(PYTHON) -m venv .venv-$(L)
-	@.venv-$(L)/bin/pip install --quiet --upgrade 'pip>=25.1' >&2
-	@.venv-$(L)/bin/pip install --quiet --editable '.[spark,postgres,delta,kafka,cli]' --editable $(LAB) 'pyspark==$(L).*' --group line >&2
-	@touch $@
 
 # pip before 25.1 knows no dependency groups.
 $(STAMP): $(PROJECTS)

@@ -1,6 +1,6 @@
-"""How patient tests are, in which order they run, ``--sample N``, and the lab's fixture ``chaos``.
+"""How patient tests are, in which order they run, ``--sample N``, ``--kills N``, and the lab's fixture ``chaos``.
 
-A sample is N of the chosen tests, drawn by a seed that is printed.
+A sample is N of the chosen tests, and kills are drawn among many, each by a seed that is printed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from hypothesis import settings
 
 pytest_plugins = ["onceonly_lab.plugin"]
 
+_PURE = {"core", "checkpoints"}
+"""Folders of ``tests/`` about decisions and values; the others write into real destinations, or wait."""
+
+_NEEDS = ("spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "long", "waysout", "slow")
+"""Markers of tests that need a server or another process, or minutes."""
+
+_SERVERS = {"postgres", "kafka", "chromium"}
+"""Fixtures that start one; whatever asks for them through others asks for them, too."""
+
 # A busy machine must not turn a slow example into a failure.
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
@@ -21,18 +30,30 @@ settings.load_profile("patient")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", type=int, metavar="N", help="run N of the chosen tests, drawn at random")
     parser.addoption("--sample-seed", type=int, metavar="SEED", help="draw the same ones again")
+    parser.addoption("--kills", type=int, default=20, metavar="N", help="kills of a campaign on Spark Connect")
+    parser.addoption("--kill-seed", type=int, metavar="SEED", help="draw the same kills again")
     parser.addoption("--ways-out", metavar="FOLDER", help="write down what following the ways out has found")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--sample") is not None and config.getoption("--sample-seed") is None:
         config.option.sample_seed = random.randrange(1_000_000)
+    if config.getoption("--kill-seed") is None:
+        config.option.kill_seed = random.randrange(1_000_000)
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    if config.getoption("--sample") is None:
-        return None
-    return f"sample: {config.getoption('--sample')} tests, --sample-seed {config.getoption('--sample-seed')}"
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    found: list[str] = []
+    if config.getoption("--sample") is not None:
+        found += [f"sample: {config.getoption('--sample')} tests, --sample-seed {config.getoption('--sample-seed')}"]
+    if "connect" in str(config.getoption("-m")).split(" and ")[0]:
+        found += [f"Spark Connect: {config.getoption('--kills')} kills, --kill-seed {config.getoption('--kill-seed')}"]
+    return found
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if _is_pure(item):
+        item.add_marker("pure")
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,6 +65,16 @@ def pytest_collection_modifyitems(config: Any, items: list[pytest.Item]) -> None
     drawn = set(random.Random(config.getoption("--sample-seed")).sample(items, min(wanted, len(items))))
     config.hook.pytest_deselected(items=[item for item in items if item not in drawn])
     items[:] = [item for item in items if item in drawn]
+
+
+def _is_pure(item: pytest.Item) -> bool:
+    """Whether a test needs nothing but this process and a disk; read from the test itself, so none is listed."""
+    where = item.path.relative_to(item.config.rootpath).parts
+    within = where[0] == "tests" and where[1] in _PURE
+    marked = any(item.get_closest_marker(name) for name in _NEEDS)
+    served = _SERVERS & set(getattr(item, "fixturenames", ()))
+    starts = {"subprocess", "multiprocessing"} & set(vars(getattr(item, "module", None) or object))
+    return within and not (marked or served or starts)
 
 
 def _turn(item: pytest.Item) -> int:

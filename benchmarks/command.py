@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarks import bars, long, machine, memory, points, recovery, report, streams
 from benchmarks.data import Shape, generate
-from benchmarks.destinations import Ground
+from benchmarks.destinations import TestBed
 from benchmarks.model import Bar, Result, Run, compare
 from benchmarks.streams import SETTLING
-from onceonly_lab.kafka import EmbeddedKafka
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -167,20 +167,20 @@ def _streams(
     if not wanted and not remembered and not recovered:
         return [], None
     settings |= {"rows": plan.large.total, "tasks": plan.large.tasks, "settling": SETTLING}
-    ground = Ground(streams.session(), server.dsn, server.jdbc_url, servers, root)
-    java = str(ground.spark.sparkContext._jvm.System.getProperty("java.version"))
+    testbed = TestBed(streams.session(), server.dsn, server.jdbc_url, servers, root)
+    java = str(testbed.spark.sparkContext._jvm.System.getProperty("java.version"))
     runs: list[Run] = []
     try:
         for shape in plan.shapes:
-            runs += _rounds(ground, shape, _sides(wanted, shape), plan.rounds)
+            runs += _rounds(testbed, shape, _sides(wanted, shape), plan.rounds)
     finally:
-        ground.spark.stop()
+        testbed.spark.stop()
     results += [compare(bar, runs) for bar in wanted]
     if remembered:
-        results += memory.measure(remembered, memory.one_epoch(plan.large), ground, 1)
+        results += memory.measure(remembered, memory.one_epoch(plan.large), testbed, 1)
     if recovered:
         found, parts = recovery.measure(
-            recovered, replace(plan.shapes[-1], name="recovery", epochs=8), ground, plan.rounds
+            recovered, replace(plan.shapes[-1], name="recovery", epochs=8), testbed, plan.rounds
         )
         results += found
         settings |= parts
@@ -192,7 +192,7 @@ def _sides(wanted: Sequence[Bar], shape: Shape) -> list[str]:
     return [bars.NOOP, *dict.fromkeys(side for side in sides if side != bars.NOOP)] if sides else []
 
 
-def _rounds(ground: Ground, shape: Shape, sides: Sequence[str], rounds: int) -> list[Run]:
+def _rounds(testbed: TestBed, shape: Shape, sides: Sequence[str], rounds: int) -> list[Run]:
     """Round 0 warms up and is not counted; each round begins with another variant."""
     if not sides:
         return []
@@ -204,7 +204,7 @@ def _rounds(ground: Ground, shape: Shape, sides: Sequence[str], rounds: int) -> 
     for number in range(rounds + 1):
         first = number % len(sides)
         for variant in (*sides[first:], *sides[:first]):
-            run = streams.run(ground, shape if number else warm, variant, number)
+            run = streams.run(testbed, shape if number else warm, variant, number)
             print(f"{shape.name} {number}: {variant}: {_told(run)}", file=sys.stderr)
             found += [run] if number else []
     return found

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from onceonly.cache import cache_directory
+from onceonly.spark.jars import cache_directory
 
 _ORDERS = "id bigint, name string, at timestamp, amount decimal(12,2), quantity int, note string"
 

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import DataStreamWriter
 
-    Attach = Callable[["Ground", DataStreamWriter, str], DataStreamWriter]
+    Attach = Callable[["TestBed", DataStreamWriter, str], DataStreamWriter]
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class TestBed:
     """What all runs share.
 
     Attributes:
@@ -68,29 +68,29 @@ class Variant:
     """
 
     attach: Attach
-    count: Callable[[Ground, str], Counted | None]
-    remove: Callable[[Ground, str], None] = field(default=lambda ground, name: None)
+    count: Callable[[TestBed, str], Counted | None]
+    remove: Callable[[TestBed, str], None] = field(default=lambda testbed, name: None)
 
 
 # ---- what they hold
 
 
-def _postgres_count(ground: Ground, name: str) -> Counted:
-    with psycopg.connect(ground.dsn) as connection:
+def _postgres_count(testbed: TestBed, name: str) -> Counted:
+    with psycopg.connect(testbed.dsn) as connection:
         row = connection.execute(f'SELECT count(*), coalesce(sum(id), 0)::bigint FROM "{name}"').fetchone()
     assert row is not None
     return Counted(*row)
 
 
-def _postgres_remove(ground: Ground, name: str) -> None:
+def _postgres_remove(testbed: TestBed, name: str) -> None:
     """Drop the table and flush: the next run must not pay for this one's dirty pages."""
-    with psycopg.connect(ground.dsn, autocommit=True) as connection:
+    with psycopg.connect(testbed.dsn, autocommit=True) as connection:
         connection.execute(f'DROP TABLE IF EXISTS "{name}"')
         connection.execute("CHECKPOINT")
 
 
-def _delta_count(ground: Ground, name: str) -> Counted:
-    return _delta_rows(ground.tables / name)
+def _delta_count(testbed: TestBed, name: str) -> Counted:
+    return _delta_rows(testbed.tables / name)
 
 
 def _delta_rows(path: Path) -> Counted:
@@ -101,38 +101,38 @@ def _delta_rows(path: Path) -> Counted:
     return Counted(len(ids), pc.sum(ids).as_py() or 0)
 
 
-def _delta_remove(ground: Ground, name: str) -> None:
-    shutil.rmtree(ground.tables / name, ignore_errors=True)
+def _delta_remove(testbed: TestBed, name: str) -> None:
+    shutil.rmtree(testbed.tables / name, ignore_errors=True)
 
 
-def _kafka_count(ground: Ground, name: str) -> Counted:
-    return Counted(*topics.count(ground.servers, name))
+def _kafka_count(testbed: TestBed, name: str) -> Counted:
+    return Counted(*topics.count(testbed.servers, name))
 
 
-def _kafka_remove(ground: Ground, name: str) -> None:
-    topics.remove(ground.servers, name)
+def _kafka_remove(testbed: TestBed, name: str) -> None:
+    topics.remove(testbed.servers, name)
 
 
-def _twice_count(ground: Ground, name: str) -> Counted:
-    return _alike(_delta_rows(path) for path in _pair(ground, name))
+def _twice_count(testbed: TestBed, name: str) -> Counted:
+    return _alike(_delta_rows(path) for path in _pair(testbed, name))
 
 
-def _twice_remove(ground: Ground, name: str) -> None:
-    for path in _pair(ground, name):
+def _twice_remove(testbed: TestBed, name: str) -> None:
+    for path in _pair(testbed, name):
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _pair(ground: Ground, name: str) -> tuple[Path, Path]:
-    return ground.tables / f"{name}_1", ground.tables / f"{name}_2"
+def _pair(testbed: TestBed, name: str) -> tuple[Path, Path]:
+    return testbed.tables / f"{name}_1", testbed.tables / f"{name}_2"
 
 
-def _together_count(ground: Ground, name: str) -> Counted:
-    return _alike(count(ground, name) for count in (_postgres_count, _kafka_count, _delta_count))
+def _together_count(testbed: TestBed, name: str) -> Counted:
+    return _alike(count(testbed, name) for count in (_postgres_count, _kafka_count, _delta_count))
 
 
-def _together_remove(ground: Ground, name: str) -> None:
+def _together_remove(testbed: TestBed, name: str) -> None:
     for remove in (_postgres_remove, _kafka_remove, _delta_remove):
-        remove(ground, name)
+        remove(testbed, name)
 
 
 def _alike(counts: Iterable[Counted]) -> Counted:
@@ -146,33 +146,33 @@ def _alike(counts: Iterable[Counted]) -> Counted:
     return first
 
 
-def _nothing(ground: Ground, name: str) -> None:
+def _nothing(testbed: TestBed, name: str) -> None:
     return None
 
 
 # ---- who writes
 
 
-def _noop(ground: Ground, writer: Any, name: str) -> Any:
+def _noop(testbed: TestBed, writer: Any, name: str) -> Any:
     def write(df: DataFrame, batch_id: int) -> None:
         df.write.format("noop").mode("append").save()
 
     return writer.foreachBatch(write)
 
 
-def _spark_delta(ground: Ground, writer: Any, name: str) -> Any:
-    return writer.format("delta").option("path", str(ground.tables / name))
+def _spark_delta(testbed: TestBed, writer: Any, name: str) -> Any:
+    return writer.format("delta").option("path", str(testbed.tables / name))
 
 
 _JDBC = {"driver": "org.postgresql.Driver", "batchsize": "10000"}
 
 
-def _rewriting(ground: Ground) -> str:
-    return f"{ground.jdbc_url}&reWriteBatchedInserts=true"
+def _rewriting(testbed: TestBed) -> str:
+    return f"{testbed.jdbc_url}&reWriteBatchedInserts=true"
 
 
-def _jdbc(ground: Ground, writer: Any, name: str, *, rewrite: bool) -> Any:
-    url = _rewriting(ground) if rewrite else ground.jdbc_url
+def _jdbc(testbed: TestBed, writer: Any, name: str, *, rewrite: bool) -> Any:
+    url = _rewriting(testbed) if rewrite else testbed.jdbc_url
 
     def write(df: DataFrame, batch_id: int) -> None:
         df.write.jdbc(url, name, mode="append", properties=_JDBC)
@@ -180,61 +180,61 @@ def _jdbc(ground: Ground, writer: Any, name: str, *, rewrite: bool) -> Any:
     return writer.foreachBatch(write)
 
 
-def _postgres(ground: Ground, writer: Any, name: str, *, via: Any) -> Any:
+def _postgres(testbed: TestBed, writer: Any, name: str, *, via: Any) -> Any:
     from onceonly_sinks.postgres import PostgresSink
 
-    return writer.foreachBatch(exactly_once(PostgresSink(ground.dsn, name, via=via)))
+    return writer.foreachBatch(exactly_once(PostgresSink(testbed.dsn, name, via=via)))
 
 
-def _delta(ground: Ground, writer: Any, name: str) -> Any:
+def _delta(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.delta import DeltaSink
 
-    return writer.foreachBatch(exactly_once(DeltaSink(str(ground.tables / name))))
+    return writer.foreachBatch(exactly_once(DeltaSink(str(testbed.tables / name))))
 
 
-def _staged(ground: Ground, writer: Any, name: str) -> Any:
+def _staged(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.delta import DeltaSink
 
-    stage = ground.root / name / "staging"
-    return writer.foreachBatch(exactly_once(DeltaSink(str(ground.tables / name)), staging=str(stage)))
+    stage = testbed.root / name / "staging"
+    return writer.foreachBatch(exactly_once(DeltaSink(str(testbed.tables / name)), staging=str(stage)))
 
 
-def _spark_kafka(ground: Ground, writer: Any, name: str) -> Any:
-    topics.make(ground.servers, name)
-    return writer.format("kafka").option("kafka.bootstrap.servers", ground.servers).option("topic", name)
+def _spark_kafka(testbed: TestBed, writer: Any, name: str) -> Any:
+    topics.make(testbed.servers, name)
+    return writer.format("kafka").option("kafka.bootstrap.servers", testbed.servers).option("topic", name)
 
 
-def _kafka(ground: Ground, writer: Any, name: str) -> Any:
+def _kafka(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.kafka import KafkaSink
 
-    topics.make(ground.servers, name)
-    return writer.foreachBatch(exactly_once(KafkaSink(ground.servers, topic=name)))
+    topics.make(testbed.servers, name)
+    return writer.foreachBatch(exactly_once(KafkaSink(testbed.servers, topic=name)))
 
 
-def _twice(ground: Ground, writer: Any, name: str) -> Any:
+def _twice(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.delta import DeltaSink
 
-    first, second = _pair(ground, name)
+    first, second = _pair(testbed, name)
     return writer.foreachBatch(exactly_once(DeltaSink(str(first)), DeltaSink(str(second))))
 
 
-def _together(ground: Ground, writer: Any, name: str) -> Any:
+def _together(testbed: TestBed, writer: Any, name: str) -> Any:
     from onceonly_sinks.delta import DeltaSink
     from onceonly_sinks.kafka import KafkaSink
     from onceonly_sinks.postgres import PostgresSink
 
-    topics.make(ground.servers, name)
-    postgres, kafka = PostgresSink(ground.dsn, name), KafkaSink(ground.servers, topic=name)
-    return writer.foreachBatch(exactly_once(postgres, kafka, DeltaSink(str(ground.tables / name))))
+    topics.make(testbed.servers, name)
+    postgres, kafka = PostgresSink(testbed.dsn, name), KafkaSink(testbed.servers, topic=name)
+    return writer.foreachBatch(exactly_once(postgres, kafka, DeltaSink(str(testbed.tables / name))))
 
 
-def _three_writers(ground: Ground, writer: Any, name: str) -> Any:
-    topics.make(ground.servers, name)
-    kafka = {"kafka.bootstrap.servers": ground.servers, "topic": name}
+def _three_writers(testbed: TestBed, writer: Any, name: str) -> Any:
+    topics.make(testbed.servers, name)
+    kafka = {"kafka.bootstrap.servers": testbed.servers, "topic": name}
 
     def write(df: DataFrame, batch_id: int) -> None:
-        df.write.format("delta").mode("append").save(str(ground.tables / name))
-        df.write.jdbc(_rewriting(ground), name, mode="append", properties=_JDBC)
+        df.write.format("delta").mode("append").save(str(testbed.tables / name))
+        df.write.jdbc(_rewriting(testbed), name, mode="append", properties=_JDBC)
         df.write.format("kafka").options(**kafka).save()
 
     return writer.foreachBatch(write)
@@ -256,11 +256,11 @@ VARIANTS: dict[str, Variant] = {
     bars.NOOP: Variant(_noop, _nothing),
     bars.SPARK_DELTA: _into_delta(_spark_delta),
     bars.DELTA: _into_delta(_delta),
-    bars.JDBC: _into_postgres(lambda ground, writer, name: _jdbc(ground, writer, name, rewrite=False)),
-    bars.JDBC_REWRITE: _into_postgres(lambda ground, writer, name: _jdbc(ground, writer, name, rewrite=True)),
-    bars.DRIVER: _into_postgres(lambda ground, writer, name: _postgres(ground, writer, name, via="driver")),
-    bars.EXECUTORS: _into_postgres(lambda ground, writer, name: _postgres(ground, writer, name, via="executors")),
-    bars.AUTO: _into_postgres(lambda ground, writer, name: _postgres(ground, writer, name, via="auto")),
+    bars.JDBC: _into_postgres(lambda testbed, writer, name: _jdbc(testbed, writer, name, rewrite=False)),
+    bars.JDBC_REWRITE: _into_postgres(lambda testbed, writer, name: _jdbc(testbed, writer, name, rewrite=True)),
+    bars.DRIVER: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="driver")),
+    bars.EXECUTORS: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="executors")),
+    bars.AUTO: _into_postgres(lambda testbed, writer, name: _postgres(testbed, writer, name, via="auto")),
     bars.SPARK_KAFKA: _into_kafka(_spark_kafka),
     bars.KAFKA: _into_kafka(_kafka),
     bars.STAGED: _into_delta(_staged),

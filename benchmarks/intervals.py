@@ -23,9 +23,9 @@ from typing import Any
 from confluent_kafka import Producer
 
 from benchmarks import bars, machine, report, streams, topics
-from benchmarks.destinations import VARIANTS, Ground
-from onceonly_lab.kafka import EmbeddedKafka
-from onceonly_lab.postgres import EmbeddedPostgres
+from benchmarks.destinations import VARIANTS, TestBed
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 RESULTS = Path(__file__).parent / "results"
 INTERVALS_S = (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -107,32 +107,32 @@ def main() -> int:
         root.chmod(0o755)  # as root the server runs as another user
         server = stack.enter_context(EmbeddedPostgres(root / "postgres", {"max_connections": "200"}))
         broker = stack.enter_context(EmbeddedKafka(root / "kafka", java_options=("-Xmx1g",)))
-        ground = Ground(streams.session(), server.dsn, server.jdbc_url, broker.servers, root)
-        found = [_measure(ground, job, interval, asked.seconds) for interval in INTERVALS_S for job in JOBS]
-        about = machine.describe(server.dsn, ground.spark.sparkContext._jvm.System.getProperty("java.version"))
-        ground.spark.stop()
+        testbed = TestBed(streams.session(), server.dsn, server.jdbc_url, broker.servers, root)
+        found = [_measure(testbed, job, interval, asked.seconds) for interval in INTERVALS_S for job in JOBS]
+        about = machine.describe(server.dsn, testbed.spark.sparkContext._jvm.System.getProperty("java.version"))
+        testbed.spark.stop()
     text = _table(found, about)
     print(text)
     (RESULTS / "intervals.md").write_text(text)
     return 0
 
 
-def _measure(ground: Ground, job: str, interval_s: float, seconds: float) -> Measured:
+def _measure(testbed: TestBed, job: str, interval_s: float, seconds: float) -> Measured:
     name = f"interval_{int(interval_s * 1000)}_{JOBS.index(job)}"
-    topics.make(ground.servers, f"in_{name}")
-    options = {"kafka.bootstrap.servers": ground.servers, "subscribe": f"in_{name}", "startingOffsets": "earliest"}
-    rows = ground.spark.readStream.format("kafka").options(**options).load()
+    topics.make(testbed.servers, f"in_{name}")
+    options = {"kafka.bootstrap.servers": testbed.servers, "subscribe": f"in_{name}", "startingOffsets": "earliest"}
+    rows = testbed.spark.readStream.format("kafka").options(**options).load()
     rows = rows.selectExpr("CAST(CAST(key AS string) AS bigint) AS id", "CAST(value AS string) AS note")
     writer = rows.writeStream.queryName(name).trigger(processingTime=f"{int(interval_s * 1000)} milliseconds")
-    writer = writer.option("checkpointLocation", str(ground.root / name / "checkpoint"))
+    writer = writer.option("checkpointLocation", str(testbed.root / name / "checkpoint"))
     way = VARIANTS[job]
-    with Feeder(ground.servers, f"in_{name}") as feeder:
-        query = way.attach(ground, writer, name).start()
+    with Feeder(testbed.servers, f"in_{name}") as feeder:
+        query = way.attach(testbed, writer, name).start()
         began = time.time()
         time.sleep(seconds)
         query.stop()
     progresses = [one for one in query.recentProgress if one.numInputRows]
-    way.remove(ground, name)
+    way.remove(testbed, name)
     return _judged(job, interval_s, progresses, feeder, began + _SETTLING_S)
 
 

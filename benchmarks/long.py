@@ -17,16 +17,16 @@ from typing import Any
 from benchmarks import bars as names
 from benchmarks.data import table
 from benchmarks.model import Bar, Pair, Result
-from onceonly import coordinator
-from onceonly.batch import ArrowBatch
-from onceonly.facts import Offer
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
+from onceonly.machine.state import State
 from onceonly.protocol import Sink
-from onceonly.runner import Runner
-from onceonly.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Digest, Lineage
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.delta.maintenance import CHECKPOINT_EVERY, COMPACT_EVERY
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
+from onceonly_sinks.delta.logcommitter import CHECKPOINT_EVERY, COMPACT_EVERY
 
 ROWS = 100
 YOUNG = 100

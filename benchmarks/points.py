@@ -19,7 +19,7 @@ from benchmarks.long import Lived
 from benchmarks.model import Bar, Pair, Result
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 _WARM = 20
 _EPOCHS = 100

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import bars, streams
 from benchmarks.data import Shape, generate
-from benchmarks.destinations import VARIANTS, Ground, Variant
+from benchmarks.destinations import VARIANTS, TestBed, Variant
 from benchmarks.model import Bar, Pair, Result
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.session import prepare, start
+from onceonly.spark.session import prepare, start
 from onceonly_lab.driver import Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from onceonly.wrap import ExactlyOnce
+    from onceonly.api.wrapper import ExactlyOnce
 
 EPOCHS_BEFORE = 3
 """Whole epochs before the one in whose middle the driver dies."""
@@ -58,17 +58,17 @@ class Recovery:
         return self.detect + self.restart + self.resolve + self.replay
 
 
-def measure(wanted: Sequence[Bar], shape: Shape, ground: Ground, rounds: int) -> tuple[list[Result], dict[str, Any]]:
+def measure(wanted: Sequence[Bar], shape: Shape, testbed: TestBed, rounds: int) -> tuple[list[Result], dict[str, Any]]:
     """Recover ``rounds`` times, each with checkpoint and targets of its own; the parts are for the report.
 
-    Each round is also run as it is without ``onceonly.session``, which the report says beside it.
+    Each round is also run as it is without ``onceonly.spark.session``, which the report says beside it.
     """
     generate(shape)
     prepare(streams.builder())
     found, plain = list[Recovery](), list[Recovery]()
     for number in range(1, rounds + 1):
-        plain.append(_once(shape, ground, 2 * number - 1, prepared=False))
-        found.append(_once(shape, ground, 2 * number, prepared=True))
+        plain.append(_once(shape, testbed, 2 * number - 1, prepared=False))
+        found.append(_once(shape, testbed, 2 * number, prepared=True))
     parts = {f"recovery_{name}": [round(getattr(each, name), 2) for each in found] for name in asdict(found[0])}
     for name in ("total", "restart"):
         parts[f"recovery_plain_{name}"] = [round(getattr(each, name), 2) for each in plain]
@@ -77,28 +77,33 @@ def measure(wanted: Sequence[Bar], shape: Shape, ground: Ground, rounds: int) ->
     return results, parts
 
 
-def _once(shape: Shape, ground: Ground, number: int, *, prepared: bool) -> Recovery:
+def _once(shape: Shape, testbed: TestBed, number: int, *, prepared: bool) -> Recovery:
     name = streams.run_name(shape, bars.TOGETHER, number)
-    task = {"name": name, "shape": asdict(shape), "ground": [*ground.addresses, str(ground.root)], "prepared": prepared}
+    task = {
+        "name": name,
+        "shape": asdict(shape),
+        "ground": [*testbed.addresses, str(testbed.root)],
+        "prepared": prepared,
+    }
     try:
-        with _driver(ground, name, {**task, "dies": True}) as first:
+        with _driver(testbed, name, {**task, "dies": True}) as first:
             killed = _told(first, "dies")
             first.wait(_SECONDS)
             gone = time.time()
-        with _driver(ground, name, task) as second:
+        with _driver(testbed, name, task) as second:
             handed, resolved, replayed = (_told(second, event) for event in ("begin", "end", "end"))
             second.wait(_SECONDS)
-        streams.proven(VARIANTS[bars.TOGETHER].count(ground, name), shape, bars.TOGETHER)
+        streams.proven(VARIANTS[bars.TOGETHER].count(testbed, name), shape, bars.TOGETHER)
     finally:
-        VARIANTS[bars.TOGETHER].remove(ground, name)
-        shutil.rmtree(ground.root / name, ignore_errors=True)
+        VARIANTS[bars.TOGETHER].remove(testbed, name)
+        shutil.rmtree(testbed.root / name, ignore_errors=True)
     found = Recovery(gone - killed, handed - gone, resolved - handed, replayed - resolved)
     print(f"recovery {number}, prepared {prepared}: {found.total:.2f} s, {found}", file=sys.stderr)
     return found
 
 
-def _driver(ground: Ground, name: str, task: dict[str, Any]) -> Driver:
-    log = ground.root / f"{name}-{'dies' if 'dies' in task else 'lives'}"
+def _driver(testbed: TestBed, name: str, task: dict[str, Any]) -> Driver:
+    log = testbed.root / f"{name}-{'dies' if 'dies' in task else 'lives'}"
     return Driver.module("benchmarks.recovery", json.dumps(task), log=log, cwd=Path(__file__).resolve().parent.parent)
 
 
@@ -146,11 +151,11 @@ def _drive(task: dict[str, Any]) -> None:
     *addresses, root = task["ground"]
     builder = streams.builder()
     session = start(builder) if task["prepared"] else builder.getOrCreate()
-    ground = Ground(streams.quiet(session), *addresses, Path(root))
+    testbed = TestBed(streams.quiet(session), *addresses, Path(root))
     way = VARIANTS[bars.TOGETHER]
     telling = Variant(lambda at, writer, name: way.attach(at, _Telling(writer), name), way.count)  # type: ignore[arg-type]
-    streams.start(ground, shape, telling, task["name"]).awaitTermination()
-    ground.spark.stop()
+    streams.start(testbed, shape, telling, task["name"]).awaitTermination()
+    testbed.spark.stop()
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.data import SCHEMAS, Shape, generate
-from benchmarks.destinations import VARIANTS, Counted, Ground, Variant
+from benchmarks.destinations import VARIANTS, Counted, TestBed, Variant
 from benchmarks.model import Run
-from onceonly.jars import fast_options
-from onceonly_lab.jars import postgres_jdbc_jar
+from onceonly.spark.jars import fast_options
+from onceonly_lab.servers.ports import postgres_jdbc_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def quiet(spark: SparkSession) -> SparkSession:
     return spark
 
 
-def run(ground: Ground, shape: Shape, variant: str, number: int) -> Run:
+def run(testbed: TestBed, shape: Shape, variant: str, number: int) -> Run:
     """Write the whole input once.
 
     Raises:
@@ -68,17 +68,17 @@ def run(ground: Ground, shape: Shape, variant: str, number: int) -> Run:
     """
     name = run_name(shape, variant, number)
     way = VARIANTS[variant]
-    ground.spark.sparkContext._jvm.System.gc()
+    testbed.spark.sparkContext._jvm.System.gc()
     began = time.perf_counter()
-    query = start(ground, shape, way, name)
+    query = start(testbed, shape, way, name)
     query.awaitTermination()
     seconds = time.perf_counter() - began
     try:
-        rows = proven(way.count(ground, name), shape, variant)
+        rows = proven(way.count(testbed, name), shape, variant)
         return Run(shape.name, variant, number, rows, seconds, _epochs(query)[SETTLING:])
     finally:
-        way.remove(ground, name)
-        shutil.rmtree(ground.root / name, ignore_errors=True)
+        way.remove(testbed, name)
+        shutil.rmtree(testbed.root / name, ignore_errors=True)
 
 
 def run_name(shape: Shape, variant: str, number: int) -> str:
@@ -86,11 +86,13 @@ def run_name(shape: Shape, variant: str, number: int) -> str:
     return f"bench_{shape.name.replace(' ', '_')}_{number}_{sorted(VARIANTS).index(variant)}"
 
 
-def start(ground: Ground, shape: Shape, way: Variant, name: str) -> StreamingQuery:
+def start(testbed: TestBed, shape: Shape, way: Variant, name: str) -> StreamingQuery:
     """Start a query over a shape's files, one file per epoch."""
-    reader = ground.spark.readStream.schema(SCHEMAS[shape.kind]).option("maxFilesPerTrigger", 1)
+    reader = testbed.spark.readStream.schema(SCHEMAS[shape.kind]).option("maxFilesPerTrigger", 1)
     writer = reader.parquet(str(generate(shape))).writeStream.queryName(name).trigger(availableNow=True)
-    return way.attach(ground, writer.option("checkpointLocation", str(ground.root / name / "checkpoint")), name).start()
+    return way.attach(
+        testbed, writer.option("checkpointLocation", str(testbed.root / name / "checkpoint")), name
+    ).start()
 
 
 def _epochs(query: StreamingQuery) -> tuple[float, ...]:

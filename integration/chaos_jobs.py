@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from onceonly import exactly_once
 from onceonly_lab import pipeline
-from onceonly_lab.chaos.env import Env
+from onceonly_lab.chaos.environment import Env
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.postgres import PostgresSink

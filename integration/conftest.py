@@ -12,10 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
-from integration.company import Company, Rivals, make_archive, nursery
 from integration.containers import kafka_container, no_engine, postgres_container
+from integration.processes import Drivers, Rivals, fork_server, make_archive
 from integration.servers import (
     VARIABLES,
     Choice,
@@ -26,18 +25,19 @@ from integration.servers import (
     kafka_at,
     postgres_at,
 )
-from integration.streams import FileStream
+from integration.streams import FileStream, all_settings
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly.jars import delta_jars, fast_options, fast_session
-from onceonly.pins import DELTA_SPARK_LINES, line_of
-from onceonly.session.archive import JvmArchive
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly_lab.nursery import Nursery
-from onceonly_lab.postgres import EmbeddedPostgres
-from onceonly_lab.warm import WarmJvm
+from onceonly import faults
+from onceonly.spark.choose import line as spark_line
+from onceonly.spark.jars import delta_jars, fast_options, fast_session
+from onceonly.spark.session.starting import JvmArchive
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.forkserver import ForkServer
+from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_lab.servers.spark import WarmJvm
 from onceonly_sinks.memory import MemorySink
 
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -53,19 +53,25 @@ def chosen(kind: str) -> Choice:
 def pytest_report_header() -> list[str]:
     """What was decided: a failure may belong to the server."""
     servers = [f"{kind} for tests that need an address only: {chosen(kind)}" for kind in VARIABLES]
-    line = line_of(pyspark.__version__)
-    without = (
-        "" if line in DELTA_SPARK_LINES else "; no jars of Delta and Kafka exist for it: what needs them is refused"
-    )
-    return [f"Spark {line}{without}", *servers]
+    line = spark_line()
+    absent = [name for name, version in (("Delta", line.delta), ("Kafka", line.kafka)) if version is None]
+    without = f"; no jars of {' and '.join(absent)} are known for it: what needs them is refused" if absent else ""
+    return [f"Spark {line.minor}{without}", *servers]
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """No fault stays armed behind a test."""
+    yield
+    faults.disarm()
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that all Spark tests share, with Delta and Spark's Kafka source where this Spark has jars of them."""
     builder = SparkSession.builder.master("local[2]").appName("integration")
-    jars = line_of(pyspark.__version__) in DELTA_SPARK_LINES
-    session = fast_session(builder, delta=jars, kafka=jars)
+    line = spark_line()
+    session = fast_session(builder, delta=line.delta is not None, kafka=line.kafka is not None)
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
@@ -85,7 +91,7 @@ def _the_session_stays_as_it_was(request: pytest.FixtureRequest) -> Iterator[Non
 
 
 def _sql_settings(session: SparkSession) -> dict[str, str]:
-    return {name: value for name, value in session.conf.getAll.items() if name.startswith("spark.sql.")}
+    return {name: value for name, value in all_settings(session).items() if name.startswith("spark.sql.")}
 
 
 @pytest.fixture(scope="session")
@@ -132,13 +138,13 @@ def any_kafka(request: pytest.FixtureRequest) -> Iterator[KafkaAddress]:
 
 
 @pytest.fixture(scope="session")
-def company(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Company]:
+def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
     """Drivers to stop, race and kill, each a process group with a JVM of its own."""
     folder = tmp_path_factory.mktemp("drivers")
     archive = JvmArchive("integration", delta_jars())
     if not archive.made:
         make_archive(archive, folder)
-    made = Company(folder, archive.environment())
+    made = Drivers(folder, archive.environment())
     yield made
     made.close()
 
@@ -160,37 +166,37 @@ def warm_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[in
 
 
 @pytest.fixture(scope="session")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer]:
     """Forks drivers that have loaded what they need."""
-    with nursery(tmp_path_factory.mktemp("nursery")) as made:
+    with fork_server(tmp_path_factory.mktemp("fork server")) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def warm_company(
-    warm_jvms: Callable[[int], list[WarmJvm]], loaded: Nursery, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Company]:
+def warm_drivers(
+    warm_jvms: Callable[[int], list[WarmJvm]], loaded: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Drivers]:
     """Drivers to kill, one after another, whose JVM lives on: seconds for each."""
     [jvm] = warm_jvms(1)
-    made = Company(tmp_path_factory.mktemp("warm-drivers"), jvm.environment(), loaded)
+    made = Drivers(tmp_path_factory.mktemp("warm-drivers"), jvm.environment(), loaded)
     yield made
     made.close()
 
 
 @pytest.fixture(scope="session")
 def warm_rivals(
-    warm_jvms: Callable[[int], list[WarmJvm]], loaded: Nursery, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Company]:
+    warm_jvms: Callable[[int], list[WarmJvm]], loaded: ForkServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Drivers]:
     """Drivers that live side by side, each in a JVM that was there before it."""
     made = Rivals(tmp_path_factory.mktemp("rivals"), warm_jvms(2), loaded)
     yield made
     made.close()
 
 
-@pytest.fixture(params=["warm_rivals", pytest.param("company", marks=pytest.mark.slow)], ids=["warm", "cold"])
-def rivals(request: pytest.FixtureRequest) -> Company:
+@pytest.fixture(params=["warm_rivals", pytest.param("processes", marks=pytest.mark.slow)], ids=["warm", "cold"])
+def rivals(request: pytest.FixtureRequest) -> Drivers:
     """Drivers to stop and race: in warm JVMs, and, among the slow tests, each with a JVM of its own."""
-    made: Company = request.getfixturevalue(request.param)
+    made: Drivers = request.getfixturevalue(request.param)
     return made
 
 

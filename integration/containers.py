@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 from integration.servers import KafkaAddress, PostgresAddress, kafka_at, postgres_at
 
-from onceonly_lab.kafka import wire
-from onceonly_lab.ports import free_ports
+from onceonly_lab.servers import brokerready
+from onceonly_lab.servers.ports import free_ports
 
 ROOT = Path(__file__).parent.parent
 COMPOSE = ROOT / "docker-compose.yml"
@@ -179,7 +179,7 @@ class Stack:
 
     def _kafka_answers(self) -> bool:
         host, _, port = self.kafka.servers.rpartition(":")
-        return _succeeds(lambda: wire.is_ready((host, int(port))), OSError)
+        return _succeeds(lambda: brokerready.is_ready((host, int(port))), OSError)
 
 
 def _succeeds(act: Callable[[], bool | None], failure: type[Exception]) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from onceonly.protocol import Estimate
-from onceonly.sparkbatch import SparkBatch
+from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.conformance import SinkHarness
 from onceonly_sinks.conformance.story import Driver

@@ -12,8 +12,19 @@ import fsspec
 from fsspec.implementations.webhdfs import WebHDFS
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from onceonly.jars import java_program
-from onceonly_lab.jars import hdfs_jars
+from onceonly.spark.jars import Artifact, fetched, jar_of_pyspark, java_program
+
+_WITH_HDFS = (
+    "hadoop-client-api",
+    "hadoop-client-runtime",
+    "jakarta.servlet-api",
+    "javax.servlet-api",
+    "jcl-over-slf4j",
+    "slf4j-api",
+    "log4j-slf4j2-impl",
+    "log4j-api",
+    "log4j-core",
+)
 
 
 @contextmanager
@@ -26,7 +37,7 @@ def small_hdfs(folder: Path) -> Generator[str]:
     folder.mkdir(parents=True)
     with (folder / "jvm.log").open("w") as log:
         port, secret = launch_gateway(
-            classpath=os.pathsep.join(map(str, hdfs_jars())),
+            classpath=os.pathsep.join(map(str, _jars())),
             javaopts=["-XX:TieredStopAtLevel=1", "-Xmx256m"],
             java_path=java_program(),
             die_on_exit=True,
@@ -48,6 +59,17 @@ def small_hdfs(folder: Path) -> Generator[str]:
         finally:
             cluster.shutdown()
             gateway.shutdown()
+
+
+def _jars() -> list[Path]:
+    """A small HDFS of the version whose client PySpark brings, that client, and what both log with.
+
+    Raises:
+        ConfigurationError: E108, PySpark is not installed, or lacks one of them; E110, the rest cannot be fetched.
+    """
+    with_it = [jar_of_pyspark(f"{name}-[0-9]*.jar") for name in _WITH_HDFS]
+    version = with_it[0].stem.rpartition("-")[2]
+    return [*with_it, *fetched([Artifact("org.apache.hadoop", "hadoop-client-minicluster", version)], None)]
 
 
 def _lead_fsspec_to(http: int) -> None:

@@ -24,11 +24,11 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, faults
-from onceonly.jars import fast_session
 from onceonly.protocol import Sink
-from onceonly.session.archive import end_jvm
+from onceonly.spark.jars import fast_session
+from onceonly.spark.session.starting import end_jvm
 from onceonly_lab.driver import end_with_parent
-from onceonly_lab.warm import attach, is_warm
+from onceonly_lab.servers.spark import attach, is_warm
 
 SCHEMA = "id bigint, word string"
 """Columns of the input."""
@@ -53,6 +53,7 @@ class Job:
         unique: drop duplicate ids, which makes the query stateful.
         also: kind and target of every further sink of the same query.
         shout: write words in capitals: what a changed program does.
+        on_refresh: what becomes of a full refresh.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Job:
     unique: bool = False
     also: tuple[tuple[str, str], ...] = ()
     shout: bool = False
+    on_refresh: str = "stop"
 
     @property
     def speaks_kafka(self) -> bool:
@@ -152,7 +154,8 @@ def _with_value(df: DataFrame) -> DataFrame:
 
 
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
-    write = exactly_once(*job.sinks(), ledger=job.ledger, before=_with_value if job.speaks_kafka else None)
+    shaped = _with_value if job.speaks_kafka else None
+    write = exactly_once(*job.sinks(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         say("begin", query=job.name, batch=batch_id)
@@ -229,7 +232,13 @@ def _stop_on_sigterm(query: StreamingQuery) -> None:
 
 def come_up() -> None:
     """Load what drivers load; but deltalake, which starts threads as soon as it is looked at."""
-    for name in ("pandas", "pyarrow.parquet", "pyspark.sql.pandas.types", "onceonly.wrap", "onceonly_sinks.postgres"):
+    for name in (
+        "pandas",
+        "pyarrow.parquet",
+        "pyspark.sql.pandas.types",
+        "onceonly.api.wrapper",
+        "onceonly_sinks.postgres",
+    ):
         importlib.import_module(name)
 
 

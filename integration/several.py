@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from integration.company import until
 from integration.jobs import Job
+from integration.processes import until
 from integration.stage import ROWS, Inbox, Scene
 
 

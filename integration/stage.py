@@ -20,7 +20,7 @@ from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Marker
 from onceonly_checkpoints.ledger import Event, EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 ROWS = 50
 """Rows per file, and so per epoch."""

@@ -17,11 +17,21 @@ SCHEMA = "id bigint, word string"
 """Columns of the input."""
 
 
+def all_settings(spark: SparkSession) -> Mapping[str, str]:
+    """Every option of a session."""
+    conf: Any = spark.conf
+    if hasattr(type(conf), "getAll"):
+        found: Mapping[str, str] = conf.getAll
+        return found
+    own: Any = spark  # PySpark 3.5 asks for one at a time
+    return dict(own._jvm.scala.collection.JavaConverters.mapAsJavaMap(own._jsparkSession.conf().getAll()))
+
+
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Generator[None]:
     """Set options of the shared session for a while. What they were comes back: unsetting would give Spark's defaults
     to every later test, 200 shuffle partitions among them."""
-    before: Mapping[str, str] = spark.conf.getAll
+    before = all_settings(spark)
     for name, value in wanted.items():
         spark.conf.set(name, value)
     try:

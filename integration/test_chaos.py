@@ -17,14 +17,13 @@ from typer.testing import CliRunner, Result
 from onceonly.cli.app import app
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
-from onceonly_lab.chaos import running, samples
+from onceonly_lab.chaos import campaign, samples
 from onceonly_lab.chaos.campaign import Campaign
 from onceonly_lab.chaos.coverage import covered
 from onceonly_lab.chaos.result import NotExactlyOnce, NothingProven
 from onceonly_lab.checker import Verdict
-from onceonly_lab.level import Level
 from onceonly_lab.model.parts import Kind
-from onceonly_lab.schedule import Action, Fault, Schedule
+from onceonly_lab.schedule import Action, Fault, Level, Schedule
 
 pytestmark = pytest.mark.kill
 
@@ -83,11 +82,11 @@ def test_the_same_lines_catch_a_plain_foreach_batch(tmp_path):
 @pytest.mark.slow
 def test_one_kill_shows_what_a_plain_job_doubles_and_the_wrapped_one_does_not(tmp_path):
     schedule = Schedule((Kind.DELTA,), 2, rows=20, faults=(DEADLY,))
-    with running.staged(chaos_jobs.plain, tmp_path / "plain") as stage:
+    with campaign.staged(chaos_jobs.plain, tmp_path / "plain") as stage:
         found = Campaign(stage).replay(schedule)
     assert (found.verdict, found.anomalies, found.kills) == (Verdict.ANOMALY, ("X-DUP",), 1)
     assert set(found.witnesses) <= {str(number) for number in range(20)}
-    with running.staged(chaos_jobs.wrapped, tmp_path / "wrapped") as stage:
+    with campaign.staged(chaos_jobs.wrapped, tmp_path / "wrapped") as stage:
         assert Campaign(stage).replay(schedule).verdict is Verdict.CLEAN
 
 
@@ -126,7 +125,7 @@ def test_a_mark_before_the_rows_is_found_to_lose_them(chaos):
 def test_a_driver_that_wakes_up_doubles_rows_of_a_plain_job_only(name, verdict, tmp_path):
     point = Point.DISCOVER_AFTER if name == "plain" else Point.COMMIT_BEFORE
     schedule = Schedule((Kind.DELTA,), 2, rows=20, faults=(Fault(1, point, Action.PAUSE),))
-    found = running.replay(schedule, getattr(chaos_jobs, name), tmp_path)
+    found = campaign.replay(schedule, getattr(chaos_jobs, name), tmp_path)
     assert found.verdict is verdict, str(found)
 
 
@@ -218,4 +217,4 @@ def test_real_drivers_go_through_most_of_the_matrix(tmp_path):
 
 def test_a_job_is_declared_before_it_is_given():
     with pytest.raises(ConfigurationError, match="was given a function"):
-        running.chaos(lambda env: env, Path("nowhere"))  # type: ignore[arg-type]
+        campaign.chaos(lambda env: env, Path("nowhere"))  # type: ignore[arg-type]

@@ -7,11 +7,11 @@ import pytest
 from integration import chaos_jobs
 
 from onceonly.faults import Point
-from onceonly_lab.chaos import running, samples
+from onceonly_lab.chaos import campaign, samples
 from onceonly_lab.checker import Verdict
-from onceonly_lab.cluster import ClusterDown, StandaloneCluster, kill_executor
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.schedule import Action, Fault, Schedule
+from onceonly_lab.servers.spark import ClusterDown, StandaloneCluster, kill_executor
 
 pytestmark = [pytest.mark.kill, pytest.mark.slow]
 
@@ -24,7 +24,7 @@ def test_executors_that_die_in_the_middle_of_a_write_lose_and_double_nothing(tmp
     faults = tuple(Fault(1, point, Action.KILL_EXECUTOR, hit, ms=100) for hit, point in enumerate(writing, 1))
     killed = Fault(1, Point.COMMIT_AFTER, Action.KILL, 5)
     schedule = Schedule(BOTH, 4, rows=750, faults=(*faults, killed))
-    found = running.replay(schedule, samples.on_workers, tmp_path)
+    found = campaign.replay(schedule, samples.on_workers, tmp_path)
     assert (found.verdict, found.kills) == (Verdict.CLEAN, 1), str(found)
     assert {point for (point, action) in found.matrix.struck if action is Action.KILL_EXECUTOR} == {*writing}
 
@@ -32,7 +32,7 @@ def test_executors_that_die_in_the_middle_of_a_write_lose_and_double_nothing(tmp
 @pytest.mark.parametrize(("name", "verdict"), [("plain", Verdict.ANOMALY), ("wrapped", Verdict.CLEAN)])
 def test_a_driver_whose_jvm_dies_alone_doubles_rows_of_a_plain_job_only(name, verdict, tmp_path):
     schedule = Schedule((Kind.DELTA,), 2, rows=20, faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL_JVM),))
-    found = running.replay(schedule, getattr(chaos_jobs, name), tmp_path)
+    found = campaign.replay(schedule, getattr(chaos_jobs, name), tmp_path)
     assert found.verdict is verdict, str(found)
 
 

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 from tests.core.stories import cut, offer
 
-from onceonly import coordinator, exactly_once
-from onceonly.batch import ArrowBatch
-from onceonly.runner import Runner
-from onceonly.state import State
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly import exactly_once
+from onceonly.machine import coordinator
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.runner import Runner
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 pytestmark = pytest.mark.spark
 

@@ -11,7 +11,7 @@ from integration.printed import command, refused, run
 from integration.targets import Backup, PostgresTarget
 
 from onceonly import exactly_once
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 

@@ -11,7 +11,7 @@ from integration.delta_by_spark import UNKNOWN, SparkHarness
 
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate
-from onceonly.sparkbatch import SparkBatch
+from onceonly.spark.batch import SparkBatch
 from onceonly_sinks.conformance.story import Driver, Plan, Story
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from onceonly import rowhash
-from onceonly.digest import row_hash
-from onceonly.frames import of_arrow
 from onceonly.protocol import Estimate
-from onceonly.sparkbatch import SparkBatch
+from onceonly.spark import digest
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.digest import row_hash
+from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Digest
 
 pytestmark = pytest.mark.spark
@@ -109,7 +109,7 @@ def plain(session: SparkSession) -> DataFrame:
 
 def test_the_driver_hashes_plain_rows_as_spark_does(spark: SparkSession) -> None:
     for df in (plain(spark), plain(spark).repartition(5), plain(spark).limit(0)):
-        assert rowhash.hashing(df.schema) is not None
+        assert digest.hashing(df.schema) is not None
         assert driver(df, FEW) == driver(df) == nowhere(df)
 
 
@@ -132,7 +132,7 @@ def test_a_column_that_the_digest_leaves_out_is_left_out_by_the_driver_too(spark
 def test_types_with_a_hash_of_their_own_are_left_to_spark(rows: DataFrame) -> None:
     folded = rows.sparkSession.sql("SELECT 'a' COLLATE UTF8_LCASE AS word")
     others = [rows.select(name) for name in ("list", "record", "map")]
-    assert [rowhash.hashing(df.schema) for df in (folded, *others)] == [None] * 4
+    assert [digest.hashing(df.schema) for df in (folded, *others)] == [None] * 4
     assert driver(rows, FEW) == driver(rows)
 
 

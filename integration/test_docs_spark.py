@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
 
 from onceonly import exactly_once
-from onceonly.refusals import read
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly.errors.refusals import read
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

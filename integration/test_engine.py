@@ -11,11 +11,13 @@ from integration.targets import ids
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
-from onceonly import engine, exactly_once, offsetlog
-from onceonly.frames import class_in
-from onceonly.hadoop import HadoopFiles
+from onceonly import exactly_once
 from onceonly.protocol import Estimate
-from onceonly.sparkbatch import SparkBatch
+from onceonly.spark import input
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.choose import engine_for
+from onceonly.spark.classic import unsupported_mode
+from onceonly.spark.sources import HadoopFiles, class_in
 
 pytestmark = pytest.mark.spark
 
@@ -55,11 +57,11 @@ def test_our_own_refusal_knows_those_modes_by_the_names_of_sparks_classes(spark)
         return str(class_in(spark.sparkContext, "java.lang.Class").forName(java_class).getSimpleName())
 
     micro = ("ProcessingTimeTrigger", "MicroBatchExecution")
-    assert engine.unsupported_mode(*micro) is None
+    assert unsupported_mode(*micro) is None
     for trigger in ("ContinuousTrigger", "RealTimeTrigger"):
-        mode = engine.unsupported_mode(name(TRIGGERS + trigger), micro[1])
+        mode = unsupported_mode(name(TRIGGERS + trigger), micro[1])
         assert mode == f"trigger {trigger}"
-    assert engine.unsupported_mode(micro[0], name(ASYNC)) == "async progress tracking"
+    assert unsupported_mode(micro[0], name(ASYNC)) == "async progress tracking"
 
 
 # ---- versions
@@ -139,8 +141,8 @@ def test_a_checkpoint_that_only_hadoop_can_read_serves_as_one_on_disk(stream, el
     seen = []
 
     def write(df, batch_id):
-        run = engine.discover_run(df)
-        asked, read = offsetlog.see(df, batch_id, run), offsetlog.see_on_disk(run.files, batch_id, run)
+        run = engine_for(df).discover(df)
+        asked, read = input.see(batch_id, run), input.see_on_disk(run.files, batch_id, run)
         seen.append((asked == read, len(read.files), run.files.url))
         wrapped(df, batch_id)
 

@@ -11,8 +11,8 @@ from integration.streams import FileStream
 from pyspark.sql import DataFrame
 
 from onceonly import exactly_once
-from onceonly.codes import CATALOGUE, Entry
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.errors.codes import CATALOGUE, Entry
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from onceonly import engine, exactly_once, written
+from onceonly import exactly_once
+from onceonly.spark import engine, written
 from onceonly_checkpoints.ledger import EventKind
 
 pytestmark = pytest.mark.spark

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
-from integration.company import until
+from integration.processes import until
 from integration.streams import settings
 from integration.targets import ids
 from integration.test_float_lineage import ROCKS
@@ -46,7 +46,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     assert ids(sink) == list(range(30))
     epochs = [record.epoch for record in ledger.epochs("orders")]
     assert chain.first_break(epochs) is None
-    assert '"3":' in str(epochs[-1].slice.end)
+    assert '"3":' in str(epochs[-1].written.end)
 
 
 def test_state_in_rocksdb_goes_on_after_a_replay(spark, stream, sink, ledger):

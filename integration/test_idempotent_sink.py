@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from integration.targets import events
@@ -24,12 +23,6 @@ BATCHES = (range(10), range(10, 20), range(20, 25))
 @pytest.fixture
 def folder(tmp_path):
     return FolderSink(tmp_path / "store", "id")
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    yield
-    faults.disarm()
 
 
 def by_key(df):

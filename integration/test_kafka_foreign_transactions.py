@@ -11,8 +11,9 @@ from pyspark.sql import SparkSession
 from tests.kafka_client import ends, producer, send
 from tests.sinks.kafka_writer import Writer, values
 
-from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly_lab.proxy import Act, Api, KafkaProxy
+from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
+from onceonly_lab.servers.proxy import Act
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 

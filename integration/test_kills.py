@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import write_deltalake
-from integration.company import Company, begun, story, was_killed
+from integration.processes import Drivers, begun, story, was_killed
 from integration.stage import ROWS, Inbox, Scene, rows_of
 from integration.test_several_sinks import EVERYWHERE
 
@@ -63,14 +63,17 @@ class Target:
     """Where a chain writes to."""
 
     scenes: tuple[Scene, ...]
-    company: Company
+    processes: Drivers
 
 
-DRIVERS = [pytest.param("warm_company", id="driver"), pytest.param("company", marks=pytest.mark.slow, id="and-its-jvm")]
+DRIVERS = [
+    pytest.param("warm_drivers", id="driver"),
+    pytest.param("processes", marks=pytest.mark.slow, id="and-its-jvm"),
+]
 
 
 @pytest.fixture(params=DRIVERS)
-def killed(request) -> Company:
+def killed(request) -> Drivers:
     """Whom to kill."""
     return request.getfixturevalue(request.param)
 
@@ -116,18 +119,18 @@ def test_the_judgement_sees_a_single_row_that_is_missing_or_doubled(tmp_path, id
 
 @pytest.mark.parametrize("target", [("delta", "postgres")], indirect=True, ids=["delta-and-postgres"])
 def test_no_kill_loses_or_doubles_a_row(target):
-    scenes, company = target.scenes, target.company
+    scenes, processes = target.scenes, target.processes
     jobs = [scene.job() for scene in scenes]
     held = dict.fromkeys((scene.name for scene in scenes), 0)
     for point in CHAIN:
         scenes[0].inbox.fill(max(held.values()) + LONGEST_LIFE)
-        batches = died_at(company.start(*jobs, fault=deadly(point)), point, scenes)
+        batches = died_at(processes.start(*jobs, fault=deadly(point)), point, scenes)
         for scene in scenes:
             batch = batches[scene.name]
             held[scene.name] = held[scene.name] if point in OPENING else batch + (point in VISIBLE)
             scene.holds_exactly(held[scene.name])
             assert batch not in scene.batches("commits"), "Spark believes that the batch was written"
-    company.finish(*jobs)
+    processes.finish(*jobs)
     for scene in scenes:
         scene.holds_everything()
         scene.has_one_owner_per_generation()
@@ -136,13 +139,13 @@ def test_no_kill_loses_or_doubles_a_row(target):
 @pytest.mark.long
 @pytest.mark.parametrize("target", [("delta", "delta-spark", "postgres")], indirect=True, ids=["both-and-by-spark"])
 def test_no_kill_of_a_stateful_query_loses_or_doubles_a_row(target):
-    scenes, company = target.scenes, target.company
+    scenes, processes = target.scenes, target.processes
     jobs = [scene.job(unique=True) for scene in scenes]
     scenes[0].inbox.fill(2)
     for point, held in zip(STATEFUL, (0, 1, 1), strict=True):
-        died_at(company.start(*jobs, fault=f"{point}:killgroup"), point, scenes)
+        died_at(processes.start(*jobs, fault=f"{point}:killgroup"), point, scenes)
         for scene in scenes:
             scene.holds_exactly(held)
-    company.finish(*jobs)
+    processes.finish(*jobs)
     for scene in scenes:
         scene.holds_everything()

@@ -1,6 +1,6 @@
 """What each line of Spark must do: append, upsert, keep state, stage for several sinks, replay, heal, trim.
 
-`make line` runs it on a line that has no jars of Delta and Kafka; what needs them is refused there by name.
+`make line` runs it on each line. What needs jars is refused by name on a line that has none.
 """
 
 from __future__ import annotations
@@ -8,23 +8,28 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pyspark
 import pytest
+from integration.delta_by_spark import operations
+from integration.servers import KafkaAddress
 from integration.streams import FileStream
-from integration.targets import DeltaTarget, PostgresTarget, events
+from integration.targets import DeltaTarget, PostgresTarget, events, ids
+from integration.test_overlap import Topic, by_offset
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
-from onceonly.pins import DELTA_SPARK_LINES, SPARK_LINES, line_of
+from onceonly.spark import choose
+from onceonly.spark.choose import engine_for
+from onceonly.spark.jars import kafka_source_jars
+from onceonly.spark.lines import LINES
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink, with_delta
+from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
-LINE = line_of(pyspark.__version__)
-NO_JARS = LINE not in DELTA_SPARK_LINES
+LINE = choose.line()
 
 
 def counts(df: DataFrame) -> DataFrame:
@@ -32,7 +37,7 @@ def counts(df: DataFrame) -> DataFrame:
 
 
 def test_this_line_is_one_that_is_known() -> None:
-    assert LINE in SPARK_LINES
+    assert LINES[LINE.minor] is LINE
 
 
 @pytest.mark.parametrize("limit", [None, 0])
@@ -88,10 +93,79 @@ def test_a_lost_checkpoint_is_trimmed(stream: FileStream, pg: PostgresTarget, le
     assert pg.ids() == list(range(30))
 
 
+needs_delta = pytest.mark.skipif(LINE.delta is None, reason=f"no jar of Delta is built for Spark {LINE.minor}")
+needs_kafka = pytest.mark.skipif(LINE.kafka is None, reason=f"no jars of a Kafka source for Spark {LINE.minor}")
+
+
+@needs_delta
+def test_spark_itself_commits_to_delta_and_a_replay_is_skipped(
+    stream: FileStream, tmp_path: Path, ledger: SqlLedger
+) -> None:
+    table = tmp_path / "by-spark"
+    stream.receive(range(10), range(10, 20)).run(exactly_once(DeltaSink(str(table), committer="spark"), ledger=ledger))
+    stream.remove("commits", 1)
+    stream.receive(range(20, 30)).run(exactly_once(DeltaSink(str(table), committer="spark"), ledger=ledger))
+    assert DeltaTarget(str(table)).ids() == list(range(30))
+    assert operations(table).count("Apache-Spark") == 3, "each epoch; what opens a run is deltalake's"
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+@needs_delta
+def test_delta_serves_as_a_source(spark: SparkSession, tmp_path: Path, sink: MemorySink, ledger: SqlLedger) -> None:
+    table = str(tmp_path / "source")
+    spark.range(5).write.format("delta").save(table)
+    for _ in range(2):
+        rows = spark.readStream.format("delta").load(table)
+        writer = rows.writeStream.foreachBatch(exactly_once(sink, ledger=ledger)).queryName("orders")
+        writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start().awaitTermination()
+        spark.range(5, 10).write.format("delta").mode("append").save(table)
+    assert ids(sink) == list(range(10))
+
+
+@needs_kafka
+@pytest.mark.kafka
+def test_a_topic_is_read_and_its_brokers_say_who_they_are(
+    spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path, sink: MemorySink, ledger: SqlLedger
+) -> None:
+    topic = Topic(spark, any_kafka, tmp_path)
+    known: list[str | None] = []
+    wrapped = by_offset(sink, ledger=ledger, overlap="trim")
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        [source] = engine_for(df).discover(df).plan.sources
+        assert source.brokers is not None
+        known.append(source.brokers.identity([topic.name]))
+        wrapped(df, batch_id)
+
+    assert topic.send(range(10)).run(write) == ""
+    topic.lose_checkpoint()
+    assert topic.send(range(10, 16)).run(write) == ""
+    assert ids(sink) == list(range(16))
+    assert None not in known
+    assert len(set(known)) == 1
+    assert "10 of 16 offsets" in events(ledger, EventKind.TRIMMED)[0]
+
+
+@needs_kafka
+@pytest.mark.kafka
+def test_a_topic_that_may_lose_offsets_is_refused(
+    spark: SparkSession, any_kafka: KafkaAddress, tmp_path: Path, sink: MemorySink, ledger: SqlLedger
+) -> None:
+    topic = Topic(spark, any_kafka, tmp_path).send(range(3))
+    assert "[ONCE-E116]" in topic.run(by_offset(sink, ledger=ledger), failOnDataLoss="false")
+    assert ids(sink) == []
+
+
+@pytest.mark.skipif(LINE.kafka is not None, reason="the jars are there")
+def test_jars_of_a_kafka_source_are_refused_by_name_where_none_are_known() -> None:
+    with pytest.raises(ConfigurationError, match="No jars of Spark's Kafka source are known for PySpark"):
+        kafka_source_jars()
+
+
 def test_what_needs_the_jars_of_delta_is_refused_by_name_where_there_are_none(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    if not NO_JARS:
+    if LINE.delta is not None:
         with_delta(SparkSession.builder)
         return
     with pytest.raises(ConfigurationError) as caught:

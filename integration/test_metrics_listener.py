@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from onceonly import exactly_once
 from onceonly.metrics.listener import Listener
 from onceonly_checkpoints.ledger import Pipeline
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 pytestmark = pytest.mark.spark
 

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -22,16 +22,10 @@ from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    yield
-    faults.disarm()
 
 
 def with_file(df: DataFrame) -> DataFrame:
@@ -64,7 +58,7 @@ def test_after_a_deleted_checkpoint_only_new_files_are_written(stream, target):
     ledger = SqlLedger(place)
     epochs = [record.epoch for record in ledger.epochs("orders")]
     assert [epoch.digest.rows for epoch in epochs] == [5, 5, 10]
-    assert epochs[2].slice.start == epochs[1].slice.end
+    assert epochs[2].written.start == epochs[1].written.end
     assert epochs[2].offered is not None
     assert epochs[2].offered.start.unset
     assert chain.first_break(epochs) is None
@@ -248,7 +242,7 @@ def test_a_new_checkpoint_over_a_topic_writes_only_offsets_that_no_epoch_holds(t
     assert ids(sink) == list(range(16))
     epochs = [record.epoch for record in ledger.epochs("orders")]
     assert chain.first_break(epochs) is None
-    assert all(after.slice.start == before.slice.end for before, after in pairwise(epochs))
+    assert all(after.written.start == before.written.end for before, after in pairwise(epochs))
     assert sum(epoch.digest.rows for epoch in epochs) == 16
     assert "6 of 6 offsets" in events(ledger, EventKind.TRIMMED)[0]
 

@@ -16,12 +16,14 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly_checkpoints import chain, sparklog, surgery
+from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
-from onceonly_checkpoints.slices import InputFile, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.spark import offsets, repair
+from onceonly_checkpoints.spark.checkup import Effect, verify
+from onceonly_checkpoints.spark.logs import input_files
 from onceonly_checkpoints.storage import LocalStorage
-from onceonly_checkpoints.surgery import Effect
 
 pytestmark = pytest.mark.spark
 
@@ -85,9 +87,9 @@ class Pipeline:
 
     def _record(self, batch_id: int) -> None:
         storage = self.storage
-        slice_, entry = sparklog.slice_of(storage, batch_id), sparklog.offset_entry(storage, batch_id)
+        slice_, entry = offsets.slice_of(storage, batch_id), offsets.offset_entry(storage, batch_id)
         lineage = Lineage(
-            query_id=sparklog.query_id(storage),
+            query_id=offsets.query_id(storage),
             run_id="run",
             checkpoint=str(self.checkpoint),
             batch_id=batch_id,
@@ -105,14 +107,14 @@ class Pipeline:
     def _files(self, start: SourceOffsets, end: SourceOffsets) -> Iterator[InputFile]:
         starts = dict(start.entries)
         for source, offset in end.entries:
-            upto = sparklog.log_offset(offset)
+            upto = offsets.log_offset(offset)
             if upto is not None:
-                after = sparklog.log_offset(starts.get(source))
-                yield from sparklog.input_files(self.storage, source, after, upto)
+                after = offsets.log_offset(starts.get(source))
+                yield from input_files(self.storage, source, after, upto)
 
     def rebuild(self, at: int | None = None) -> None:
         records = self.records()
-        surgery.apply(surgery.plan_rebuild(records, at or records[-1].epoch.number), self.storage)
+        repair.apply(repair.plan_rebuild(records, at or records[-1].epoch.number), self.storage)
 
 
 @dataclass
@@ -172,18 +174,18 @@ def test_a_lost_checkpoint_of_a_file_source_is_rebuilt_and_spark_goes_on(
 ) -> None:
     inbox.put(*range(before))
     assert files.run() == [(number, [number]) for number in range(before)]
-    query_id = sparklog.query_id(files.storage)
+    query_id = offsets.query_id(files.storage)
     shutil.rmtree(files.checkpoint)
 
     files.rebuild()
-    assert surgery.verify(files.storage) == ()
+    assert verify(files.storage) == ()
 
     if interval:
         files.conf[COMPACT_INTERVAL] = interval
     inbox.put(*range(before, before + after))
     assert files.run() == [(number, [number]) for number in range(before, before + after)]
-    assert sparklog.query_id(files.storage) == query_id
-    assert surgery.verify(files.storage) == ()
+    assert offsets.query_id(files.storage) == query_id
+    assert verify(files.storage) == ()
     assert chain.first_break([record.epoch for record in files.records()]) is None
 
 
@@ -261,12 +263,12 @@ def test_a_batch_id_that_was_cut_anew_is_put_back_to_what_was_recorded(files: Pi
     inbox.per_batch = 3
     with pytest.raises(PySparkException):
         files.run(dying=True)
-    assert len(sparklog.input_files(files.storage, 0, 1, 2)) == 3
+    assert len(input_files(files.storage, 0, 1, 2)) == 3
 
     record = files.records()[2]
-    plan = [*surgery.plan_inputs(record, files.storage), surgery.plan_entry(record)]
-    assert surgery.in_the_way(plan, files.storage) == ("sources/0/2", "offsets/2")
-    surgery.apply(plan, files.storage, replacing=True)
+    plan = [*repair.plan_inputs(record, files.storage), repair.plan_entry(record)]
+    assert repair.in_the_way(plan, files.storage) == ("sources/0/2", "offsets/2")
+    repair.apply(plan, files.storage, replacing=True)
 
     assert files.run(recording=False) == [(2, [2]), (3, [3, 4])]
 
@@ -347,7 +349,7 @@ def test_spark_does_to_a_damaged_checkpoint_what_verify_says(
     damage(tmp_path / "checkpoint")
     pipeline = Pipeline(spark, tmp_path, Inbox(spark, five_batches / "in").stream, dict([FAST_LOGS]))
 
-    found = [problem.effect for problem in surgery.verify(pipeline.storage)]
+    found = [problem.effect for problem in verify(pipeline.storage)]
     batches, refused = attempt(pipeline)
 
     assert (min(found, key=list(Effect).index) if found else None) is expected
@@ -385,11 +387,11 @@ def test_a_file_edited_under_its_checksum_is_refused_by_spark_and_found_by_verif
 ) -> None:
     shutil.copytree(five_batches / "checkpoint", tmp_path / "checkpoint")
     pipeline = Pipeline(spark, tmp_path, Inbox(spark, five_batches / "in").stream, dict([FAST_LOGS]))
-    assert surgery.verify(pipeline.storage) == ()
+    assert verify(pipeline.storage) == ()
     edited = tmp_path / "checkpoint" / path
     edited.write_bytes(edited.read_bytes() + b" ")
 
-    (problem,) = surgery.verify(pipeline.storage)
+    (problem,) = verify(pipeline.storage)
 
     assert (problem.path, problem.effect) == (path, Effect.REFUSES)
     assert attempt(pipeline) == ([], True)

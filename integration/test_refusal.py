@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from onceonly import exactly_once, refusal
+from onceonly.errors import OverlapError
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_sinks.postgres import PostgresSink
 
@@ -33,6 +34,7 @@ def test_a_refusal_is_found_in_the_error_and_in_the_query(stream, sink, ledger):
     assert found == refusal(error)
     assert found is not None
     assert found.code == "E211"
+    assert isinstance(found.error, OverlapError)
     assert found.cause.startswith("the checkpoint was deleted or moved")
     assert "onceonly queries adopt orders" in found.next
     assert found.next.splitlines()[-1].startswith("or ")
@@ -74,7 +76,7 @@ def test_a_refusal_on_an_executor_is_the_one_that_is_raised(stream, pg, ledger):
     assert "not currently accepting connections" in found.what + found.cause
     tried = shlex.split(found.next)[-1]
     assert tried == pg.sink(via="executors").address.replace("#orders", "#public.orders")  # as it was found
-    assert "DestinationError: [ONCE-E501]" in str(error)
+    assert "DestinationUnavailable: [ONCE-E501]" in str(error)
     assert "SparkException" not in str(error).partition("[ONCE-E501]")[0]
     assert ledger.events("orders")[-1].code == "E501"
 

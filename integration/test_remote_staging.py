@@ -13,10 +13,11 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once, faults, resolve
+from onceonly import exactly_once, faults
 from onceonly.faults import Point
-from onceonly.stagefiles import directory
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly.runtime import operator
+from onceonly.runtime.stagefiles import directory
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.long]
 
@@ -86,7 +87,7 @@ def test_a_sink_left_behind_gets_the_old_bytes_from_there(by, runs, stream, pg, 
             ledger, *sinks = SqlLedger(str(tmp_path / "ledger.db")), delta.sink(), pg.sink()
             for one in (ledger, *sinks):
                 open_until_here.callback(one.close)
-            assert resolve.resolve(sinks, ledger, "orders").epoch == 2
+            assert operator.resolve(sinks, ledger, "orders").epoch == 2
         assert words(pg) == WORDS[:20]
     runs(lambda df: df.withColumn("word", f.when(f.col("id") < 20, f.upper("word")).otherwise(f.col("word"))))
     assert words(pg) == WORDS

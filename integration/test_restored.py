@@ -16,15 +16,15 @@ import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
-from integration.company import Company, refused_with, until
 from integration.printed import command, run
+from integration.processes import Drivers, refused_with, until
 from integration.several import Several
 from integration.stage import ROWS, Scene
 from integration.targets import Backup
 
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_lab.postgres import EmbeddedPostgres
-from onceonly_lab.proxy import PostgresProxy
+from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
 
 pytestmark = [pytest.mark.kill, pytest.mark.long, pytest.mark.kafka, pytest.mark.postgres]
 
@@ -38,10 +38,10 @@ def holds_files(scene: Scene, files: Iterable[int]) -> None:
     assert not extra, f"{scene.kind}: {extra.total()} rows too many, e.g. {next(iter(extra))}"
 
 
-def stopped(several: Several, company: Company, code: str) -> str:
+def stopped(several: Several, processes: Drivers, code: str) -> str:
     """Start the query, which must stop with a code before any sink gets a row; returns what it said."""
     before = [(scene.rows(), scene.markers()) for scene in several.scenes]
-    refused = company.start(several.job())
+    refused = processes.start(several.job())
     assert refused_with(refused, code), refused.last_words()
     assert [(scene.rows(), scene.markers()) for scene in several.scenes] == before
     return refused.err.read_text()
@@ -62,49 +62,49 @@ def several(any_postgres, any_kafka, tmp_path: Path, request) -> Several:
     return Several(tmp_path, any_postgres.database(name), f"{any_kafka.servers} {any_kafka.topic(name)}")
 
 
-def test_t6_of_three_sinks_a_table_and_then_a_database_are_restored(several: Several, warm_company: Company) -> None:
+def test_t6_of_three_sinks_a_table_and_then_a_database_are_restored(several: Several, warm_drivers: Drivers) -> None:
     several.inbox.fill(2)
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     backup = Backup(several.postgres.target)
     several.inbox.fill(4)
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
 
     newest = DeltaTable(several.delta.target).version()
     DeltaTable(several.delta.target).restore(newest - 1)
     several.inbox.fill(5)
-    said = stopped(several, warm_company, "E209")
+    said = stopped(several, warm_drivers, "E209")
     found = run(command(said, "onceonly audit"), code=1)
     assert "A126" in found
     assert "delta:table" in found
     DeltaTable(several.delta.target).restore(newest)
     run(command(said, "--accept-change"), "--yes")
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     for scene in several.scenes:
         holds_files(scene, range(5))
     assert "EXACTLY ONCE" in verdict(several)
 
     backup.put_back()
     several.inbox.fill(6)
-    said = stopped(several, warm_company, "E207")
+    said = stopped(several, warm_drivers, "E207")
     assert "postgres:arrivals stands at epoch 2" in said
     run(command(said, "--accept-loss"), "--yes")
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     holds_files(several.postgres, [0, 1, 5])
     for scene in (several.kafka, several.delta):
         holds_files(scene, range(6))
 
 
 @pytest.mark.slow
-def test_t6_a_topic_that_was_made_again_stops_all_sinks(several: Several, warm_company: Company) -> None:
+def test_t6_a_topic_that_was_made_again_stops_all_sinks(several: Several, warm_drivers: Drivers) -> None:
     several.inbox.fill(2)
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     servers, _, topic = several.kafka.target.partition(" ")
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     _make_again(admin, topic)
     several.inbox.fill(3)
-    said = stopped(several, warm_company, "E208")
+    said = stopped(several, warm_drivers, "E208")
     run(command(said, "--accept-loss"), "--yes")
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     holds_files(several.kafka, [2])
     for scene in (several.postgres, several.delta):
         holds_files(scene, range(3))
@@ -189,18 +189,18 @@ def paired(pair: Pair, any_kafka, tmp_path: Path, request) -> Several:
 
 @pytest.mark.slow
 def test_t6_a_promoted_standby_that_lagged_by_an_epoch_gets_it_from_the_staged_bytes(
-    paired: Several, pair: Pair, warm_company: Company
+    paired: Several, pair: Pair, warm_drivers: Drivers
 ) -> None:
     """Its ledger went back with it, so nothing says that the epoch was once there: it is an ordinary half-done one."""
     paired.inbox.fill(1)
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     pair.fall_behind()
     paired.inbox.fill(2)
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     pair.fail_over()
     assert paired.newest() == [1, 2, 2]
     paired.inbox.fill(3)
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     paired.hold_everything()
     events = [event.reason for event in paired.postgres.events(EventKind.RESOLVED)]
     assert any("postgres:arrivals brought to epoch 2" in reason for reason in events), events
@@ -209,18 +209,18 @@ def test_t6_a_promoted_standby_that_lagged_by_an_epoch_gets_it_from_the_staged_b
 
 @pytest.mark.slow
 def test_t6_a_promoted_standby_that_lagged_by_more_stops_all_sinks(
-    paired: Several, pair: Pair, warm_company: Company
+    paired: Several, pair: Pair, warm_drivers: Drivers
 ) -> None:
     paired.inbox.fill(1)
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     pair.fall_behind()
     paired.inbox.fill(3)
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     pair.fail_over()
     paired.inbox.fill(4)
-    said = stopped(paired, warm_company, "E207")
+    said = stopped(paired, warm_drivers, "E207")
     run(command(said, "--accept-loss"), "--yes")
-    warm_company.finish(paired.job())
+    warm_drivers.finish(paired.job())
     holds_files(paired.postgres, [0, 3])
     for scene in (paired.kafka, paired.delta):
         holds_files(scene, range(4))

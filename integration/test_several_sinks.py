@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from integration.company import Company, await_stopped, refused_with, was_killed
+from integration.processes import Drivers, await_stopped, refused_with, was_killed
 from integration.several import Several
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
@@ -96,22 +96,22 @@ EVERYWHERE += [f"{Point.COMMIT_AFTER}:killgroup:{SINKS + 2}", f"{Point.FETCH_AFT
 @pytest.mark.parametrize(
     ("deaths", "killed"),
     [
-        pytest.param(BETWEEN, "warm_company", id="between"),
-        pytest.param(EVERYWHERE, "warm_company", marks=pytest.mark.slow, id="everywhere"),
-        pytest.param(EVERYWHERE, "company", marks=pytest.mark.slow, id="everywhere-and-its-jvm"),
+        pytest.param(BETWEEN, "warm_drivers", id="between"),
+        pytest.param(EVERYWHERE, "warm_drivers", marks=pytest.mark.slow, id="everywhere"),
+        pytest.param(EVERYWHERE, "processes", marks=pytest.mark.slow, id="everywhere-and-its-jvm"),
     ],
 )
 def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deaths, killed, request) -> None:
-    company = request.getfixturevalue(killed)
+    processes = request.getfixturevalue(killed)
     for number, fault in enumerate(deaths):
         several.inbox.fill(2 * number + 3)
-        assert was_killed(company.start(several.job(), fault=fault)), fault
+        assert was_killed(processes.start(several.job(), fault=fault)), fault
         counts = several.newest()
         assert counts == sorted(counts, reverse=True), f"{fault}: {counts}"
         assert counts[0] - counts[-1] <= 1, f"{fault}: {counts}"
         for scene, count in zip(several.scenes, counts, strict=True):
             scene.holds_exactly(count)
-    company.finish(several.job())
+    processes.finish(several.job())
     several.hold_everything()
 
 
@@ -119,7 +119,7 @@ def test_no_kill_between_two_sinks_loses_or_doubles_a_row(several: Several, deat
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Several, rivals: Company) -> None:
+def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Several, rivals: Drivers) -> None:
     several.inbox.fill(3)
     sleeper = rivals.start(several.job(), fault=f"commit.before:stop:{SINKS + 2}")
     await_stopped(sleeper)
@@ -136,12 +136,12 @@ def test_t1_a_driver_that_wakes_between_two_sinks_changes_nothing(several: Sever
 @pytest.mark.kafka
 @pytest.mark.postgres
 def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(
-    several: Several, warm_company: Company
+    several: Several, warm_drivers: Drivers
 ) -> None:
     several.inbox.fill(2)
-    assert was_killed(warm_company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 2}"))
+    assert was_killed(warm_drivers.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 2}"))
     assert several.newest() == [2, 2, 1]
-    warm_company.finish(several.job(shout=True))
+    warm_drivers.finish(several.job(shout=True))
     several.hold_everything()
     events = several.postgres.events(EventKind.RESOLVED)
     assert any("delta:table brought to epoch 2" in event.reason for event in events), events
@@ -151,25 +151,25 @@ def test_t3_an_epoch_that_some_sinks_hold_is_finished_with_its_old_bytes(
 @pytest.mark.kafka
 @pytest.mark.postgres
 @pytest.mark.slow
-def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Several, warm_company: Company) -> None:
+def test_t3_without_the_staged_bytes_a_changed_program_is_refused(several: Several, warm_drivers: Drivers) -> None:
     several.inbox.fill(2)
-    assert was_killed(warm_company.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 1}"))
+    assert was_killed(warm_drivers.start(several.job(), fault=f"commit.after:killgroup:{SINKS + 1}"))
     shutil.rmtree(several.root / "checkpoint.onceonly.staging")
-    refused = warm_company.start(several.job(shout=True))
+    refused = warm_drivers.start(several.job(shout=True))
     assert refused_with(refused, "E219"), refused.last_words()
     assert several.newest() == [2, 1, 1]
-    warm_company.finish(several.job())
+    warm_drivers.finish(several.job())
     several.hold_everything()
 
 
 @pytest.mark.kill
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_t2_a_lost_answer_of_each_sink_is_one_copy(several: Several, warm_company: Company) -> None:
+def test_t2_a_lost_answer_of_each_sink_is_one_copy(several: Several, warm_drivers: Drivers) -> None:
     several.inbox.fill(3)
-    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 1}")
+    warm_drivers.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 1}")
     several.inbox.fill(6)
-    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 2}")
+    warm_drivers.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 2}")
     several.inbox.fill(9)
-    warm_company.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 3}")
+    warm_drivers.finish(several.job(), fault=f"commit.sent:raise:{SINKS + 3}")
     several.hold_everything()

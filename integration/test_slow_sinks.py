@@ -9,9 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly.frames import setting
 from onceonly.protocol import Estimate
-from onceonly.sparkbatch import SparkBatch
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.frames import setting
 
 pytestmark = pytest.mark.spark
 

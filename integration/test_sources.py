@@ -15,8 +15,9 @@ from integration.targets import events, ids
 from integration.test_overlap import Topic, by_offset, eventually, topic
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import engine, exactly_once
-from onceonly.kafkasource import private
+from onceonly import exactly_once
+from onceonly.spark.classic import running
+from onceonly.spark.sources import items, private
 from onceonly_checkpoints.ledger import EventKind
 
 __all__ = ["topic"]
@@ -242,8 +243,8 @@ def test_a_topic_made_anew_between_two_batches_is_noticed_by_the_next_one(topic:
 
 def close_clients(df: DataFrame) -> None:
     """What the source does after an error of its brokers: it lets its client go, and makes another when it asks."""
-    execution = engine._running(df)
-    for source in engine.items(execution.sources()):
+    execution = running(df)
+    for source in items(execution.sources()):
         reset = private(source, "kafkaOffsetReader").getClass().getDeclaredMethod("resetAdmin", None)
         reset.setAccessible(True)
         reset.invoke(private(source, "kafkaOffsetReader"), None)

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from integration.company import (
+from integration.jobs import Job
+from integration.processes import (
     PATIENCE_S,
-    Company,
+    Drivers,
     await_end_of_session,
     await_event,
     await_stopped,
@@ -29,11 +30,11 @@ from integration.company import (
     until,
     was_killed,
 )
-from integration.jobs import Job
 from integration.stage import Inbox, Scene
 
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_lab.proxy import Act, PostgresProxy
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.servers.proxy import Act
 
 pytestmark = [pytest.mark.kill, pytest.mark.postgres]
 
@@ -100,10 +101,10 @@ def _sessions(connection: psycopg.Connection, condition: str) -> int:
 # ---- T2: the commit landed and the answer was cut; or the request was cut before it landed
 
 
-def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_company):
+def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_drivers):
     both = [scene(kind) for kind in KINDS]
     both[0].inbox.fill(3)
-    warm_company.finish(*(one.job() for one in both), fault="commit.sent:raise:2")
+    warm_drivers.finish(*(one.job() for one in both), fault="commit.sent:raise:2")
     for one in both:
         one.holds_everything()
         assert [(event.epoch, "it holds the epoch" in event.reason) for event in one.events(EventKind.RESOLVED)] == [
@@ -112,12 +113,12 @@ def test_t2_a_commit_whose_answer_is_lost_is_one_copy(scene, warm_company):
 
 
 @pytest.mark.parametrize(("act", "found"), [(Act.CUT_REQUEST, False), (Act.CUT_ANSWER, True)])
-def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_company, postgres, tmp_path, act, found):
+def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_drivers, postgres, tmp_path, act, found):
     one = scene("postgres")
     one.inbox.fill(2)
     with PostgresProxy(("127.0.0.1", postgres.port)) as wire:
         job = replace(one.job(), target=one.target.replace(f":{postgres.port}/", f":{wire.port}/"))
-        driver = warm_company.start(job, hold=("commit.before", str(tmp_path / "go")))
+        driver = warm_drivers.start(job, hold=("commit.before", str(tmp_path / "go")))
         await_event(driver, "hold")
         cut = wire.rule(act, application="onceonly:.*", times=1)
         (tmp_path / "go").touch()
@@ -130,21 +131,21 @@ def test_t2_a_commit_cut_on_the_wire_is_one_copy(scene, warm_company, postgres, 
 # ---- T4: the checkpoint is deleted
 
 
-def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, warm_company):
+def test_t4_after_a_deleted_checkpoint_the_printed_command_continues(scene, warm_drivers):
     both = [scene(kind) for kind in KINDS]
     both[0].ledger_place = f"{both[0].checkpoint}.onceonly.db"
     jobs = [one.job(ledger=None) for one in both]
     both[0].inbox.fill(2)
-    warm_company.finish(*jobs)
+    warm_drivers.finish(*jobs)
     for one in both:
         shutil.rmtree(one.checkpoint)
     both[0].inbox.fill(4)
-    refused = warm_company.start(*jobs)
+    refused = warm_drivers.start(*jobs)
     assert refused_with(refused, "E211"), refused.last_words()
     for one in both:
         one.holds_exactly(2)
         _run_printed(one, refused.err.read_text())
-    warm_company.finish(*jobs)
+    warm_drivers.finish(*jobs)
     for one in both:
         one.holds_everything()
 
@@ -238,7 +239,7 @@ def test_t8_of_two_first_drivers_of_a_table_that_is_not_there_yet_one_makes_it(s
     _has_one_owner_per_generation(one)
 
 
-def _race(rivals: Company, gate: Path, *jobs: Job) -> None:
+def _race(rivals: Drivers, gate: Path, *jobs: Job) -> None:
     drivers = [rivals.start(job, hold=("install.before", str(gate))) for job in jobs]
     for driver in drivers:
         await_event(driver, "hold")

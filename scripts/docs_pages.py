@@ -12,7 +12,7 @@ import mkdocs_gen_files
 
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.explain import all_codes, page_of
-from onceonly.codes import FAMILIES, parse, text_of
+from onceonly.errors.codes import FAMILIES, parse, text_of
 from onceonly_lab.checker import Anomaly
 
 ROOT = Path(__file__).parent.parent
@@ -96,8 +96,8 @@ def _title(page: Path) -> str:
 def main() -> None:
     """Write them all."""
     for code in all_codes():
-        write(f"codes/{code}.md", code_page(code), "src/onceonly/codes")
-    write("codes/index.md", code_index(), "src/onceonly/codes")
+        write(f"codes/{code}.md", code_page(code), "src/onceonly/errors/codes")
+    write("codes/index.md", code_index(), "src/onceonly/errors/codes")
     write("reference/cli.md", command_line(), "src/onceonly/cli/app.py")
     write("index.md", from_the_root((ROOT / "README.md").read_text()), "README.md")
     write("changelog.md", from_the_root((ROOT / "CHANGELOG.md").read_text()), "CHANGELOG.md")

@@ -45,8 +45,8 @@ class Wheel:
     def built(self) -> tuple[set[str], set[str]]:
         """Files of the wheel without its own metadata, and the groups of entry points that it publishes."""
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "build", "--wheel", "--outdir", folder, str(ROOT / self.project)]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder]
+            subprocess.run([*command, str(ROOT / self.project)], check=True, stdout=subprocess.DEVNULL)
             (wheel,) = Path(folder).glob("*.whl")
             archive = zipfile.ZipFile(wheel)
             (published,) = (name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt"))
@@ -70,7 +70,7 @@ class Wheel:
 LIBRARY = Wheel(
     "onceonly",
     ".",
-    ("checkpoints/onceonly_checkpoints", "src/onceonly", "sinks/onceonly_sinks"),
+    ("checkpoints/onceonly_checkpoints", "src/onceonly", "src/pyspark_onceonly", "sinks/onceonly_sinks"),
     (".py", ".sql", ".md", "py.typed"),
     # No pytest11: whoever installs the library gets no fixture.
     frozenset({"console_scripts", "onceonly.sinks"}),

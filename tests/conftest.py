@@ -5,10 +5,18 @@ from collections.abc import Iterator
 import pytest
 from tests.browser import chromium, shown
 
-from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
-from onceonly_lab.proxy import KafkaProxy
+from onceonly import faults
+from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.servers.kafkaproxy import KafkaProxy
 
 __all__ = ["chromium", "shown"]
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    """No fault stays armed behind a test."""
+    yield
+    faults.disarm()
 
 
 @pytest.fixture(scope="session")

@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from onceonly import exactly_once
 from onceonly.cli.app import app
-from onceonly_sinks.postgres import statements
-from onceonly_sinks.postgres.head import Sight
+from onceonly_sinks.postgres import head
+from onceonly_sinks.postgres.head import Visibility
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -161,7 +161,7 @@ PROTOCOL = ROOT / "docs" / "concepts" / "protocol.md"
 
 def test_the_sql_of_the_protocol_page_is_what_is_sent() -> None:
     said = [block.code for block in blocks(PROTOCOL.read_text()) if block.info == "sql"]
-    sent = [statements.DDL[0], statements.INSTALL, statements.ADVANCE.format(place=Sight().sql)]
+    sent = [head.DDL[0], head.INSTALL, head.ADVANCE.format(place=Visibility().sql)]
     assert [" ".join(sql.split()) for sql in said] == [" ".join(sql.split()) for sql in sent]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomllib
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
@@ -16,6 +18,7 @@ PACKAGES = [
     ROOT / "src/onceonly",
     ROOT / "sinks/onceonly_sinks",
     ROOT / "src/onceonly_lab",
+    ROOT / "src/pyspark_onceonly",
 ]
 HEAVY = {"pyspark", "psycopg", "confluent_kafka", "altair", "deltalake", "pyarrow", "pandas"}
 
@@ -47,7 +50,7 @@ def test_examples_do_not_write_into_the_package_folder() -> None:
     assert [path for path in texts if '"checkpoints' in path.read_text() or "'checkpoints" in path.read_text()] == []
 
 
-@pytest.mark.parametrize("package", ["onceonly", "onceonly.cli", "onceonly.faults", "onceonly_checkpoints.sqlledger"])
+@pytest.mark.parametrize("package", ["onceonly", "onceonly.cli", "onceonly.faults", "onceonly_checkpoints.ledger.sql"])
 def test_importing_the_core_loads_no_driver_and_no_spark(package: str) -> None:
     # Executors and pure tools import it too, and have none of these.
     code = f"import sys, {package}; print(*{{name.partition('.')[0] for name in sys.modules}})"
@@ -69,6 +72,77 @@ def test_the_library_publishes_no_pytest_plugin_and_no_word_of_the_lab() -> None
     published = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     assert set(published) == {"onceonly.sinks"}
     assert not any("onceonly_lab" in value for group in published.values() for value in group.values())
+
+
+def test_no_contract_of_imports_names_a_module_of_ours() -> None:
+    # A contract of packages watches a new module from its first day; a list of modules does not.
+    modules = [name for name in _names_in_contracts() if not _folder_of(name).is_dir()]
+    assert modules == []
+
+
+def test_the_contracts_of_imports_name_packages_of_all_four() -> None:
+    assert {name.partition(".")[0] for name in _names_in_contracts()} == {package.name for package in PACKAGES}
+
+
+def test_circles_are_forbidden_in_every_package_and_imports_for_types_count() -> None:
+    settings = _import_settings()
+    (circles,) = (contract for contract in settings["contracts"] if contract["type"] == "acyclic_siblings")
+    assert set(circles["ancestors"]) == {package.name for package in PACKAGES} == set(settings["root_packages"])
+    assert "ignore_imports" not in circles
+    assert not settings.get("exclude_type_checking_imports")
+
+
+def test_every_import_of_ours_is_a_statement_that_tools_can_read() -> None:
+    # getattr(import_module(...), ...) is an import that neither type checkers nor import-linter see. The command that
+    # prepares a session takes the name of the user's builder, which nobody here can write down.
+    hidden = {
+        path.relative_to(ROOT).as_posix()
+        for path in _sources()
+        if path.suffix == ".py"
+        for node in _calls(ast.parse(path.read_text()))
+        if _called(node) == "getattr" and "import_module" in map(_called, _calls(node))
+    }
+    assert hidden == {"src/onceonly/cli/session.py"}
+
+
+def test_the_picture_of_the_layers_is_as_the_imports_are(tmp_path: Path) -> None:
+    drawn = tmp_path / "layers.svg"
+    subprocess.run(
+        [sys.executable, ROOT / "scripts/layers.py", "--picture", drawn], check=True, stdout=subprocess.DEVNULL
+    )
+    kept = (ROOT / "docs/images/layers.svg").read_text()
+    assert drawn.read_text() == kept, 'draw it again: make layers ARGS="--picture docs/images/layers.svg"'
+
+
+def _called(node: ast.Call) -> str:
+    return ast.unparse(node.func).rpartition(".")[2]
+
+
+def _calls(node: ast.AST) -> list[ast.Call]:
+    return [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+
+
+def _import_settings() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    return found
+
+
+def _names_in_contracts() -> list[str]:
+    """Every package of ours that a contract names, written in full."""
+    names: list[str] = []
+    for contract in _import_settings()["contracts"]:
+        layers = [one.strip() for layer in contract.get("layers", []) for one in layer.split("|")]
+        for container in contract.get("containers", [""]):
+            names += [f"{container}.{one}" if container else one for one in layers]
+        for key in ("containers", "source_modules", "forbidden_modules", "ancestors", "modules"):
+            names += contract.get(key, [])
+    return [name for name in names if name.partition(".")[0] in {package.name for package in PACKAGES}]
+
+
+def _folder_of(name: str) -> Path:
+    first, *rest = name.split(".")
+    (package,) = (package for package in PACKAGES if package.name == first)
+    return package.joinpath(*rest)
 
 
 def _sources() -> list[Path]:

@@ -8,7 +8,7 @@ from integration.waysout import page
 from integration.waysout.situations import SITUATIONS
 from integration.waysout.world import SHAPES
 
-from onceonly.codes import CATALOGUE
+from onceonly.errors.codes import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.slices import InputFile, canonical
+from onceonly_checkpoints.model import InputFile, canonical
 
 GENESIS = ""
 """``previous_chain`` of the first epoch."""

@@ -1,19 +1,32 @@
 """The nouns of a commit: frozen values, each with one JSON form that is stored in sinks and ledgers.
 
 Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the canonical one-line
-spelling (sorted keys, no blanks) that is hashed and compared. All are in the one form of ``jsonform``.
+spelling (sorted keys, no blanks) that is hashed and compared. All are in the one form of ``model``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints import htmlform
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.jsonform import UnreadableMarker, known, present
-from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints import model
+from onceonly_checkpoints.model import (
+    Adoption,
+    AdoptionKind,
+    InputFile,
+    Slice,
+    SourceIdentity,
+    SourceOffsets,
+    UnreadableMarker,
+    canonical,
+    known,
+    present,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 FORMAT = 1
 """Version of the durable marker format. A reader refuses a higher one."""
@@ -170,7 +183,7 @@ class Standing:
             offered=self.offered and self.offered.to_json(),
         )
 
-    def accepts(self, *kinds: str) -> bool:
+    def accepts(self, *kinds: AdoptionKind) -> bool:
         """Whether one of these kinds is in force."""
         return any(one.kind in kinds for one in self.accepted)
 
@@ -181,7 +194,7 @@ class Epoch:
 
     Attributes:
         number: dense from 1, owned by the pipeline.
-        slice: what was written: it starts where the epoch before it ended.
+        written: the slice that was written: it starts where the epoch before it ended.
         chain: hash over everything else that the epoch says of itself; see ``chain.link``.
         previous_chain: chain of epoch ``number - 1``; empty for the first.
         digest: what was written.
@@ -196,10 +209,13 @@ class Epoch:
             ``None`` for an ordinary epoch.
         carried: what the next batch is compared with, where the epoch's own words do not say it; ``None`` for the epoch
             of a batch.
+        series: number of the first epoch whose rows stand: 1 until a full refresh was replaced, and copied from epoch
+            to epoch.
+        replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
     """
 
     number: int
-    slice: Slice
+    written: Slice
     chain: str
     previous_chain: str
     digest: Digest
@@ -211,11 +227,13 @@ class Epoch:
     adoption: Adoption | None = None
     offered: Slice | None = None
     carried: Standing | None = None
+    series: int = 1
+    replaces: tuple[int, int] | None = None
 
     @property
     def planned(self) -> Slice:
         """The slice of the batch as the engine planned it."""
-        return self.offered or self.slice
+        return self.offered or self.written
 
     @property
     def standing(self) -> Standing:
@@ -230,7 +248,7 @@ class Epoch:
     def reached(self) -> SourceOffsets:
         """Where the next batch starts by the engine's own count."""
         offered = self.standing.offered
-        return offered.end if offered else self.slice.end
+        return offered.end if offered else self.written.end
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -242,7 +260,7 @@ class Epoch:
         known(value, *_MEMBERS)
         return cls(
             number=value["number"],
-            slice=Slice.from_json(value["slice"]),
+            written=Slice.from_json(value["slice"]),
             chain=value["chain"],
             previous_chain=value.get("previous", ""),
             digest=Digest.from_json(value["digest"]),
@@ -254,13 +272,15 @@ class Epoch:
             adoption=Adoption.from_json(value["adoption"]) if "adoption" in value else None,
             offered=Slice.from_json(value["offered"]) if "offered" in value else None,
             carried=Standing.from_json(value["standing"]) if "standing" in value else None,
+            series=value.get("series", 1),
+            replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Members to values, nested; ``standing`` only where the epoch's own words do not say it."""
+        """Members to values, nested; ``standing`` only where the epoch's own words do not say it, ``series`` past 1."""
         return present(
             number=self.number,
-            slice=self.slice.to_json(),
+            slice=self.written.to_json(),
             chain=self.chain,
             previous=self.previous_chain,
             digest=self.digest.to_json(),
@@ -272,6 +292,8 @@ class Epoch:
             adoption=self.adoption and self.adoption.to_json(),
             offered=self.offered and self.offered.to_json(),
             standing=self.carried and self.carried.to_json(),
+            series=self.series if self.series > 1 else None,
+            replaces=self.replaces and list(self.replaces),
         )
 
 
@@ -289,6 +311,8 @@ _MEMBERS = (
     "adoption",
     "offered",
     "standing",
+    "series",
+    "replaces",
 )
 
 
@@ -390,8 +414,8 @@ class Receipt:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        said = {**self.to_json(), "position": htmlform.place(self.position)}
-        return htmlform.pairs(said.items())
+        said = {**self.to_json(), "position": model.place(self.position)}
+        return model.pairs(said.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,3 +440,8 @@ class EpochRecord:
     files: tuple[InputFile, ...] = ()
     phases: tuple[tuple[str, float], ...] = field(default=())
     recorded_ms: int = 0
+
+
+def receipts_of(record: EpochRecord | None) -> Mapping[str, Receipt]:
+    """What each sink answered, by its id; empty where nothing is recorded."""
+    return {receipt.sink: receipt for receipt in record.receipts} if record else {}

@@ -6,11 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.epoch import Digest
-from onceonly_checkpoints.jsonform import UnreadableMarker, known, present
-from onceonly_checkpoints.slices import Slice, canonical
+from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, known, present
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 FORMAT = 1
 """Version of the durable form. A reader refuses a higher one."""

@@ -27,11 +27,13 @@ database.
 """
 ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/cli/test_ways_out.py": ("E202", "E213", "E216", "E218", "E219", "E228"),
-    "integration/test_wrap.py": ("E201", "E217"),
-    "tests/core/test_recovery.py": ("E210",),
+    "integration/test_wrapper.py": ("E201", "E217"),
+    "tests/core/test_opening.py": ("E210",),
     "integration/test_remedies.py": ("E215",),
     "integration/test_overlap.py": ("E220",),
     "tests/cli/test_taking_over.py": ("E221",),
+    "integration/test_refresh.py": ("E246",),
+    "tests/core/test_refresh_several.py": ("E247",),
 }
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""
 

@@ -14,7 +14,7 @@ from integration.waysout.world import CUT, WRITTEN, World
 from typer.testing import CliRunner, Result
 
 from onceonly.cli.app import app
-from onceonly.refusals import Refused, read
+from onceonly.errors.refusals import Refused, read
 
 RESTARTS = 2
 DECISIONS = 2

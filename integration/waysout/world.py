@@ -19,13 +19,14 @@ import pyarrow.parquet as pq
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
-from integration.company import until
+from integration.processes import until
 from integration.servers import KafkaAddress
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once, wrap
+from onceonly import exactly_once
+from onceonly.api import openings
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -252,7 +253,7 @@ class World:
         except Exception as error:  # whatever class the client makes of it: the text is what users get
             return str(error)
         finally:
-            for watch in wrap._watches:
+            for watch in openings._watches:
                 watch.join(10)  # what is kept next must not be written to meanwhile
         return ""
 

@@ -5,31 +5,47 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.api.starting import start
+    from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
-    from onceonly.reading import ReadPoint, history, read_point
-    from onceonly.refusals import Refused, refusal
-    from onceonly.wrap import ExactlyOnce, exactly_once
+    from onceonly.errors.refusals import Refused, refusal
+    from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
-__all__ = ["ExactlyOnce", "OnceOnlyError", "ReadPoint", "Refused", "exactly_once", "history", "read_point", "refusal"]
-
-_HOMES = {
-    "ExactlyOnce": "onceonly.wrap",
-    "OnceOnlyError": "onceonly.errors",
-    "ReadPoint": "onceonly.reading",
-    "Refused": "onceonly.refusals",
-    "exactly_once": "onceonly.wrap",
-    "history": "onceonly.reading",
-    "read_point": "onceonly.reading",
-    "refusal": "onceonly.refusals",
-}
+__all__ = [
+    "ExactlyOnce",
+    "OnceOnlyError",
+    "ReadPoint",
+    "Refused",
+    "exactly_once",
+    "history",
+    "read_point",
+    "refusal",
+    "start",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is asked for: pytest, which loads our plugin always, must not pay for the core."""
-    if name not in _HOMES:
+    """Load public names when one is asked for: what an executor unpickles must not pay for the whole library."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in ("OnceOnlyError", "Refused", "refusal"):
+        from onceonly.errors import OnceOnlyError
+        from onceonly.errors.refusals import Refused, refusal
+
+        found: dict[str, Any] = {"OnceOnlyError": OnceOnlyError, "Refused": Refused, "refusal": refusal}
+    elif name in ("ReadPoint", "history", "read_point"):
+        from onceonly.runtime.readpoint import ReadPoint, history, read_point
+
+        found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
+    elif name == "start":
+        from onceonly.api.starting import start
+
+        found = {"start": start}
+    else:
+        from onceonly.api.wrapper import ExactlyOnce, exactly_once
+
+        found = {"ExactlyOnce": ExactlyOnce, "exactly_once": exactly_once}
+    return found[name]

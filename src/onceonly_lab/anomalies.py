@@ -91,7 +91,7 @@ PAGES: dict[Anomaly, Page] = {
         "onceonly audit --query NAME",
     ),
     Anomaly.ZOMBIE: Page(
-        "Something appeared in a sink under a fence that another one had already replaced there.",
+        "A sink took a write under a fence that another fence had already replaced there.",
         "the fence is checked before the transaction and not in it; generations are compared without owners; a version "
         "is read on one handle and committed by another; a lower generation was accepted once the ledger was lost",
         "look at the driver that wrote and at the fence in the finding's lines: the check must be part of the same "

@@ -16,12 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 import psutil
 
-from onceonly_lab.nursery import Child, Nursery
+from onceonly_lab.forkserver import Child, ForkServer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 _POLL_SECONDS = 0.02
 _GONE_SECONDS = 10.0
@@ -75,9 +78,11 @@ class Driver:
         return cls(start, log)
 
     @classmethod
-    def forked(cls, nursery: Nursery, *arguments: str | Path, log: Path, env: Mapping[str, str] | None = None) -> Self:
-        """Start a copy of the program that a nursery has loaded."""
-        return cls(lambda out, err: nursery.fork([str(part) for part in arguments], out, err, env or {}), log)
+    def forked(
+        cls, fork_server: ForkServer, *arguments: str | Path, log: Path, env: Mapping[str, str] | None = None
+    ) -> Self:
+        """Start a copy of the program that a fork server has loaded."""
+        return cls(lambda out, err: fork_server.fork([str(part) for part in arguments], out, err, env or {}), log)
 
     @classmethod
     def module(
@@ -186,9 +191,7 @@ class Driver:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _sweep(self) -> None:

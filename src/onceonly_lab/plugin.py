@@ -53,20 +53,19 @@ def chaos(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     """Break a job: ``chaos(job, budget="3m").assert_exactly_once()``. Its schedules are shown with ``-s``."""
 
     def run(job: Pipeline, budget: str | float = "3m", *, seed: int = 1) -> Result:
-        from onceonly_lab.chaos import running
-        from onceonly_lab.level import Level
-        from onceonly_lab.schedule import Action, load_schedule
+        from onceonly_lab.chaos import campaign
+        from onceonly_lab.schedule import Action, Level, load_schedule
 
         asked = request.config.getoption
         folder = tmp_path_factory.mktemp("chaos")
         level = asked("--chaos-level") or _marked(request, "chaos_level")
         file = asked("--chaos-replay")
         if file is not None:
-            return noted(running.replay(load_schedule(file), job, folder, level and Level(level)))
+            return noted(campaign.replay(load_schedule(file), job, folder, level and Level(level)))
         only = _marked(request, "chaos_only")
         given = asked("--chaos-seed")
         return noted(
-            running.chaos(
+            campaign.chaos(
                 job,
                 folder,
                 asked("--chaos-budget") or budget,

@@ -1,18 +1,42 @@
-"""A schedule: one JSON document that says what is run and what goes wrong where; every level of the lab takes it."""
+"""A schedule: one JSON document that says what is run, at which level, and what goes wrong where."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from onceonly.faults import Point
 from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
-from onceonly_lab.model.program import Program
 from onceonly_lab.model.spark import Damage
+from onceonly_lab.model.world import Program
+from onceonly_lab.strenum import StrEnum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# ---- The levels of the lab: how real what is broken is. L0, every interleaving, is a search and plays no schedule.
+
+
+class Level(StrEnum):
+    """Where a schedule is played."""
+
+    SIMULATED = "L1"
+    STORES = "L2"
+    WARM = "L3"
+    COLD = "L4"
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether a user's job is run there, by drivers that are killed."""
+        return self in (Level.WARM, Level.COLD)
+
+
+# ---- A schedule: one JSON document that says what is run and what goes wrong where; every level of the lab takes it.
 
 FORMAT = 1
 """Version of the document. A reader refuses any other."""
@@ -135,6 +159,7 @@ class Schedule:
         program: what the user's program does with a batch; empty: it hands each over once, as it should.
         seed: what it was drawn from; ``None`` where it was written by hand.
         job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
+        replaces: whether a full refresh replaces all rows, instead of a stop.
     """
 
     sinks: tuple[Kind, ...]
@@ -154,6 +179,7 @@ class Schedule:
     program: str = ""
     seed: int | None = None
     job: str = ""
+    replaces: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -318,11 +344,11 @@ def _text(where: str, value: object) -> str:
     return value
 
 
-def _one_of(kind: Collection[StrEnum] | type[StrEnum]) -> Callable[[str, object], StrEnum]:
-    def read(where: str, value: object) -> StrEnum:
+def _one_of(kind: Collection[Enum] | type[Enum]) -> Callable[[str, object], Enum]:
+    def read(where: str, value: object) -> Enum:
         found = next((one for one in kind if one.value == value), None)
         if found is None:
-            raise UnreadableSchedule(f"{where}: wants one of {', '.join(kind)}, got {value!r}")
+            raise UnreadableSchedule(f"{where}: wants one of {', '.join(one.value for one in kind)}, got {value!r}")
         return found
 
     return read
@@ -369,5 +395,6 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "program": _text,
         "seed": _seed,
         "job": _text,
+        "replaces": _flag,
     },
 }

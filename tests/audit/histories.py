@@ -8,10 +8,9 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.ledger import Intent, Pipeline
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 PIPELINE = "orders"
 SINK = "memory:orders"
@@ -31,23 +30,23 @@ def epoch_after(
     previous: Epoch | None,
     rows: int,
     *,
-    slice: Slice | None = None,
+    written: Slice | None = None,
     adoption: str | Adoption | None = None,
     sinks: Sequence[str] = (SINK,),
     lineage: Lineage | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
-    begin = previous.slice.end if previous else at(0)
-    covered = slice or Slice(begin, at(100 * number))
+    begin = previous.written.end if previous else at(0)
+    covered = written or Slice(begin, at(100 * number))
     digest = Digest(rows, rows * 31, rows * 17)
     lineage = None if adoption else lineage or Lineage("q-1", "r-1", "file:/ck", number - 1, 1000 * number, 0)
     if isinstance(adoption, str):
         kind, _, reason = adoption.partition(": ")
-        adoption = Adoption(kind, sinks=tuple(sinks), reason=reason)
+        adoption = Adoption(AdoptionKind(kind), sinks=tuple(sinks), reason=reason)
     before = previous.standing if previous else Standing()
     epoch = Epoch(
         number=number,
-        slice=covered,
+        written=covered,
         chain="",
         previous_chain=previous.chain if previous else chain.GENESIS,
         digest=digest,

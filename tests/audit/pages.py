@@ -14,7 +14,7 @@ from onceonly.audit.facts import LedgerFacts
 from onceonly.audit.page import Taken
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 SINKS = ("postgres:orders", "kafka:orders", "delta:orders")
 BEGAN_MS = 1_790_000_000_000
@@ -35,7 +35,7 @@ def line_of(count: int, *, sinks: Sequence[str] = SINKS, partitions: int = 3, to
         rows = sum(ahead) - sum(positions)
         at += chance.randint(1_800, 4_200) + (9_000 if number % 17 == 0 else 0)
         batch = Lineage("q-1", f"r-{number // 17}", "file:/ck", number - 1, at, 0)
-        line.append(epoch_after(line[-1] if line else None, rows, slice=slice_, sinks=sinks, lineage=batch))
+        line.append(epoch_after(line[-1] if line else None, rows, written=slice_, sinks=sinks, lineage=batch))
         positions = ahead
     return line
 
@@ -72,7 +72,7 @@ def _events(line: Sequence[Epoch], name: str) -> list[Event]:
         found.append(Event(name, EventKind.OPENED, f"the sinks stand at epoch {number - 1}", number, life, at - 4_000))
         what = "kafka:orders brought to the epoch, which the other sinks held already"
         found.append(Event(name, EventKind.RESOLVED, what, number - 1, life, at - 3_500))
-        what = f"batch {number - 2}: same query, batch id, slice and clock"
+        what = f"batch {number - 2}: same query id, batch id, slice and batch timestamp"
         found.append(Event(name, EventKind.SKIPPED, what, number - 1, life, at - 3_000))
     return found
 
@@ -90,7 +90,7 @@ def damaged(count: int = 48) -> Facts:
     torn = line[:30]
     for epoch in line[31:]:
         rows, batch = epoch.digest.rows, epoch.lineage
-        torn.append(epoch_after(torn[-1], rows, slice=epoch.slice, sinks=SINKS, lineage=batch))
+        torn.append(epoch_after(torn[-1], rows, written=epoch.written, sinks=SINKS, lineage=batch))
     held = [sink_facts(torn, sink) for sink in SINKS]
     short = {**(held[2].rows or {}), 12: 40, 13: 0}
     double = {**(held[0].rows or {}), 21: 2 * torn[20].digest.rows}

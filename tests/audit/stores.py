@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 from tests.audit.histories import PIPELINE, epoch_after
 
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Sink
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker
 from onceonly_checkpoints.ledger import Pipeline
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 ROWS = (4, 0, 7, 5)
 

@@ -13,10 +13,10 @@ from tests.audit.histories import PIPELINE
 from tests.audit.stores import Stored
 
 from onceonly.audit import Verdict, audit
-from onceonly.cli.checks_sink import destination
+from onceonly.cli.checks import destination
 from onceonly.doctor import State
-from onceonly.registry import sink_from_address
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly.protocol.registry import sink_from_address
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

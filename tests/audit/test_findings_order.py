@@ -12,9 +12,9 @@ from tests.audit.pages import damaged
 from onceonly.audit import judge
 from onceonly.audit.catalogue import RULES, Severity
 from onceonly.audit.finding import Finding
-from onceonly.audit.findings import foremost, urgency
-from onceonly.audit.page.embed import FINDINGS, document_of
-from onceonly.audit.page.outcome import grid_of
+from onceonly.audit.page.figures import FINDINGS, document_of
+from onceonly.audit.page.outcomes import grid_of
+from onceonly.audit.result import foremost, urgency
 from onceonly.protocol import Disturbance
 
 

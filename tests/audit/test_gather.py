@@ -13,7 +13,7 @@ from tests.checkpoints.samples import commit_text, offsets_text
 from onceonly.audit import Verdict, audit
 from onceonly_checkpoints.epoch import Fence, Lineage
 from onceonly_checkpoints.ledger import Event, EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

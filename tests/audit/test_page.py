@@ -19,7 +19,7 @@ from tests.audit.pages import BEGAN_MS, SINKS, TAKEN, damaged, judged, line_of, 
 from onceonly.audit import RULES, Facts, Verdict
 from onceonly.audit.finding import Finding
 from onceonly.audit.page import LabRun, render, write
-from onceonly.audit.page.words import commands_in
+from onceonly.audit.page.view import commands_in
 from onceonly.page import Undrawable, svg
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -63,7 +63,7 @@ def hostile() -> Facts:
     (sink,) = facts.sinks
     history = tuple(
         (
-            replace(marker, epoch=replace(epoch, slice=one.slice)),
+            replace(marker, epoch=replace(epoch, written=one.written)),
             replace(receipt, identity=EVIL, position=((EVIL, EVIL),)),
         )
         for (marker, receipt), epoch, one in zip(sink.history, sink.epochs, line, strict=True)

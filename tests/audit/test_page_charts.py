@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.audit.pages import damaged, story
 
+from onceonly import page
 from onceonly.audit import Facts, judge
-from onceonly.audit.page import charts, stairs
-from onceonly.audit.page.outcome import Grid, grid_of
-from onceonly.page import drawing
+from onceonly.audit.page import charts, outcomes
+from onceonly.audit.page.outcomes import Grid, grid_of
 from onceonly_checkpoints.ledger import Event, EventKind
 
 
@@ -76,8 +76,8 @@ def ticks(svg: str) -> list[str]:
 def test_each_epoch_on_an_axis_is_named_once(epochs: int, drawn: list[str]) -> None:
     facts = story(epochs)
     laid = grid(facts)
-    assert ticks(str(drawing.svg(charts.matrix(laid), "matrix"))) == drawn
-    for steps in stairs.stairs([line.epoch for line in judge(facts).epochs]):
-        numbers = charts.staircase(steps)["layer"][0]["encoding"]["x"]["axis"]["values"]
+    assert ticks(str(page.svg(charts.matrix(laid), "matrix"))) == drawn
+    for steps in outcomes.offset_charts([line.epoch for line in judge(facts).epochs]):
+        numbers = charts.offset_chart(steps)["layer"][0]["encoding"]["x"]["axis"]["values"]
         assert len(set(numbers)) == len(numbers) <= 5
         assert {*numbers} <= {epoch for epoch, _ in steps.points}

@@ -23,7 +23,7 @@ from tests.audit.histories import (
 from tests.audit.pages import damaged, story
 
 from onceonly.audit import Facts, Verdict, judge
-from onceonly.audit.page.outcome import Grid, Outcome, grid_of
+from onceonly.audit.page.outcomes import Grid, Outcome, grid_of
 
 
 def lane(facts: Facts, sink: str = SINK) -> list[Outcome]:

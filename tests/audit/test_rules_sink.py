@@ -26,11 +26,10 @@ from tests.audit.histories import (
 
 from onceonly.audit import Severity, Verdict, judge
 from onceonly.audit.facts import Facts
-from onceonly.audit.verdict import exit_code_of
+from onceonly.audit.finding import exit_code_of
 from onceonly.protocol import Disturbance, Milestone
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence
-from onceonly_checkpoints.slices import SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
 
 
 def codes(facts: Facts) -> list[str]:
@@ -167,7 +166,7 @@ def test_a_first_epoch_that_names_a_predecessor_is_reported() -> None:
 )
 def test_a_slice_that_does_not_continue_is_a_gap_or_an_overlap(start: int, code: str, verdict: Verdict) -> None:
     one = epochs((10, 5))
-    third = epoch_after(one[1], 7, slice=slice_(start, 300))
+    third = epoch_after(one[1], 7, written=slice_(start, 300))
     facts = of_line((*one, third, epoch_after(third, 1)))
     finding = only(facts, code)
     assert (finding.epoch, judge(facts).verdict) == (3, verdict)
@@ -177,7 +176,7 @@ def test_a_slice_that_does_not_continue_is_a_gap_or_an_overlap(start: int, code:
 
 def test_offsets_that_cannot_be_ordered_are_in_doubt() -> None:
     first = epoch_after(None, 3)
-    second = epoch_after(first, 3, slice=replace(first.slice, start=SourceOffsets.of({"0": "shard-b"})))
+    second = epoch_after(first, 3, written=replace(first.written, start=SourceOffsets.of({"0": "shard-b"})))
     facts = of_line((first, second))
     assert only(facts, "A115").epoch == 2
     assert judge(facts).verdict == Verdict.IN_DOUBT
@@ -185,8 +184,8 @@ def test_offsets_that_cannot_be_ordered_are_in_doubt() -> None:
 
 def test_an_adoption_is_an_event_and_not_a_gap() -> None:
     one = epochs((10, 5))
-    moved = epoch_after(one[1], 0, slice=slice_(200, 900), adoption="accept-loss: files deleted")
-    facts = of_line((*one, moved, epoch_after(moved, 4, slice=slice_(900, 950))))
+    moved = epoch_after(one[1], 0, written=slice_(200, 900), adoption="accept-loss: files deleted")
+    facts = of_line((*one, moved, epoch_after(moved, 4, written=slice_(900, 950))))
     result = judge(facts)
     assert [finding.code for finding in result.findings] == ["A116"]
     assert "files deleted" in result.findings[0].evidence
@@ -197,18 +196,28 @@ def test_an_adoption_is_an_event_and_not_a_gap() -> None:
 @pytest.mark.parametrize(
     ("taken", "said"),
     [
-        ((Adoption("accept-duplicates", first=1, last=2),), "rows of epochs 1 to 2 written again, accepted"),
-        ((Adoption("accept-loss", ("delta:t",), 2, 2),), "rows of epoch 2 given up, accepted"),
-        ((Adoption("accept-change", ("delta:t",), versions=("7",)),), "changes by others, accepted"),
-        ((Adoption("keep-recomputed-state", first=2, last=2),), "state of epoch 2 kept as it was recomputed, accepted"),
-        ((Adoption("continue"), Adoption("start")), "another start, accepted"),
-        ((Adoption("same-data", ("delta:t",)), Adoption("drop-sink", ("delta:old",))), ""),
+        ((Adoption(AdoptionKind.ACCEPT_DUPLICATES, first=1, last=2),), "rows of epochs 1 to 2 written again, accepted"),
+        ((Adoption(AdoptionKind.ACCEPT_LOSS, ("delta:t",), 2, 2),), "rows of epoch 2 given up, accepted"),
+        ((Adoption(AdoptionKind.ACCEPT_CHANGE, ("delta:t",), versions=("7",)),), "changes by others, accepted"),
         (
-            (Adoption("accept-loss", first=1, last=2), Adoption("accept-loss", offsets=slice_(100, 200))),
+            (Adoption(AdoptionKind.KEEP_RECOMPUTED_STATE, first=2, last=2),),
+            "state of epoch 2 kept as it was recomputed, accepted",
+        ),
+        ((Adoption(AdoptionKind.CONTINUE), Adoption(AdoptionKind.START)), "another start, accepted"),
+        ((Adoption(AdoptionKind.SAME_DATA, ("delta:t",)), Adoption(AdoptionKind.DROP_SINK, ("delta:old",))), ""),
+        (
+            (
+                Adoption(AdoptionKind.ACCEPT_LOSS, first=1, last=2),
+                Adoption(AdoptionKind.ACCEPT_LOSS, offsets=slice_(100, 200)),
+            ),
             "rows of epochs 1 to 2 given up, accepted; rows given up, accepted",
         ),
         (
-            (Adoption("accept-loss", first=1, last=1), Adoption("start"), Adoption("accept-loss", first=2, last=2)),
+            (
+                Adoption(AdoptionKind.ACCEPT_LOSS, first=1, last=1),
+                Adoption(AdoptionKind.START),
+                Adoption(AdoptionKind.ACCEPT_LOSS, first=2, last=2),
+            ),
             "rows of epochs 1 to 2 given up, accepted; another start, accepted",
         ),
     ],
@@ -222,8 +231,8 @@ def test_the_headline_names_what_an_operator_accepted(taken: tuple[Adoption, ...
 
 def test_an_adoption_that_moves_back_accepts_duplicates() -> None:
     one = epochs((10, 5))
-    moved = epoch_after(one[1], 0, slice=slice_(200, 100), adoption="accept-duplicates: asked for")
-    again = epoch_after(moved, 5, slice=slice_(100, 200))
+    moved = epoch_after(one[1], 0, written=slice_(200, 100), adoption="accept-duplicates: asked for")
+    again = epoch_after(moved, 5, written=slice_(100, 200))
     assert codes(of_line((*one, moved, again))) == ["A116"]
 
 
@@ -306,8 +315,8 @@ def test_a_target_that_became_another_one_is_found_in_its_own_history() -> None:
 
 def test_an_adopted_change_of_the_target_is_not_reported() -> None:
     one = epochs((10, 5))
-    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-change: new table")
-    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    moved = epoch_after(one[1], 0, written=slice_(200, 200), adoption="accept-change: new table")
+    line = (*one, moved, epoch_after(moved, 4, written=slice_(200, 250)))
     later = tuple((marker, replace(receipt, identity="table-2")) for marker, receipt in map(entry, line[2:]))
     facts = of_line(line, history=(*map(entry, line[:2]), *later))
     assert "A134" not in codes(without_ledger(facts))
@@ -326,8 +335,8 @@ def test_a_position_is_spelled_with_its_source() -> None:
 
 def test_rows_that_an_operator_accepted_as_lost_are_told_and_not_held_against_it() -> None:
     one = epochs((10, 5))
-    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-change: restored on purpose")
-    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    moved = epoch_after(one[1], 0, written=slice_(200, 200), adoption="accept-change: restored on purpose")
+    line = (*one, moved, epoch_after(moved, 4, written=slice_(200, 250)))
     result = judge(with_rows(of_line(line), e2=3))
     assert [(one.code, one.epoch) for one in result.findings] == [("A125", 2), ("A116", 3)]
     assert result.verdict == Verdict.EXACTLY_ONCE
@@ -335,8 +344,8 @@ def test_rows_that_an_operator_accepted_as_lost_are_told_and_not_held_against_it
 
 def test_rows_lost_after_an_accepted_loss_are_a_gap() -> None:
     one = epochs((10, 5))
-    moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-loss")
-    line = (*one, moved, epoch_after(moved, 4, slice=slice_(200, 250)))
+    moved = epoch_after(one[1], 0, written=slice_(200, 200), adoption="accept-loss")
+    line = (*one, moved, epoch_after(moved, 4, written=slice_(200, 250)))
     assert only(with_rows(of_line(line), e4=3), "A121").epoch == 4
 
 
@@ -375,7 +384,7 @@ def test_sinks_that_hold_the_same_share_a_sentence() -> None:
 def test_a_loss_that_was_accepted_for_another_sink_excuses_nothing_here() -> None:
     one = epochs()[:2]
     for sink, code in (("memory:orders", "A125"), ("memory:other", "A121")):
-        moved = epoch_after(one[1], 0, slice=slice_(200, 200), adoption="accept-loss: restored", sinks=(sink,))
+        moved = epoch_after(one[1], 0, written=slice_(200, 200), adoption="accept-loss: restored", sinks=(sink,))
         moved = replace(moved, sinks=one[1].sinks)
         [relisted] = relinked([moved])
         facts = without_ledger(with_rows(of_line((*one, relisted)), e1=3))
@@ -386,7 +395,7 @@ def pruned(*, accepted: int = 0, rows: int = 17, stand: int = 17, adoption: str 
     """Four epochs, of which the sink keeps the markers of the newest two; epochs 1 to 3 brought 10, 0 and 7 rows."""
     line = epochs()
     if adoption:
-        line = (*line, epoch_after(line[-1], 0, slice=slice_(400, 400), adoption=adoption))
+        line = (*line, epoch_after(line[-1], 0, written=slice_(400, 400), adoption=adoption))
     facts = with_rows(of_line(line), e1=stand - 7)
     milestone = Milestone(3, line[2].chain, rows, accepted)
     return with_sink(facts, history=tuple(entry(epoch) for epoch in line[3:]), milestone=milestone)

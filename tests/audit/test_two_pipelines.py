@@ -11,11 +11,11 @@ from tests.audit.histories import epoch_after
 from tests.audit.stores import Stored, table
 
 from onceonly.audit import audit
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Sight, Sink
-from onceonly.registry import sink_from_address
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.epoch import Fence, Marker
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 from tests.audit.histories import FENCE, ROWS, epoch_after
 
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
-from onceonly_checkpoints.slices import InputFile, Slice
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.memory import MemoryPrepared, MemorySink, MemoryStore
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import InputFile, Slice
+from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
 def table(rows: int) -> pa.Table:
@@ -55,14 +56,14 @@ class World:
     def commit(self, epoch: Epoch) -> Receipt:
         """Write into the sink alone, as a driver that dies before it records."""
         marker = Marker(self.name, self.sink.id, self.fence, epoch)
-        prepared = MemoryPrepared(table(epoch.digest.rows)) if epoch.digest.rows else None
+        prepared = ArrowRows(table(epoch.digest.rows)) if epoch.digest.rows else None
         receipt = self.sink.commit(prepared, marker)
         self.line.append(epoch)
         return receipt
 
     def write(self, rows: int, **changed: object) -> Epoch:
         epoch = self.next_epoch(rows, **changed)
-        self.intend(epoch.number, epoch.slice)
+        self.intend(epoch.number, epoch.written)
         receipt = self.commit(epoch)
         files = (InputFile(f"file:/in/{epoch.number}.csv", 1, epoch.number - 1),)
         phases = (("prepare", 0.2), ("commit", 0.01))

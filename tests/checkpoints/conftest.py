@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 _numbers = itertools.count(1)
 

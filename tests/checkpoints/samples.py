@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Receipt, Standing
-from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_checkpoints.storage import Storage
 
 QUERY = "3f2a4c1e-5b1d-4f5e-9f5c-0d1f2e3a4b5c"
@@ -31,14 +30,14 @@ def lineage(batch_id: int, query_id: str = QUERY) -> Lineage:
 
 def epoch_after(previous: Epoch | None, end: SourceOffsets, batch: Lineage | None, rows: int = 10) -> Epoch:
     """The epoch that goes on where ``previous`` ended."""
-    start = previous.slice.end if previous else SourceOffsets(tuple((source, None) for source in end.sources))
+    start = previous.written.end if previous else SourceOffsets(tuple((source, None) for source in end.sources))
     number, before = (previous.number + 1, previous.chain) if previous else (1, chain.GENESIS)
     slice_, digest = Slice(start, end), Digest(rows, number, 2 * number)
-    adoption = None if batch else Adoption("start", reason="moved by hand")
+    adoption = None if batch else Adoption(AdoptionKind.START, reason="moved by hand")
     stood = previous.standing if previous else Standing()
     epoch = Epoch(
         number=number,
-        slice=slice_,
+        written=slice_,
         chain="",
         previous_chain=before,
         digest=digest,

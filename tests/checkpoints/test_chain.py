@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.checkpoints.samples import at, epoch_after, history, lineage
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, Standing
-from onceonly_checkpoints.slices import InputFile, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile, SourceOffsets
 
 LENGTH = 6
 
@@ -23,15 +22,17 @@ def epochs() -> list[Epoch]:
 
 
 CHANGES: dict[str, Callable[[Epoch], Epoch]] = {
-    "start": lambda e: replace(e, slice=replace(e.slice, start=at(77))),
-    "end": lambda e: replace(e, slice=replace(e.slice, end=at(77))),
-    "source id": lambda e: replace(e, slice=replace(e.slice, end=SourceOffsets.of({"1": e.slice.end.entries[0][1]}))),
+    "start": lambda e: replace(e, written=replace(e.written, start=at(77))),
+    "end": lambda e: replace(e, written=replace(e.written, end=at(77))),
+    "source id": lambda e: replace(
+        e, written=replace(e.written, end=SourceOffsets.of({"1": e.written.end.entries[0][1]}))
+    ),
     "rows": lambda e: replace(e, digest=replace(e.digest, rows=e.digest.rows + 1)),
     "high": lambda e: replace(e, digest=replace(e.digest, high=e.digest.high + 1)),
     "low": lambda e: replace(e, digest=replace(e.digest, low=e.digest.low + 1)),
     "schema": lambda e: replace(e, schema="other"),
-    "adoption": lambda e: replace(e, adoption=Adoption("start", reason="by hand")),
-    "offered": lambda e: replace(e, offered=e.slice),
+    "adoption": lambda e: replace(e, adoption=Adoption(AdoptionKind.START, reason="by hand")),
+    "offered": lambda e: replace(e, offered=e.written),
     "watermark": lambda e: replace(e, lineage=e.lineage and replace(e.lineage, watermark_ms=7)),
     "clock": lambda e: replace(e, lineage=e.lineage and replace(e.lineage, batch_timestamp_ms=7)),
     "batch": lambda e: replace(e, lineage=e.lineage and replace(e.lineage, batch_id=77)),
@@ -101,7 +102,7 @@ def test_an_adoption_is_a_link_of_its_own() -> None:
     adopted = epoch_after(previous, at(50), None)
     assert chain.first_break([previous, adopted]) is None
     assert not chain.sound(replace(adopted, adoption=None))
-    assert not chain.sound(replace(adopted, adoption=Adoption("start", reason="another reason")))
+    assert not chain.sound(replace(adopted, adoption=Adoption(AdoptionKind.START, reason="another reason")))
     assert not chain.sound(replace(adopted, carried=None))
 
 

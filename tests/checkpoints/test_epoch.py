@@ -9,10 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Lineage, Marker, Receipt, Standing
-from onceonly_checkpoints.jsonform import UnreadableMarker
-from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.model import (
+    Adoption,
+    AdoptionKind,
+    InputFile,
+    Slice,
+    SourceIdentity,
+    SourceKind,
+    SourceOffsets,
+    UnreadableMarker,
+)
 
 names = st.text(min_size=1, max_size=12)
 numbers = st.integers(min_value=0, max_value=2**62)
@@ -30,7 +37,7 @@ files = st.builds(InputFile, names, numbers, numbers, names)
 identities = st.builds(SourceIdentity, names, st.none() | names, st.none() | names)
 adoptions = st.builds(
     Adoption,
-    names,
+    st.sampled_from(AdoptionKind),
     st.lists(names, max_size=2).map(tuple),
     numbers,
     numbers,
@@ -83,7 +90,7 @@ def test_a_marker_comes_back_from_a_store_that_reorders_keys(marker: Marker) -> 
 def test_an_epoch_says_what_was_offered_only_where_it_is_not_what_was_written(epoch: Epoch) -> None:
     assert ("offered" in epoch.to_json()) is (epoch.offered is not None)
     assert ("standing" in epoch.to_json()) is (epoch.carried is not None)
-    assert epoch.planned == (epoch.offered or epoch.slice)
+    assert epoch.planned == (epoch.offered or epoch.written)
 
 
 @given(receipts)
@@ -156,7 +163,7 @@ def _with(path: tuple[str, ...], marker: Marker) -> dict[str, Any]:
 def test_a_member_that_this_version_does_not_know_stops_the_reader(path: tuple[str, ...]) -> None:
     here = Slice(SourceOffsets.of({"0": None}), SourceOffsets.of({"0": "1"}))
     batch = Lineage("q", "r", "file:/ck", 0, 1, 2)
-    said = Adoption("start", offsets=here)
+    said = Adoption(AdoptionKind.START, offsets=here)
     epoch = Epoch(1, here, "c", "", Digest(1), "s", (("a", 1),), batch, adoption=said, carried=Standing(batch, (said,)))
     marker = Marker("p", "a", Fence(1, "o"), epoch)
     assert Marker.from_json(stored(marker.to_json())) == marker
@@ -179,3 +186,43 @@ def test_a_damaged_marker_is_refused(value: dict[str, Any]) -> None:
 def test_a_receipt_tells_one_coordinate() -> None:
     receipt = Receipt("s", 1, "c", "i", (("timeline", 3),), 5)
     assert (receipt.at("timeline"), receipt.at("version")) == (3, None)
+
+
+@pytest.mark.parametrize(
+    ("identity", "kind", "name"),
+    [
+        ("files:/in/orders", SourceKind.FILES, "/in/orders"),
+        ('kafka:{"cluster":"c","topics":{}}', SourceKind.KAFKA, '{"cluster":"c","topics":{}}'),
+        ("0d1f7c6e-table", SourceKind.OTHER, "0d1f7c6e-table"),
+        ("other:kafka:x", SourceKind.OTHER, "other:kafka:x"),
+        ("kafka", SourceKind.OTHER, "kafka"),
+        (None, SourceKind.UNNAMED, ""),
+    ],
+)
+def test_a_source_has_a_kind_by_the_text_of_its_identity(identity: str | None, kind: SourceKind, name: str) -> None:
+    source = SourceIdentity("0", identity)
+    assert (source.kind, source.name) == (kind, name)
+    assert SourceIdentity.from_json(source.to_json()) == source
+    if kind in {SourceKind.FILES, SourceKind.KAFKA}:
+        assert kind.named(name) == identity
+
+
+@pytest.mark.parametrize("kind", AdoptionKind)
+def test_a_kind_of_adoption_is_kept_as_its_plain_text(kind: AdoptionKind) -> None:
+    said = Adoption(kind, reason="by hand")
+    assert type(said.to_json()["kind"]) is str
+    assert json.dumps(said.to_json()) == f'{{"kind": "{kind.value}", "reason": "by hand"}}'
+    assert Adoption.from_json(said.to_json()) == said
+    assert Adoption.from_json(said.to_json()).kind is kind
+    assert said.words == f"{kind.value}: by hand"
+
+
+def test_a_kind_of_adoption_that_this_version_does_not_know_stops_the_reader() -> None:
+    with pytest.raises(UnreadableMarker, match="'accept-fate': a newer version wrote it"):
+        Adoption.from_json({"kind": "accept-fate"})
+
+
+def test_a_kind_of_adoption_that_is_given_as_text_is_the_kind() -> None:
+    assert Adoption("accept-loss").kind is AdoptionKind.ACCEPT_LOSS  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="skip"):
+        Adoption("skip")  # type: ignore[arg-type]

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoints.samples import file, files_text, write_checkpoint
 
-from onceonly_checkpoints import filelog
-from onceonly_checkpoints.filelog import input_files
-from onceonly_checkpoints.logtext import UnreadableCheckpoint
-from onceonly_checkpoints.slices import InputFile
+from onceonly_checkpoints.model import InputFile
+from onceonly_checkpoints.spark import logs
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
 from onceonly_checkpoints.storage import LocalStorage
 
 
@@ -85,7 +84,7 @@ def test_an_empty_range_reads_nothing(storage: CountingStorage) -> None:
 
 
 def test_several_files_of_one_batch_keep_their_order(storage: CountingStorage) -> None:
-    text = filelog.render_files([InputFile(f"file:/in/{name}", 5, 0, "0") for name in "cab"])
+    text = logs.render_files([InputFile(f"file:/in/{name}", 5, 0, "0") for name in "cab"])
     storage.create("sources/0/0", text.encode())
     assert [each.path[-1] for each in input_files(storage, 0, None, 0)] == ["c", "a", "b"]
 
@@ -117,11 +116,11 @@ def test_a_damaged_log_is_refused_by_kind(storage: CountingStorage, name: str, t
 
 @given(st.lists(st.builds(InputFile, st.text(min_size=1), st.integers(0), st.integers(0), st.just("0")), max_size=5))
 def test_a_rendered_log_reads_back(files: list[InputFile]) -> None:
-    assert list(filelog.parse_files(filelog.render_files(files), "0", "x")) == files
+    assert list(logs.parse_files(logs.render_files(files), "0", "x")) == files
 
 
 def test_only_compacted_names_have_a_compact_id() -> None:
-    assert [filelog.compact_id(name) for name in ("9.compact", "19", "x.compact", "9.compact.tmp")] == [
+    assert [logs.compact_id(name) for name in ("9.compact", "19", "x.compact", "9.compact.tmp")] == [
         9,
         None,
         None,

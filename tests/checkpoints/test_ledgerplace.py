@@ -7,17 +7,18 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.checkpoints.samples import history
 
-from onceonly_checkpoints.databases import PostgresDatabase, SqliteFile
-from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.ledgerplace import place_of
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger import LedgerUnavailable, databases
+from onceonly_checkpoints.ledger.databases import PostgresDatabase, SqliteFile
+from onceonly_checkpoints.ledger.location import place_of
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 SECRET = "s3cret word"
 
@@ -89,7 +90,7 @@ import sys
 import threading
 sys.modules["psycopg"] = None
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 ledger = SqlLedger({str(tmp_path / "ledger.db")!r})
 ledger.open()
 assert ledger.pipelines() == []
@@ -134,7 +135,7 @@ class TestSqlite:
     def test_a_ledger_that_another_process_keeps_locked_says_so(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("onceonly_checkpoints.databases.PATIENCE_S", 0.2)
+        monkeypatch.setattr("onceonly_checkpoints.ledger.databases.PATIENCE_S", 0.2)
         ledger = SqlLedger(str(tmp_path / "ledger.db"))
         ledger.open()
         holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
@@ -158,7 +159,7 @@ class TestSqlite:
         releasing.join()
 
     def test_a_first_start_does_not_wait_for_ever(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("onceonly_checkpoints.databases.PATIENCE_S", 0.2)
+        monkeypatch.setattr("onceonly_checkpoints.ledger.databases.PATIENCE_S", 0.2)
         holder = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         holder.execute("BEGIN EXCLUSIVE")
         with pytest.raises(LedgerUnavailable, match="kept it locked"):
@@ -166,7 +167,7 @@ class TestSqlite:
         holder.close()
 
     def test_a_reader_never_keeps_a_driver_waiting(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("onceonly_checkpoints.databases.PATIENCE_S", 0.2)
+        monkeypatch.setattr("onceonly_checkpoints.ledger.databases.PATIENCE_S", 0.2)
         ledger = SqlLedger(str(tmp_path / "ledger.db"))
         ledger.open()
         reader = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
@@ -216,7 +217,7 @@ class TestSqlite:
         program = f"""
 import sys
 import threading
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from tests.checkpoints.samples import history
 ledger = SqlLedger({str(tmp_path / "ledger.db")!r})
 ledger.open()
@@ -256,7 +257,7 @@ class TestPermissions:
         program = f"""
 import os, sys
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from tests.checkpoints.samples import history
 SqlLedger({str(path.parent / "warm.db")!r})
 os.setegid({NOBODY}); os.seteuid({NOBODY})
@@ -347,3 +348,32 @@ class TestPostgres:
             assert connection.connection.driver_connection.prepare_threshold is None  # type: ignore[union-attr]
         engine.dispose()
         ledger.close()
+
+
+class OlderError(sqlite3.OperationalError):
+    """An error as Python 3.10 raises it: a text, and no result code."""
+
+
+def failing(directory: Path) -> Iterator[sqlite3.Error]:
+    """What SQLite raises for a directory, for no database, and for a file that somebody else is writing."""
+    (directory / "text.db").write_text("this is no database, but long enough to be one" * 40)
+    with pytest.raises(sqlite3.Error) as caught:
+        sqlite3.connect(directory)
+    yield caught.value
+    with closing(sqlite3.connect(directory / "text.db")) as damaged, pytest.raises(sqlite3.Error) as caught:
+        damaged.execute("SELECT * FROM sqlite_master")
+    yield caught.value
+    busy = directory / "busy.db"
+    with closing(sqlite3.connect(busy)) as one, closing(sqlite3.connect(busy, timeout=0)) as other:
+        one.execute("CREATE TABLE t (x)")
+        one.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(sqlite3.Error) as caught:
+            other.execute("INSERT INTO t VALUES (1)")
+        yield caught.value
+
+
+def test_an_error_of_sqlite_without_a_code_is_told_by_sqlites_own_text(tmp_path: Path) -> None:
+    for error in failing(tmp_path):
+        told = databases._result_code(error)
+        assert told is not None
+        assert databases._result_code(OlderError(str(error))) is told

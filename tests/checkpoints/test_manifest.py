@@ -8,7 +8,7 @@ import pytest
 
 from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.manifest import FORMAT, Manifest, UnreadableManifest
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 NOWHERE = SourceOffsets(())
 WHOLE = Manifest("orders", (("a", "memory:a"),), 1, 1, Slice(NOWHERE, NOWHERE), Digest(0), "schema", ())

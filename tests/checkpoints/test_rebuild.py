@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from tests.checkpoints.samples import QUERY, at, epoch_after, file, history, lineage, record_of
 
-from onceonly_checkpoints import filelog, sparklog
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.rebuild import (
+from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.spark import logs as filelog
+from onceonly_checkpoints.spark import offsets as sparklog
+from onceonly_checkpoints.spark.repair import (
     CannotRebuild,
     FileToWrite,
     Neighbours,
@@ -18,7 +20,6 @@ from onceonly_checkpoints.rebuild import (
     plan_rebuild,
     with_conf,
 )
-from onceonly_checkpoints.slices import InputFile, SourceOffsets
 
 RATE = SourceOffsets.of({"0": '{"offset":30,"timestamp":3000}'})
 

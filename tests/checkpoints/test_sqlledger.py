@@ -22,10 +22,10 @@ from onceonly_checkpoints.ledger import (
     LedgerUnavailable,
     Pipeline,
 )
-from onceonly_checkpoints.ledgerplace import place_of
-from onceonly_checkpoints.slices import Slice, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger.location import place_of
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Slice, SourceOffsets
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 PIPELINE = Pipeline("orders", (("delta:t", "delta:/t"), ("postgres:t", "postgres:h/t")), QUERY, "file:/ck", 3, 77)
 
@@ -90,7 +90,7 @@ def test_sources_keep_their_order(ledger: SqlLedger) -> None:
     found, intent = ledger.head("orders"), ledger.intent("orders", 2)
     assert found is not None
     assert intent is not None
-    assert found.epoch.slice.end.sources == intent.slice.end.sources == ("orders", "amounts", "Über")
+    assert found.epoch.written.end.sources == intent.slice.end.sources == ("orders", "amounts", "Über")
 
 
 def test_recording_the_same_epoch_again_changes_nothing(ledger: SqlLedger) -> None:
@@ -119,7 +119,7 @@ def test_another_epoch_under_the_same_number_is_refused_and_the_first_stays(ledg
 def test_the_ledger_notes_the_time_where_none_is_given(ledger: SqlLedger) -> None:
     record = replace(next(iter(history(1))), recorded_ms=0)
     ledger.record(record)
-    ledger.intend(Intent("orders", 2, Fence(1, "o"), record.epoch.slice))
+    ledger.intend(Intent("orders", 2, Fence(1, "o"), record.epoch.written))
     ledger.note(Event("orders", EventKind.OPENED, "a driver started"))
     found, intent = ledger.head("orders"), ledger.intent("orders", 2)
     assert found is not None
@@ -139,7 +139,7 @@ def test_discarding_forgets_epochs_and_their_parts_but_no_intents_and_events(led
     records = fill(ledger, 5)
     intent = Intent("orders", 4, Fence(1, "a"), Slice(at(1), at(2)), 10)
     ledger.intend(intent)
-    ledger.note(Event("orders", EventKind.REGRESSED, "restored", 4, 3, 9))
+    ledger.note(Event("orders", EventKind.DIVERGED, "restored", 4, 3, 9))
     ledger.discard("orders", 4)
     assert list(ledger.epochs("orders")) == records[:3]
     assert ledger.intent("orders", 4) == intent
@@ -323,7 +323,7 @@ def test_an_intent_is_not_waited_for_where_a_record_is(postgres: EmbeddedPostgre
             ledger.record(record)
 
     records = threading.Thread(target=keep_recording)
-    intends = threading.Thread(target=lambda: ledger.intend(Intent("orders", 1, record.fence, record.epoch.slice)))
+    intends = threading.Thread(target=lambda: ledger.intend(Intent("orders", 1, record.fence, record.epoch.written)))
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         # Whoever waits for a flush waits for a standby that does not exist.
         connection.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")

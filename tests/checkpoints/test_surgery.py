@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 from tests.checkpoints.samples import QUERY, at, file, files_text, history, offsets_text, write_checkpoint
 
-from onceonly_checkpoints import filelog, sparklog, surgery
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.slices import InputFile
+from onceonly_checkpoints.model import InputFile
+from onceonly_checkpoints.spark import logs, offsets, repair
+from onceonly_checkpoints.spark.checkup import verify
+from onceonly_checkpoints.spark.logs import input_files
+from onceonly_checkpoints.spark.repair import FileToWrite, InTheWay
 from onceonly_checkpoints.storage import LocalStorage
-from onceonly_checkpoints.surgery import FileToWrite, InTheWay
 
 
 @pytest.fixture
@@ -37,20 +39,20 @@ def replace(storage: LocalStorage, path: str, text: str) -> None:
 
 
 def test_a_plan_becomes_a_sound_checkpoint(storage: LocalStorage, records: list[EpochRecord]) -> None:
-    plan = surgery.plan_rebuild(records, 4)
-    assert surgery.apply(plan, storage) == tuple(each.path for each in plan)
-    assert surgery.verify(storage) == ()
-    assert sparklog.slice_of(storage, 3) == records[3].epoch.slice
-    assert sparklog.input_files(storage, 0, None, 3) == tuple(file(number) for number in range(4))
+    plan = repair.plan_rebuild(records, 4)
+    assert repair.apply(plan, storage) == tuple(each.path for each in plan)
+    assert verify(storage) == ()
+    assert offsets.slice_of(storage, 3) == records[3].epoch.written
+    assert input_files(storage, 0, None, 3) == tuple(file(number) for number in range(4))
 
 
 def test_carrying_out_a_plan_twice_writes_nothing_the_second_time(
     storage: LocalStorage, records: list[EpochRecord]
 ) -> None:
-    plan = surgery.plan_rebuild(records, 4)
-    surgery.apply(plan, storage)
+    plan = repair.plan_rebuild(records, 4)
+    repair.apply(plan, storage)
     before = content(storage)
-    assert surgery.apply(plan, storage) == ()
+    assert repair.apply(plan, storage) == ()
     assert content(storage) == before
 
 
@@ -58,9 +60,9 @@ def test_carrying_out_a_plan_twice_writes_nothing_the_second_time(
 def test_a_crash_between_two_files_is_repeated_to_the_same_end(
     storage: LocalStorage, records: list[EpochRecord], done: int
 ) -> None:
-    plan = surgery.plan_rebuild(records, 4)
-    surgery.apply(plan[:done], storage)
-    surgery.apply(plan, storage)
+    plan = repair.plan_rebuild(records, 4)
+    repair.apply(plan[:done], storage)
+    repair.apply(plan, storage)
     assert content(storage) == {each.path: each.text.encode() for each in plan}
 
 
@@ -69,22 +71,22 @@ def test_another_querys_checkpoint_is_not_overwritten(storage: LocalStorage, rec
     storage.create("offsets/0", offsets_text('{"logOffset":9}').encode())
     before = content(storage)
     with pytest.raises(InTheWay, match="metadata"):
-        surgery.apply(surgery.plan_rebuild(records, 1), storage)
+        repair.apply(repair.plan_rebuild(records, 1), storage)
     assert content(storage) == before
 
 
 def test_entries_that_say_the_same_stay_with_the_settings_they_hold(
     storage: LocalStorage, records: list[EpochRecord]
 ) -> None:
-    surgery.apply(surgery.plan_rebuild(records, 4), storage)
+    repair.apply(repair.plan_rebuild(records, 4), storage)
     about = {"batchWatermarkMs": 43, "batchTimestampMs": 1_700_000_000_003, "conf": {"real": "setting"}}
     replace(storage, "offsets/3", f'v1\n{json.dumps(about)}\n{{"logOffset": 3}}')
     replace(storage, "commits/3", 'v1\n{"nextBatchWatermarkMs":99}')
     storage.delete("metadata")
 
-    assert surgery.apply(surgery.plan_rebuild(records, 4), storage) == ("metadata",)
-    assert dict(sparklog.offset_entry(storage, 3).conf) == {"real": "setting"}
-    assert sparklog.commit_entry(storage, 3).next_watermark_ms == 99
+    assert repair.apply(repair.plan_rebuild(records, 4), storage) == ("metadata",)
+    assert dict(offsets.offset_entry(storage, 3).conf) == {"real": "setting"}
+    assert offsets.commit_entry(storage, 3).next_watermark_ms == 99
 
 
 def test_settings_that_survive_in_one_entry_are_carried_into_the_others(
@@ -92,28 +94,28 @@ def test_settings_that_survive_in_one_entry_are_carried_into_the_others(
 ) -> None:
     write_checkpoint(storage, 4)
     replace(storage, "offsets/3", "")
-    surgery.apply(surgery.plan_rebuild(records, 4), storage, replacing=True)
-    assert dict(sparklog.offset_entry(storage, 3).conf) == {"a": "1", "b": "2", "spark.sql.shuffle.partitions": "200"}
+    repair.apply(repair.plan_rebuild(records, 4), storage, replacing=True)
+    assert dict(offsets.offset_entry(storage, 3).conf) == {"a": "1", "b": "2", "spark.sql.shuffle.partitions": "200"}
 
 
 def test_a_rolled_back_position_gets_rid_of_everything_newer(storage: LocalStorage, records: list[EpochRecord]) -> None:
     write_checkpoint(storage, 8)
-    plan = surgery.plan_rebuild(records, 4)
+    plan = repair.plan_rebuild(records, 4)
     with pytest.raises(InTheWay) as error:
-        surgery.apply(plan, storage)
+        repair.apply(plan, storage)
     assert {"offsets/4", "offsets/7", "commits/4", "sources/0/7"} <= set(error.value.paths)
-    surgery.apply(plan, storage, replacing=True)
-    assert sparklog.offset_ids(storage) == (0, 1, 2, 3)
-    assert sparklog.commit_ids(storage) == (0, 1, 2, 3)
+    repair.apply(plan, storage, replacing=True)
+    assert offsets.offset_ids(storage) == (0, 1, 2, 3)
+    assert offsets.commit_ids(storage) == (0, 1, 2, 3)
     assert storage.names("sources/0") == ("0", "1", "2", "3")
-    assert surgery.verify(storage) == ()
+    assert verify(storage) == ()
 
 
 def test_while_something_is_replaced_spark_cannot_start(
     storage: LocalStorage, records: list[EpochRecord], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_checkpoint(storage, 8)
-    plan = surgery.plan_rebuild(records, 4)
+    plan = repair.plan_rebuild(records, 4)
     seen: list[bool] = []
     original = LocalStorage.delete
 
@@ -122,10 +124,10 @@ def test_while_something_is_replaced_spark_cannot_start(
         seen.append(self.exists("metadata"))
 
     monkeypatch.setattr(LocalStorage, "delete", delete)
-    surgery.apply(plan, storage, replacing=True)
+    repair.apply(plan, storage, replacing=True)
     assert seen
     assert not any(seen)
-    assert sparklog.query_id(storage) == QUERY
+    assert offsets.query_id(storage) == QUERY
 
 
 @pytest.mark.parametrize("damage", ["", "v1\n", "\0\0\0", "v1\n{}\n{cut"])
@@ -134,10 +136,10 @@ def test_a_damaged_entry_is_in_the_way_until_it_may_be_replaced(
 ) -> None:
     write_checkpoint(storage, 4)
     replace(storage, "offsets/3", damage)
-    plan = [surgery.plan_entry(records[3])]
-    assert surgery.in_the_way(plan, storage) == ("offsets/3",)
-    surgery.apply(plan, storage, replacing=True)
-    assert sparklog.offset_entry(storage, 3).offsets == at(3)
+    plan = [repair.plan_entry(records[3])]
+    assert repair.in_the_way(plan, storage) == ("offsets/3",)
+    repair.apply(plan, storage, replacing=True)
+    assert offsets.offset_entry(storage, 3).offsets == at(3)
 
 
 def test_writing_one_entry_leaves_older_ones_alone(storage: LocalStorage, records: list[EpochRecord]) -> None:
@@ -145,7 +147,7 @@ def test_writing_one_entry_leaves_older_ones_alone(storage: LocalStorage, record
     storage.delete("commits/3")
     replace(storage, "offsets/3", offsets_text('{"logOffset":7}'))
     before = content(storage)
-    surgery.apply([surgery.plan_entry(records[3])], storage, replacing=True)
+    repair.apply([repair.plan_entry(records[3])], storage, replacing=True)
     assert {path for path, data in content(storage).items() if before[path] != data} == {"offsets/3"}
 
 
@@ -154,38 +156,38 @@ class TestInputs:
 
     def test_a_log_that_says_the_same_is_left_alone(self, storage: LocalStorage, records: list[EpochRecord]) -> None:
         write_checkpoint(storage, 4)
-        assert surgery.plan_inputs(records[3], storage) == []
+        assert repair.plan_inputs(records[3], storage) == []
 
     def test_more_files_under_the_same_log_offset_are_taken_out(
         self, storage: LocalStorage, records: list[EpochRecord]
     ) -> None:
         write_checkpoint(storage, 4)
         more = [file(3), InputFile("file:/in/late.csv", 5, 3, "0")]
-        replace(storage, "sources/0/3", filelog.render_files(more))
-        self.carry_out(surgery.plan_inputs(records[3], storage), storage)
-        assert sparklog.input_files(storage, 0, 2, 3) == (file(3),)
+        replace(storage, "sources/0/3", logs.render_files(more))
+        self.carry_out(repair.plan_inputs(records[3], storage), storage)
+        assert input_files(storage, 0, 2, 3) == (file(3),)
 
     def test_a_missing_log_is_written(self, storage: LocalStorage, records: list[EpochRecord]) -> None:
         write_checkpoint(storage, 3)
-        self.carry_out(surgery.plan_inputs(records[3], storage), storage)
-        assert sparklog.input_files(storage, 0, 2, 3) == (file(3),)
+        self.carry_out(repair.plan_inputs(records[3], storage), storage)
+        assert input_files(storage, 0, 2, 3) == (file(3),)
 
     def test_a_compacted_log_is_amended_and_keeps_the_rest(self, storage: LocalStorage) -> None:
         records = list(history(10))
         write_checkpoint(storage, 10)
         late = InputFile("file:/in/late.csv", 5, 9, "0")
         whole = [*(file(number) for number in range(10)), late]
-        replace(storage, "sources/0/9.compact", filelog.render_files(whole))
-        self.carry_out(surgery.plan_inputs(records[9], storage), storage)
-        assert storage.read("sources/0/9.compact").decode() == filelog.render_files(file(n) for n in range(10))
+        replace(storage, "sources/0/9.compact", logs.render_files(whole))
+        self.carry_out(repair.plan_inputs(records[9], storage), storage)
+        assert storage.read("sources/0/9.compact").decode() == logs.render_files(file(n) for n in range(10))
 
     def test_a_torn_log_is_replaced(self, storage: LocalStorage, records: list[EpochRecord]) -> None:
         write_checkpoint(storage, 4)
         replace(storage, "sources/0/3", files_text(3)[:20])
-        self.carry_out(surgery.plan_inputs(records[3], storage), storage)
-        assert sparklog.input_files(storage, 0, 2, 3) == (file(3),)
+        self.carry_out(repair.plan_inputs(records[3], storage), storage)
+        assert input_files(storage, 0, 2, 3) == (file(3),)
 
     @staticmethod
     def carry_out(plan: Sequence[FileToWrite], storage: LocalStorage) -> None:
         assert plan
-        surgery.apply(plan, storage, replacing=True)
+        repair.apply(plan, storage, replacing=True)

@@ -9,7 +9,7 @@ import pytest
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 
 def log(number: int | None) -> SourceOffsets:
@@ -21,7 +21,7 @@ def world(tmp_path: Path) -> World:
     """A pipeline that reads files: epoch N is batch N-1 and log offset N-1."""
     world = World(tmp_path)
     for number in range(4):
-        world.write(number + 1, slice=Slice(log(number - 1 if number else None), log(number)))
+        world.write(number + 1, written=Slice(log(number - 1 if number else None), log(number)))
     return world
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,15 @@ from tests.audit.world import World
 from tests.cli.conftest import Run, document
 from typer.testing import Result
 
-from onceonly.cli import checks, checks_sink, checks_spark
+from onceonly.cli import checks
 from onceonly.cli.checks import Requirement
 from onceonly.cli.doctor import ledger_checks
 from onceonly.doctor import PAGES, State
+from onceonly.protocol import OutcomeUnknown
+from onceonly.spark import choose
+from onceonly.spark.lines import LINES
 from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.model import UnreadableMarker
 
 
 @pytest.mark.parametrize(
@@ -49,7 +54,7 @@ def test_requirements_are_read_from_the_packages_own_metadata(line: str, expecte
 
 def test_the_pins_of_the_installed_package_are_the_ones_compared() -> None:
     pins = {one.package: one.pins for one in checks.wanted()}
-    assert pins["pyspark"] == "<4.4,>=4.2"
+    assert pins["pyspark"] == "<4.4,>=3.5"
     assert {"sqlalchemy", "deltalake", "psycopg"} <= pins.keys()
 
 
@@ -77,60 +82,123 @@ def test_a_missing_package_of_an_extra_is_a_hint_and_of_the_base_a_problem() -> 
     ],
 )
 def test_java_is_judged_by_release_and_module(release: str, vector: bool, state: State) -> None:
-    check = checks_spark.judge_java("/usr/bin/java", release, vector)
+    check = checks.judge_java("/usr/bin/java", release, vector, LINES["4.2"])
     assert check.state is state
     assert bool(check.remedy) is (state is not State.OK)
 
 
+def test_spark_3_5_starts_on_java_11_and_without_vectors() -> None:
+    assert checks.judge_java("/usr/bin/java", "11.0.2", False, LINES["3.5"]).state is State.OK
+    assert checks.judge_java("/usr/bin/java", "8", False, LINES["3.5"]).state is State.PROBLEM
+    newer = checks.judge_java("/usr/bin/java", "21", True, LINES["3.5"])
+    assert (newer.state, "a whole JRE of 11 or 17" in newer.remedy) == (State.HINT, True)
+
+
+PYSPARK = Requirement("pyspark", ">=3.5,<4.4", "spark")
+
+
+@pytest.mark.parametrize("version", ["3.5.9", "4.3.0"])
+def test_a_pyspark_of_a_known_line_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(choose, "installed", lambda: version)
+    check = checks.pyspark(PYSPARK)
+    assert (check.state, check.said) == (State.OK, f"{version} (line {version[:3]})")
+
+
+def test_a_pyspark_that_is_not_known_is_not_to_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "installed", lambda: "4.4.0")
+    check = checks.pyspark(PYSPARK)
+    assert check.state is State.PROBLEM
+    assert "newer than this onceonly knows" in check.said
+    assert "upgrade onceonly" in check.remedy
+    assert "pip install" not in check.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "remedy"),
+    [
+        ("4.3.0", "none is built for PySpark 4.3.0: a DeltaSink commits by deltalake", ""),
+        ("3.5.9", "delta-spark is not installed", "onceonly[delta-spark-3-5]"),
+        ("4.1.4", "delta-spark is not installed", "onceonly[delta-spark]"),
+    ],
+)
+def test_the_jar_of_delta_is_that_of_the_spark_that_is_found(
+    monkeypatch: pytest.MonkeyPatch, version: str, said: str, remedy: str
+) -> None:
+    def nothing(package: str) -> str:
+        raise PackageNotFoundError(package)
+
+    monkeypatch.setattr(choose, "installed", lambda: version)
+    monkeypatch.setattr(checks, "version", nothing)
+    check = checks.delta_jar()
+    assert check.said == said
+    assert remedy in check.remedy
+
+
 def test_a_java_home_without_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    check = checks_spark.java()
+    check = checks.java()
     assert check.state is State.PROBLEM
     assert str(tmp_path) in check.said
 
 
 def test_workers_need_the_same_python_with_pandas_and_pyarrow() -> None:
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    assert checks_spark.judge_workers("p", "/p", here).state is State.OK
-    assert checks_spark.judge_workers(None, "/p", "3.9").state is State.PROBLEM
-    assert "cannot import" in checks_spark.judge_workers(None, "/p", "").said
+    assert checks.judge_workers("p", "/p", here).state is State.OK
+    assert checks.judge_workers(None, "/p", "3.9").state is State.PROBLEM
+    assert "cannot import" in checks.judge_workers(None, "/p", "").said
 
 
 def test_pyspark_python_set_to_this_interpreter_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-    assert checks_spark.workers().state is State.OK
+    assert checks.workers().state is State.OK
     monkeypatch.setenv("PYSPARK_PYTHON", "/no/such/python")
-    assert checks_spark.workers().state is State.PROBLEM
+    assert checks.workers().state is State.PROBLEM
 
 
 def test_another_spark_home_is_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert checks_spark.spark_home().state is State.HINT
+    assert checks.spark_home().state is State.HINT
     monkeypatch.delenv("SPARK_HOME")
-    assert checks_spark.spark_home().state is State.OK
+    assert checks.spark_home().state is State.OK
 
 
 def test_spark_local_ip_is_taken_as_it_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    assert checks_spark.local_address().state is State.OK
+    assert checks.local_address().state is State.OK
 
 
 def test_a_server_that_does_not_answer_is_a_problem_without_the_password() -> None:
     dsn = "postgresql://me:geheim@127.0.0.1:9/db?connect_timeout=2"
-    found = list(checks_sink.destination(dsn))
+    found = list(checks.destination(dsn))
     assert [check.state for check in found] == [State.PROBLEM]
     assert "geheim" not in repr(found)
 
 
 def test_a_sink_that_answers_is_said(world: World) -> None:
-    found = list(checks_sink.destination(world.sink.address))
+    found = list(checks.destination(world.sink.address))
     assert [check.state for check in found] == [State.OK, State.HINT]
     assert "has no examine()" in found[1].said
 
 
 def test_a_sink_that_does_not_is_a_problem() -> None:
-    found = list(checks_sink.destination("memory:gone@0"))
+    found = list(checks.destination("memory:gone@0"))
     assert [check.state for check in found] == [State.PROBLEM]
+
+
+@pytest.mark.parametrize("asked", ["open", "fence", "from_address"])
+@pytest.mark.parametrize("error", [OutcomeUnknown("rows", "no answer"), UnreadableMarker("marker format 9")], ids=repr)
+def test_a_sink_that_cannot_be_read_is_a_finding_and_no_breakdown(
+    run: Run, world: World, monkeypatch: pytest.MonkeyPatch, asked: str, error: Exception
+) -> None:
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.setattr(type(world.sink), asked, broken)
+    seen = run("doctor", "--ledger", str(world.path))
+    told = asked != "fence"  # whose fence cannot be read is not compared with the ledger
+    assert seen.exit_code == int(told)
+    assert (str(error) in " ".join(seen.output.split())) is told
 
 
 def test_a_ledger_is_checked_and_never_created(world: World, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.cli.conftest import Run, document
 from tests.core.several import Pipeline
 
 from onceonly.cli.app import app
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("audit",): (),
@@ -40,6 +40,7 @@ CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queries", "adopt"): ("orders", "--start", '{{"0":{{"logOffset":9}}}}'),
     ("queries", "forget"): ("orders",),
     ("queries", "drop-sink"): ("orders", "memory:b", "--accept-loss"),
+    ("queries", "refresh"): ("orders", "--how", "replace"),
     ("checkpoint", "rebuild"): ("{new}", "--query", "orders"),
     ("ledger", "rebuild"): ("--query", "orders"),
     ("ledger", "prune"): ("--keep-epochs", "1"),
@@ -86,7 +87,7 @@ def world(tmp_path: Path) -> World:
     """A pipeline that reads files, as checkpoints of its kind can be rebuilt."""
     world = World(tmp_path)
     for number in range(4):
-        world.write(number + 1, slice=Slice(log(number - 1 if number else None), log(number)))
+        world.write(number + 1, written=Slice(log(number - 1 if number else None), log(number)))
     return world
 
 

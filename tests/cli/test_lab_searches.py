@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,20 +11,22 @@ import pytest
 from tests.cli.conftest import Run, document
 
 from onceonly.faults import Point
-from onceonly_lab import mutation
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.cli import mutants as mutants_command
-from onceonly_lab.cli import points as points_command
+from onceonly_lab.cli import proof as mutants_command
+from onceonly_lab.cli import proof as points_command
 from onceonly_lab.cli import run as run_command
-from onceonly_lab.cli import schedules as schedules_command
+from onceonly_lab.cli import run as schedules_command
 from onceonly_lab.explorer.bounds import BOUNDS
-from onceonly_lab.fuzzer.fuzz import fuzz
-from onceonly_lab.fuzzer.play import play
-from onceonly_lab.history import load
+from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.fuzzer.world import fuzz, play
+from onceonly_lab.history import Op, load
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Bound
-from onceonly_lab.schedule import NOT_SENT, SIMULATED, Action, Fault, Schedule, actions_at
+from onceonly_lab.mutants import play as mutants_play
+from onceonly_lab.play.many import Report, play_all
+from onceonly_lab.play.play import Played
+from onceonly_lab.schedule import NOT_SENT, SIMULATED, Action, Fault, Level, Schedule, actions_at
 
 
 def saved(folder: Path, *faults: Fault) -> str:
@@ -152,6 +155,36 @@ def test_points_and_actions_that_nothing_is_aimed_at_are_1_and_named(run: Run, m
     assert f"-: {NOT_SENT}" in " ".join(result.stdout.split())
 
 
+@pytest.fixture
+def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedules whose histories end before the pipeline is left in peace, so that they prove too little."""
+
+    def cut_short(schedule: Schedule) -> Played:
+        played = play(schedule)
+        entries = tuple(one for one in played.history.entries if one.op is not Op.SETTLE)
+        return replace(played, history=replace(played.history, entries=entries))
+
+    def fuzzed(schedules: Iterable[Schedule]) -> Report:
+        return play_all(schedules, cut_short, Report(Level.SIMULATED), shrinks=True)
+
+    monkeypatch.setattr(points_command, "fuzz_all", fuzzed)
+    monkeypatch.setattr(run_command, "fuzz", lambda first, count: fuzzed(map(draw, range(first, first + count))))
+
+
+@pytest.mark.usefixtures("unproven")
+@pytest.mark.parametrize(("verb", "code"), [("points", 1), ("run", 2)])
+def test_a_history_that_proves_too_little_is_told_with_its_reason_and_its_seed(run: Run, verb: str, code: int) -> None:
+    given = ("lab", verb, "--schedules", "5", "--seed", "7")
+    result = run(*given)
+    said = " ".join(result.stdout.split())
+    assert result.exit_code == code
+    assert "INCONCLUSIVE" in said
+    assert "the history ends before the pipeline was left in peace" in said
+    found = document(run(*given, "-o", "json"))
+    assert f"with seed {found['schedule']['seed']}:" in said
+    assert (found["anomaly"], found["judgement"]["verdict"]) == (None, "INCONCLUSIVE")
+
+
 def test_necessity_shows_every_variant_and_is_0(run: Run) -> None:
     result = run("lab", "necessity")
     assert result.exit_code == 0
@@ -237,7 +270,7 @@ def test_a_mutant_that_is_called_by_its_name_is_0_and_keeps_its_histories(run: R
 
 
 def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,) = mutation.chosen(["M16"])
+    (one,) = mutants_play.chosen(["M16"])
     monkeypatch.setattr(mutants_command, "chosen", lambda _: (replace(one, expected=(Anomaly.DUP,)),))
     result = run("lab", "mutants")
     assert result.exit_code == 1
@@ -245,7 +278,7 @@ def test_a_mutant_that_is_called_something_else_is_1(run: Run, monkeypatch: pyte
 
 
 def test_a_mutant_whose_faults_never_act_is_2(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    (one,) = mutation.chosen(["M16"])
+    (one,) = mutants_play.chosen(["M16"])
     late = tuple(replace(fault, hit=9) for fault in one.schedule.faults)
     monkeypatch.setattr(
         mutants_command, "chosen", lambda _: (replace(one, schedule=replace(one.schedule, faults=late)),)

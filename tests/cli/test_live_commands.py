@@ -13,7 +13,8 @@ from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly.cli.watch import glance, spell
+from onceonly.cli.live import glance, spell
+from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -40,6 +41,27 @@ def test_tail_prints_the_newest_and_then_what_is_committed(on: Run, growing: Wor
     numbers = [int(line.split(" epoch ")[1].split()[0]) for line in lines]
     assert numbers == [numbers[0], numbers[0] + 1, numbers[0] + 2]
     assert lines[-1].endswith("committed 12 rows memory:orders prepare 200 ms commit 10 ms")
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_an_epoch_that_is_not_recorded_yet_is_told_at_the_next_look(
+    on: Run, world: World, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
+    looks = []
+
+    def between_two_looks(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 1:
+            receipt = world.commit(epoch := world.next_epoch(12))
+            half = EpochRecord(world.name, world.fence, epoch, (receipt,), (), (("commit", 0.01),))
+            looks.append(half)
+        elif recorded:
+            world.ledger.record(looks[1])
+
+    monkeypatch.setattr("onceonly.cli.epochs.time.sleep", between_two_looks)
+    result = on("epochs", "tail", "--limit", "1", "--count", "1")
+    assert len(looks) == 3, "looked once more"
+    assert result.stdout.splitlines()[-1].endswith("memory:orders commit 10 ms" if recorded else "memory:orders")
 
 
 def test_tail_writes_one_json_object_a_line(on: Run, growing: World) -> None:

@@ -19,10 +19,10 @@ from tests.cli.conftest import Run, assert_answerless
 
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
-from onceonly.promise import late
+from onceonly.runtime.events import late
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Event, EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 
 def value(exporter: Exporter, name: str, **labels: str) -> float | None:

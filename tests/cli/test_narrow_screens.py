@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from tests.audit.histories import FENCE, epoch_after
 
-from onceonly.cli.layout import fitted
+from onceonly.cli.output import fitted
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Pipeline
-from onceonly_checkpoints.slices import Slice, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 _ADDRESS = (
     "postgres:host=127.0.0.1 port=1 user=onceonly_orders_writer dbname=warehouse#silver.orders_by_customer_and_day"
@@ -41,7 +41,7 @@ def ledger(tmp_path: Path) -> Path:
     )
     opened.note(Event("orders-by-customer", EventKind.FAILED, f"E501: {_ADDRESS} cannot be reached", 2, 3))
     epoch = epoch_after(None, 12_034, sinks=(sink,))
-    epoch = replace(epoch, slice=Slice(epoch.slice.start, SourceOffsets.of({"kafka": _END})))
+    epoch = replace(epoch, written=Slice(epoch.written.start, SourceOffsets.of({"kafka": _END})))
     opened.record(EpochRecord("orders-by-customer", FENCE, epoch, (Receipt(sink, 1, epoch.chain, "", (), 12_034),)))
     opened.close()
     return tmp_path / "ledger.db"

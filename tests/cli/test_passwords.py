@@ -12,9 +12,9 @@ import pytest
 from tests.audit.stores import Stored
 from tests.cli.conftest import Run
 
-from onceonly.cli.confirm import without_password
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.postgres import temporary_postgres
+from onceonly.cli.options import without_password
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.postgres import temporary_postgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.app import app
-from onceonly.codes import CATALOGUE
+from onceonly.errors.codes import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
 TREE: Any = typer.main.get_command(app)

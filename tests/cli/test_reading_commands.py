@@ -11,7 +11,7 @@ from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.slices import SourceOffsets
+from onceonly_checkpoints.model import SourceOffsets
 
 
 def test_epochs_are_listed_oldest_first_with_the_newest_kept(on: Run) -> None:
@@ -56,7 +56,7 @@ def test_an_epoch_is_shown_in_full(on: Run, world: World) -> None:
 
 
 def test_an_adoption_is_listed_as_one(on: Run, world: World) -> None:
-    world.write(0, slice=slice_(400, 900), adoption="accept-loss: gone")
+    world.write(0, written=slice_(400, 900), adoption="accept-loss: gone")
     assert "adopted" in on("epochs", "list").stdout
     assert ": gone" in on("epochs", "show", "5").stdout
 
@@ -143,7 +143,7 @@ def test_offsets_come_from_the_sink_when_the_ledger_is_gone(run: Run, world: Wor
 
 def test_offsets_of_several_sources_are_named(on: Run, world: World) -> None:
     both = SourceOffsets.of({"a": '{"logOffset":3}', "b": None})
-    world.write(1, slice=type(slice_(0, 1))(at(400), both))
+    world.write(1, written=type(slice_(0, 1))(at(400), both))
     result = on("checkpoint", "offsets")
     assert json.loads(result.stdout) == {"a": {"logOffset": 3}, "b": None}
     assert "no starting offsets" in result.stderr

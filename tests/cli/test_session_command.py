@@ -40,6 +40,8 @@ def test_a_builder_and_a_function_that_makes_it_mean_the_same(
     run: Run, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     given: list[str] = []
-    monkeypatch.setattr("onceonly.session.prepare", lambda builder: given.append(type(builder).__name__) or tmp_path)
+    monkeypatch.setattr(
+        "onceonly.spark.session.prepare", lambda builder: given.append(type(builder).__name__) or tmp_path
+    )
     assert run("session", "prepare", name).exit_code == 0
     assert given == ["Builder"]

@@ -17,12 +17,16 @@ from tests.cli.conftest import Run, assert_answerless, document
 
 from onceonly.audit.catalogue import RULES
 from onceonly.cli.app import app
-from onceonly.cli.calm import words_for
-from onceonly.codes import CATALOGUE
+from onceonly.cli.errors import to_json, words_for
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
-from onceonly.protocol import OutcomeUnknown
+from onceonly.errors.codes import CATALOGUE
+from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_checkpoints.model import UnreadableMarker
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
+from onceonly_checkpoints.storage import UnreachableStorage
 from onceonly_lab.anomalies import PAGES
 from onceonly_lab.checker import MUST_HOLD, Anomaly
 
@@ -37,6 +41,7 @@ COMMANDS = [
     ["queries", "show"],
     ["queries", "adopt"],
     ["queries", "drop-sink"],
+    ["queries", "refresh"],
     ["checkpoint", "show"],
     ["checkpoint", "verify"],
     ["checkpoint", "offsets"],
@@ -167,7 +172,23 @@ def test_errors_of_ours_keep_their_words() -> None:
     error = refuse("E101")
     assert words_for(error) == str(error)
     assert "--ledger" in words_for(LedgerUnavailable("the disk is full"))
-    assert words_for(OutcomeUnknown("s", "lost")) == "Cannot answer: s: lost"
+    told = words_for(OutcomeUnknown("s", "lost"))
+    assert told.startswith("Cannot answer: s: lost\n  Next: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "next_"),
+    [
+        (UnreadableMarker("marker format 2"), "pip install --upgrade onceonly"),
+        (UnreadableCheckpoint("offsets/3", "damaged", "damaged"), "onceonly doctor"),
+        (UnreachableStorage("no answer"), "onceonly doctor"),
+        (Superseded("s", Fence(2, "them")), "stop it"),
+        (OSError("no route to host"), "onceonly doctor"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_an_error_without_a_code_names_the_next_command_too(error: Exception, next_: str) -> None:
+    assert next_ in to_json(words_for(error))["next"]
 
 
 def onceonly(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:

@@ -13,14 +13,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.stories import cut, offer
 
-from onceonly import coordinator
-from onceonly.batch import ArrowBatch
 from onceonly.errors import IdentityError
-from onceonly.facts import Offer
-from onceonly.runner import Runner
-from onceonly.state import State
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Digest
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

@@ -25,31 +25,26 @@ from tests.core.several import Crash, Pipeline, crash, left_behind, offered, row
 from tests.core.stories import at, cut, lineage, offer
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly import coordinator, faults, stops
-from onceonly.acceptance import applicable
-from onceonly.batch import ArrowBatch
+from onceonly import faults
 from onceonly.errors import ConfigurationError, IdentityError, OnceOnlyError
-from onceonly.facts import Offer
 from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.acceptance import applicable
+from onceonly.machine.facts import Offer
+from onceonly.machine.sources import kafka_identity
+from onceonly.machine.state import State
 from onceonly.protocol import Sink
-from onceonly.resolve import adopt
-from onceonly.runner import Runner
-from onceonly.sources import kafka_identity
-from onceonly.staging import Staging
-from onceonly.state import State
-from onceonly_checkpoints.adoption import Adoption
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import stops
+from onceonly.runtime.operator import adopt
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import NAME
-from onceonly_checkpoints.slices import SourceIdentity, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceIdentity, SourceOffsets
 from onceonly_sinks.memory import MemoryStore
-
-
-@pytest.fixture(autouse=True)
-def _disarmed():
-    yield
-    faults.disarm()
 
 
 @pytest.fixture
@@ -291,7 +286,7 @@ def test_a_ledger_with_a_hole_is_filled_and_the_batch_is_proven(run: Run, one: P
     said = refused(one, "E203", offered(1))
     assert said.index("ledger rebuild") < said.index("checkpoint rebuild")
     obeys(run, said, "ledger rebuild")
-    assert starts(one, offered(1), rows(1)).skipped
+    assert starts(one, offered(1), rows(1)).work.skipped
 
 
 def test_a_start_further_back_is_written_again_although_epochs_hold_it(run: Run, one: Pipeline) -> None:
@@ -488,7 +483,7 @@ def test_a_sink_that_was_set_back_is_told_first_what_loses_nothing(run: Run, one
     assert ids(one, "a") == list(range(30))
 
 
-ONE_EPOCH_AHEAD = "batch 3 is done by its word"
+ONE_EPOCH_AHEAD = "says that batch 3 is done"
 
 
 def test_a_checkpoint_that_is_ahead_says_how_many_epochs_are_given_up(run: Run, one: Pipeline) -> None:
@@ -507,15 +502,15 @@ def test_a_gap_that_was_given_up_is_behind_a_checkpoint_that_is_put_back(run: Ru
     obeys(run, refused(one, "E229", ahead), "--accept-loss")
     head = one.ledger.head("orders")
     assert head is not None
-    assert head.epoch.reached == head.epoch.slice.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
+    assert head.epoch.reached == head.epoch.written.end == at(50)  # this is where `checkpoint rebuild` lets Spark go on
     starts(one, ahead, rows(6))
     assert ids(one, "a") == [*range(30), *range(50, 60)]
 
 
 def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline) -> None:
     for code, kind, shown, later in (
-        ("E204", "accept-loss", begins(30, 40), begins(50, 60)),
-        ("E203", "accept-duplicates", begins(15, 40), begins(12, 40)),
+        ("E204", AdoptionKind.ACCEPT_LOSS, begins(30, 40), begins(50, 60)),
+        ("E203", AdoptionKind.ACCEPT_DUPLICATES, begins(15, 40), begins(12, 40)),
     ):
         refused(one, code, shown)
         wanted = applicable(kind, stops.last(one.ledger, "orders"), at(20))
@@ -529,18 +524,18 @@ def test_a_gap_that_grew_after_its_plan_was_shown_is_not_given_up(one: Pipeline)
         assert head is not None
         assert head.epoch.number == 2
     refused(one, "E204", begins(30, 40))
-    lost = applicable("accept-loss", stops.last(one.ledger, "orders"), at(20))
+    lost = applicable(AdoptionKind.ACCEPT_LOSS, stops.last(one.ledger, "orders"), at(20))
     assert lost is not None
     adopted = adopt(one.sinks(), one.ledger, "orders", lost)
     assert adopted is not None
-    assert adopted.slice == cut(20, 30)
+    assert adopted.written == cut(20, 30)
 
 
 def test_a_source_that_starts_elsewhere_since_the_plan_was_shown_does_not_go_on_there(one: Pipeline) -> None:
     elsewhere = (SourceIdentity("0", kafka_identity("c", {"t": "1"})),)
     shown, later = (replace(offer(cut(start, start + 10), 3), sources=elsewhere) for start in (20, 40))
     refused(one, "E212", shown)
-    wanted = applicable("continue", stops.last(one.ledger, "orders"), at(20))
+    wanted = applicable(AdoptionKind.CONTINUE, stops.last(one.ledger, "orders"), at(20))
     assert wanted is not None
     refused(one, "E212", later)
     with pytest.raises(OnceOnlyError, match="another range") as error:
@@ -549,7 +544,7 @@ def test_a_source_that_starts_elsewhere_since_the_plan_was_shown_does_not_go_on_
     refused(one, "E212", shown)
     adopted = adopt(one.sinks(), one.ledger, "orders", wanted)
     assert adopted is not None
-    assert adopted.slice == cut(20, 20)
+    assert adopted.written == cut(20, 20)
 
 
 def test_what_was_given_up_before_is_not_counted_again(run: Run, one: Pipeline) -> None:
@@ -658,7 +653,7 @@ def test_a_hole_is_given_up_only_as_a_loss(run: Run, tmp_path: Path) -> None:
     refused(pipeline, "E219", offered(2))
     assert_answerless(run("queries", "adopt", "orders", "--accept-change", "--ledger", ledger, "--yes"), "stops")
     with pytest.raises(IdentityError, match="ONCE-E219"):
-        adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption("accept-loss", ("memory:b",), 2, 2))
+        adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption(AdoptionKind.ACCEPT_LOSS, ("memory:b",), 2, 2))
 
 
 def test_bytes_that_are_still_there_are_written_and_nothing_is_accepted(run: Run, tmp_path: Path) -> None:
@@ -700,7 +695,7 @@ def test_a_loss_is_not_accepted_for_sinks_that_nobody_named_and_that_lost_it_sin
     assert "--accept-loss 2..4 --sink memory:b" in refused(three, "E207", offered(5))
     three.stores |= {name: backup(three, name, 3) for name in ("a", "c")}
     with pytest.raises(ConfigurationError, match=r"Epoch 4 .* is in none of its sinks any more"):
-        adopt(three.sinks(), three.ledger, "orders", Adoption("accept-loss", ("memory:b",), 2, 4))
+        adopt(three.sinks(), three.ledger, "orders", Adoption(AdoptionKind.ACCEPT_LOSS, ("memory:b",), 2, 4))
     assert three.events(EventKind.ADOPTED) == []
     assert "--accept-loss" in refused(three, "E229", offered(5))
 
@@ -935,7 +930,7 @@ def test_recomputed_state_is_kept_when_that_is_said_and_no_row_changes(run: Run,
     plan = obeys(run, said, "--keep-recomputed-state")
     assert "rows of committed epochs stay as they were written" in plan
     assert "it stays there" in plan
-    assert starts(one, stateful(2), rows(7)).skipped
+    assert starts(one, stateful(2), rows(7)).work.skipped
     starts(one, stateful(3), rows(3))
     assert ids(one, "a") == list(range(30))
     assert any("Spark's state is kept" in reason for reason in one.events(EventKind.DIVERGED))

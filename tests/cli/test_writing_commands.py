@@ -12,13 +12,13 @@ from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.core.several import left_behind
 
-from onceonly.acceptance import Stop
+from onceonly.machine.acceptance import Stop
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence
 from onceonly_checkpoints.ledger import EventKind, Intent
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.memory_store import Entry
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Slice, SourceIdentity, SourceOffsets
+from onceonly_sinks.memory.store import Entry
 
 
 def head(world: World):
@@ -46,7 +46,7 @@ def test_an_adoption_moves_the_position_by_an_epoch_of_its_own(on: Run, world: W
     assert result.exit_code == 0, result.output
     adopted = head(world)
     assert (adopted.number, adopted.digest.rows, adopted.lineage) == (5, 0, None)
-    assert adopted.slice == slice_(400, 900)
+    assert adopted.written == slice_(400, 900)
     assert adopted.adoption is not None
     assert (adopted.adoption.kind, adopted.adoption.reason) == ("start", "skip")
     assert adopted.adoption.who
@@ -142,7 +142,7 @@ def test_a_plan_to_go_on_is_bound_to_where_it_says_that_the_source_starts(on: Ru
     assert head(world).number == 4
     remembered(world, "E211", first=1, last=4)
     assert run(*words, ONCEONLY_LEDGER=str(world.path)).exit_code == 0
-    assert head(world).slice == slice_(400, 400)
+    assert head(world).written == slice_(400, 400)
 
 
 @pytest.mark.parametrize("given", ["--continue=here", "--continue={}", "--continue=7"])
@@ -161,7 +161,7 @@ def test_a_printed_command_to_go_on_applies_whatever_offsets_look_like(
     words = shlex.split(on("queries", "adopt", "orders", "--continue").stderr.splitlines()[-1])[1:]
     done = run(*words, ONCEONLY_LEDGER=str(world.path))
     assert done.exit_code == 0, done.stderr
-    assert head(world).slice.end == start
+    assert head(world).written.end == start
 
 
 def test_an_offset_that_is_a_number_can_be_given_as_one(on: Run, world: World) -> None:
@@ -173,18 +173,18 @@ def test_an_offset_that_is_a_number_can_be_given_as_one(on: Run, world: World) -
 def test_to_go_on_may_stand_before_the_name(on: Run, world: World) -> None:
     remembered(world, "E211", first=1, last=4)
     assert on("queries", "adopt", "--continue", "orders", "--yes").exit_code == 0
-    assert head(world).slice == slice_(400, 400)
+    assert head(world).written == slice_(400, 400)
 
 
 def test_offsets_as_printed_can_be_given_back(on: Run, world: World) -> None:
     printed = on("checkpoint", "offsets", "--epoch", "2").stdout.strip()
     assert on("queries", "adopt", "orders", "--start", printed, "--yes").exit_code == 0
-    assert head(world).slice.end == world.line[1].slice.end
+    assert head(world).written.end == world.line[1].written.end
 
 
 def test_offsets_may_be_named_by_source(on: Run, world: World) -> None:
     assert on("queries", "adopt", "orders", "--start", '{"0": {"events": {"0": 7}}}', "--yes").exit_code == 0
-    assert head(world).slice.end == slice_(0, 7).end
+    assert head(world).written.end == slice_(0, 7).end
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.core.several import Pipeline, left_behind
 
-from onceonly import faults
 from onceonly_checkpoints.manifest import NAME
 from onceonly_checkpoints.storage import open_storage
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    yield
-    faults.disarm()
 
 
 @pytest.fixture(params=["disk", "store"])

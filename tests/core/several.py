@@ -9,16 +9,18 @@ import pyarrow as pa
 import pytest
 from tests.core.stories import cut, offer
 
-from onceonly import coordinator, faults, resolve
-from onceonly.batch import ArrowBatch
-from onceonly.facts import Offer
+from onceonly import faults
 from onceonly.faults import Point
-from onceonly.runner import Runner
-from onceonly.stagefiles import directory
-from onceonly.staging import Staging
-from onceonly.state import State
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import operator
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.stagefiles import directory
+from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 NAMES = ("a", "b", "c")
@@ -63,8 +65,8 @@ class Pipeline:
         folders = [above.child(name) for name in above.names()]
         return [folder.child(name).address for folder in folders for name in folder.names()]
 
-    def resolve(self) -> resolve.Resolution:
-        return resolve.resolve(self.sinks(), self.ledger, "orders")
+    def resolve(self) -> operator.Resolution:
+        return operator.resolve(self.sinks(), self.ledger, "orders")
 
     def events(self, kind: EventKind) -> list[str]:
         return [event.reason for event in self.ledger.events("orders") if event.kind is kind]

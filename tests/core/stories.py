@@ -4,18 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from onceonly.facts import BatchFacts, Offer, OpeningFacts, Reading
+from onceonly.machine.facts import BatchFacts, Offer, OpeningFacts, Reading
+from onceonly.machine.sources import kafka_identity
 from onceonly.protocol import Disturbance, Position, Sight
-from onceonly.sources import kafka_identity
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 SINK = "memory:orders"
 
 FROM_THE_LEDGER = dict.fromkeys(
-    ("ledger", "ways", "back", "onward", "again", "copy", "lost", "named", "first", "last", "then"), ""
+    (
+        "ledger",
+        "ways",
+        "back",
+        "onward",
+        "again",
+        "copy",
+        "lost",
+        "named",
+        "first",
+        "last",
+        "then",
+        "replace",
+        "source",
+    ),
+    "",
 )
 """Details that the ledger adds to what the rules say of a refusal."""
 
@@ -38,12 +52,12 @@ def epochs(*ends: int, start: int | None = None, query: str = "q1") -> tuple[Epo
     """Epochs 1, 2, ... that end at the given offsets; batch ids count from 0."""
     made: list[Epoch] = []
     for index, end in enumerate(ends):
-        begin = made[-1].slice.end if made else at(start)
+        begin = made[-1].written.end if made else at(start)
         previous = made[-1].chain if made else chain.GENESIS
         slice_, digest = Slice(begin, at(end)), Digest(10, index, index)
         epoch = Epoch(
             number=index + 1,
-            slice=slice_,
+            written=slice_,
             chain="",
             previous_chain=previous,
             digest=digest,
@@ -66,12 +80,12 @@ def changed(*line: Epoch, **changes: object) -> tuple[Epoch, ...]:
 
 
 def adoption(last: Epoch, kind: str, to: SourceOffsets, /, **named: object) -> Epoch:
-    decided = replace(Adoption(kind), **named)  # type: ignore[arg-type]
+    decided = replace(Adoption(AdoptionKind(kind)), **named)  # type: ignore[arg-type]
     before = last.standing
     moved = replace(
         last,
         number=last.number + 1,
-        slice=Slice(last.slice.end, to),
+        written=Slice(last.written.end, to),
         digest=Digest(0),
         schema="",
         previous_chain=last.chain,

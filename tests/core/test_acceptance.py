@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.core.raising import ROOT
 from tests.core.stories import at, batch, changed, cut, epochs, offer
 
-from onceonly.acceptance import KINDS, Stop, applicable, covers, option, repeats_from, stop_of
-from onceonly.codes import CATALOGUE
-from onceonly.comparison import decide_batch
-from onceonly.facts import Refusal
-from onceonly.sources import Order, order
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly.errors import GapError, OverlapError, class_of
+from onceonly.errors.codes import CATALOGUE
+from onceonly.machine.acceptance import GAPS, KINDS, Stop, applicable, covers, option, repeats_from, stop_of
+from onceonly.machine.comparison import decide_batch
+from onceonly.machine.facts import Refusal
+from onceonly.machine.sources import Order, order
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "move-a-checkpoint.md"
 END = at(20)
@@ -50,11 +53,14 @@ def test_a_refusal_comes_back_from_its_text() -> None:
 
 
 def test_an_acceptance_is_spelled_as_it_is_typed() -> None:
-    typed = shlex.split(option(Adoption("accept-loss", ("delta:t", "it's"), 3, 5)))
+    typed = shlex.split(option(Adoption(AdoptionKind.ACCEPT_LOSS, ("delta:t", "it's"), 3, 5)))
     assert typed == ["--accept-loss", "3..5", "--sink", "delta:t", "--sink", "it's"]
-    assert option(Adoption("accept-change", ("delta:t",), versions=("12",))) == "--accept-change --sink delta:t@12"
-    assert option(Adoption("keep-recomputed-state", (), 4, 4)) == "--keep-recomputed-state 4"
-    assert option(Adoption("accept-state-loss")) == "--accept-state-loss"
+    assert (
+        option(Adoption(AdoptionKind.ACCEPT_CHANGE, ("delta:t",), versions=("12",)))
+        == "--accept-change --sink delta:t@12"
+    )
+    assert option(Adoption(AdoptionKind.KEEP_RECOMPUTED_STATE, (), 4, 4)) == "--keep-recomputed-state 4"
+    assert option(Adoption(AdoptionKind.ACCEPT_STATE_LOSS)) == "--accept-state-loss"
 
 
 def test_a_batch_repeats_every_epoch_that_ends_after_its_start() -> None:
@@ -82,17 +88,17 @@ def test_offsets_of_a_delta_source_are_a_place_in_its_log() -> None:
 def test_a_batch_that_starts_further_on_in_a_delta_log_is_a_gap_and_never_only_a_repetition() -> None:
     one, two = epochs(10, 20)
     delta = (SourceIdentity("0", "t"),)
-    (last,) = changed(two, slice=Slice(one.slice.end, read(5, 20)), sources=delta)
+    (last,) = changed(two, written=Slice(one.written.end, read(5, 20)), sources=delta)
     gap = Slice(read(6, -1), read(9, -1))
     refused = decide_batch(batch(last, offer(gap, 2, sources=delta)))
     assert isinstance(refused, Refusal)
     assert refused.code == "E204"
-    accepted = applicable("accept-loss", stop_of(refused, gap), last.slice.end)
+    accepted = applicable(AdoptionKind.ACCEPT_LOSS, stop_of(refused, gap), last.written.end)
     assert accepted is not None
     assert accepted.offsets == Slice(read(5, 20), read(6, -1))
-    assert applicable("accept-duplicates", stop("E203", offered=gap), last.slice.end) is None
+    assert applicable(AdoptionKind.ACCEPT_DUPLICATES, stop("E203", offered=gap), last.written.end) is None
     back = Slice(read(4, 30), read(9, -1))
-    assert applicable("accept-duplicates", stop("E203", offered=back), last.slice.end) is not None
+    assert applicable(AdoptionKind.ACCEPT_DUPLICATES, stop("E203", offered=back), last.written.end) is not None
 
 
 def test_the_page_lists_what_each_kind_covers() -> None:
@@ -101,3 +107,60 @@ def test_the_page_lists_what_each_kind_covers() -> None:
         for row in re.finditer(r"^\| `--([a-z-]+)[^`]*` \| ([^|]*) \| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE)
     }
     assert listed == {kind: (about.covers, about.words) for kind, about in KINDS.items()}
+
+
+def test_what_can_be_written_again_is_what_overlaps_and_what_lies_between_is_a_gap() -> None:
+    doubled, lost = KINDS[AdoptionKind.ACCEPT_DUPLICATES].covers, KINDS[AdoptionKind.ACCEPT_LOSS].covers
+    assert {code for code in CATALOGUE if code[0] == "E" and class_of(code) is OverlapError} == set(doubled)
+    gaps = {code for code in CATALOGUE if code[0] == "E" and class_of(code) is GapError}
+    assert set(GAPS) < gaps <= set(lost)  # input that is gone lies within a batch
+
+
+ELSEWHERE = frozenset({AdoptionKind.START, AdoptionKind.CONTINUE})
+"""Words that mean other things, too: only where a kind is asked for, they are one."""
+
+ASKING = frozenset({"applicable", "accepts", "Adoption", "decided", "decision.decided", "acceptance.applicable"})
+
+
+def loose_kinds(tree: ast.AST) -> Iterator[str]:
+    """Kinds that are written as plain texts."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Constant(value=str() as text) if text in set(AdoptionKind) - ELSEWHERE:
+                yield text
+            case ast.Compare() if re.search(r"\bkind\b", ast.unparse(node)):
+                yield from (one.value for one in ast.walk(node) if _is_elsewhere(one))
+            case ast.Call(func=func, args=args) if ast.unparse(func).rpartition(".")[2] in ASKING:
+                yield from (one.value for one in args if _is_elsewhere(one))
+            case _:
+                pass
+
+
+def _is_elsewhere(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value in ELSEWHERE
+
+
+def test_a_kind_is_a_value_wherever_the_product_asks_for_one() -> None:
+    found = {
+        (path.stem, text)
+        for package in ("checkpoints/onceonly_checkpoints", "src/onceonly", "src/onceonly_lab", "sinks/onceonly_sinks")
+        for path in (ROOT / package).rglob("*.py")
+        for text in loose_kinds(ast.parse(path.read_text()))
+        if not re.search("^class AdoptionKind", path.read_text(), re.MULTILINE)
+    }
+    assert found == {("queries", "drop-sink")}  # the command's own name
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('one.kind == "start"', ["start"]),
+        ('one.kind in {"continue", "start"}', ["continue", "start"]),
+        ('last.standing.accepts("start", FROM)', ["start"]),
+        ('applicable("accept-loss", stop)', ["accept-loss"]),
+        ('{"start": 1, "end": 2}["start"]', []),
+        ("one.kind is AdoptionKind.START", []),
+    ],
+)
+def test_a_kind_that_is_a_plain_text_is_noticed(text: str, found: list[str]) -> None:
+    assert sorted(loose_kinds(ast.parse(text))) == found

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.session.archive import JvmArchive
+from onceonly.spark.session.starting import JvmArchive
 
 VARIABLE = "SPARK_SUBMIT_OPTS"
 

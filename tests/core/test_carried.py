@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.testing.objects import ExamplePointUDT
 
-from onceonly import frames
-from onceonly.carried import stands_for
+from onceonly.spark import frames
+from onceonly.spark.frames import stands_for
 
 VARIANT, POINT = t.VariantType(), ExamplePointUDT()
 

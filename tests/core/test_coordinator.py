@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.core.stories import SINK, adoption, cut, epochs, offer, reading, receipt, recorded, sight
 
-from onceonly import commands as c
-from onceonly import coordinator
-from onceonly.facts import Offer
-from onceonly.sources import kafka_identity
-from onceonly.state import MAX_OPENINGS, MAX_UNKNOWN, State
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
+from onceonly.machine.sources import kafka_identity
+from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.slices import SourceIdentity
+from onceonly_checkpoints.model import SourceIdentity
 
 ONE, TWO, THREE = epochs(10, 20, 30)
 NEXT = offer(cut(20, 30), 2)
@@ -54,7 +54,7 @@ class Machine:
             c.Probed((fence if generation else None,)),
             c.Recalled(recorded(last) if last else None),
         )
-        if self.state.offer is not None:
+        if self.state.job.offer is not None:
             self.looks(last, *descent)
         self.hears(
             c.Installed(),
@@ -91,9 +91,9 @@ def test_an_epoch_goes_through_all_phases_in_order():
     machine.hears(c.Installed())
     assert machine.asks == c.Read(SINK, receipt(TWO), 2)
     machine.hears(reading(TWO, known=TWO))
-    assert machine.asks == c.Index(Fence(5, "us"), ())
+    assert machine.asks == c.Index(Fence(5, "us"), (), NEXT.lineage)
     machine.hears(c.Done())
-    assert machine.asks == c.Intend(3)
+    assert machine.asks == c.Intend(3, Fence(5, "us"), NEXT.slice)
     machine.hears(c.Done())
     assert machine.asks == c.Prepare(SINK, 3)
     machine.hears(c.Prepared(7, Digest(7, 1, 2)))
@@ -103,7 +103,7 @@ def test_an_epoch_goes_through_all_phases_in_order():
     assert command.marker.epoch.previous_chain == TWO.chain
     assert command.marker.fence == Fence(5, "us")
     machine.hears(c.Committed(receipt(command.marker.epoch)))
-    assert machine.asks == c.Record(command.marker.epoch, (receipt(command.marker.epoch),))
+    assert machine.asks == c.Record(command.marker.epoch, Fence(5, "us"), (receipt(command.marker.epoch),))
     machine.hears(c.Done())
     assert machine.asks == c.Return()
     assert machine.events == [EventKind.OPENED]
@@ -116,8 +116,8 @@ def test_the_next_batch_of_a_run_does_not_open_again():
     machine.hears(c.Committed(receipt(command.marker.epoch)), c.Done())
     assert machine.asks == c.Return()
     following = Machine(None, coordinator.resume(machine.state, offer(cut(30, 40), 3)))
-    assert following.asks == c.Intend(4)
-    assert following.state.fence == machine.state.fence
+    assert following.asks == c.Intend(4, Fence(2, "us"), cut(30, 40))
+    assert following.state.opening.fence == machine.state.opening.fence
 
 
 def other_topic(name: str | None) -> tuple[SourceIdentity, ...]:
@@ -152,28 +152,28 @@ def test_the_next_batch_of_a_run_is_still_compared():
 
 
 def test_a_replayed_batch_is_recollected_and_skipped():
-    machine = Machine(offer(TWO.slice, 1)).opens()
-    assert machine.asks == c.Recollect("q1", 1)
+    machine = Machine(offer(TWO.written, 1)).opens()
+    assert machine.asks == c.Recollect("q1", 1, 2)
     machine.hears(c.Recollected((TWO,)))
-    assert machine.asks == c.Record(TWO, ())
+    assert machine.asks == c.Record(TWO, Fence(2, "us"), skipped=True)
     assert machine.hears(c.Done()).asks == c.Return()
-    assert machine.state.skipped
-    assert machine.state.last == TWO
+    assert machine.state.work.skipped
+    assert machine.state.opening.last == TWO
     assert EventKind.SKIPPED in machine.events
 
 
 def test_a_skipped_stateful_batch_is_executed_and_its_digest_compared():
-    same = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
+    same = Machine(offer(TWO.written, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
     assert same.asks == c.Execute()
     assert same.hears(c.Executed(TWO.digest), c.Done()).asks == c.Return()
-    other = Machine(offer(TWO.slice, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
+    other = Machine(offer(TWO.written, 1, stateful=True)).opens().hears(c.Recollected((TWO,)))
     assert refusal(other.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
 
 
 def test_who_gave_up_input_of_a_batch_took_what_it_is_without_it():
     """Seed 6359: E214 was accepted, and the batch, run again for its state, stopped the query by E215."""
-    again = offer(TWO.slice, 1, stateful=True, missing=("file:///one",))
-    ours = adoption(TWO, "accept-loss", TWO.slice.end, first=2, last=2, offsets=again.range)
+    again = offer(TWO.written, 1, stateful=True, missing=("file:///one",))
+    ours = adoption(TWO, "accept-loss", TWO.written.end, first=2, last=2, offsets=again.range)
     machine = Machine(again).opens(ours, descent=(TWO, ours)).hears(c.Recollected((TWO, ours)))
     assert machine.asks == c.Execute()
     assert machine.hears(c.Executed(Digest(1, 2, 3)), c.Done()).asks == c.Return()
@@ -181,8 +181,8 @@ def test_who_gave_up_input_of_a_batch_took_what_it_is_without_it():
 
 
 def test_a_batch_that_lacks_nothing_is_compared_although_its_input_was_given_up():
-    again = offer(TWO.slice, 1, stateful=True)
-    ours = adoption(TWO, "accept-loss", TWO.slice.end, first=2, last=2, offsets=again.range)
+    again = offer(TWO.written, 1, stateful=True)
+    ours = adoption(TWO, "accept-loss", TWO.written.end, first=2, last=2, offsets=again.range)
     machine = Machine(again).opens(ours, descent=(TWO, ours)).hears(c.Recollected((TWO, ours)))
     assert refusal(machine.hears(c.Executed(Digest(1, 2, 3)))) == "E215"
 
@@ -190,7 +190,7 @@ def test_a_batch_that_lacks_nothing_is_compared_although_its_input_was_given_up(
 def test_a_resolve_without_a_batch_ends_once_everything_stands():
     machine = Machine(None).opens()
     assert machine.asks == c.Return()
-    assert machine.state.last == TWO
+    assert machine.state.opening.last == TWO
 
 
 def test_a_higher_generation_stops_the_driver_and_names_it():
@@ -244,7 +244,7 @@ def test_an_absent_commit_opens_again_higher_before_anything_is_sent_twice():
     machine.hears(c.Probed((Fence(5, "us"),)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     assert machine.asks == c.Install(SINK, Fence(6, "us"))
     machine.hears(c.Installed(), reading(TWO, known=TWO), c.Done())
-    assert machine.asks == c.Intend(3)
+    assert machine.asks == c.Intend(3, Fence(6, "us"), NEXT.slice)
 
 
 @pytest.mark.parametrize("committing", [False, True], ids=["prepare", "commit"])
@@ -282,9 +282,9 @@ def test_a_commit_found_after_reopening_is_skipped_not_repeated():
     late = command.marker.epoch
     machine.hears(c.Unknown("cut"), c.Absent(), c.Probed((None,)), c.Recalled(recorded(TWO)), c.Looked((sight(TWO),)))
     machine.hears(c.Installed(), reading(late, known=TWO, ahead=(late,)), c.Done())
-    assert machine.asks == c.Recollect("q1", 2)
+    assert machine.asks == c.Recollect("q1", 2, 3)
     assert machine.hears(c.Recollected((late,)), c.Done()).asks == c.Return()
-    assert machine.state.skipped
+    assert machine.state.work.skipped
 
 
 def test_an_outcome_that_stays_unknown_stops_the_query():
@@ -315,7 +315,7 @@ def test_a_lost_ledger_learns_the_sinks_history_before_the_batch_is_compared():
     command = machine.asks
     assert isinstance(command, c.Index)
     assert [marker.epoch.number for marker, _ in command.epochs] == [1, 2]
-    assert machine.hears(c.Done()).asks == c.Intend(3)
+    assert machine.hears(c.Done()).asks == c.Intend(3, Fence(2, "us"), NEXT.slice)
     assert machine.events == [EventKind.OPENED, EventKind.REBUILT]
 
 
@@ -339,7 +339,7 @@ def test_a_foreign_marker_that_a_look_shows_is_refused_before_any_fence():
     foreign = replace(sight(TWO), marker=Marker("flights", SINK, Fence(1, "them"), TWO))
     machine = Machine(NEXT).hears(c.Probed((None,)), c.Recalled(recorded(TWO)), c.Looked((foreign,)))
     assert refusal(machine) == "E508"
-    assert machine.state.fence is None
+    assert machine.state.opening.fence.generation == 0
 
 
 def test_an_outcome_that_answers_nothing_is_an_error():

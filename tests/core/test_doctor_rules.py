@@ -11,7 +11,6 @@ import pytest
 from tests.audit.histories import epochs, record_of
 
 from onceonly.doctor import PAGES, UNOBSERVED, Check, Observed, State
-from onceonly.doctor.observed import observe, spell
 from onceonly.doctor.rules import (
     Clock,
     PipelineFacts,
@@ -19,9 +18,11 @@ from onceonly.doctor.rules import (
     judge_checkpoint,
     judge_clock,
     judge_names,
+    judge_settings,
+    judge_timeouts,
     too_short,
 )
-from onceonly.doctor.server import judge_settings, judge_timeouts
+from onceonly.protocol.health import observe, spell
 
 SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 

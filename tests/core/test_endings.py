@@ -7,18 +7,22 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.audit.histories import true_facts
 from tests.core.several import Crash, Pipeline, crash, offered, rows
 from tests.core.stories import cut, offer
 
-from onceonly import coordinator, doubt, faults, who
-from onceonly.batch import ArrowBatch
-from onceonly.commands import Probed
+from onceonly import faults
 from onceonly.errors import FencedOut, OnceOnlyError
-from onceonly.facts import Offer
 from onceonly.faults import Point
-from onceonly.moment import open_epoch
-from onceonly.runner import Runner
-from onceonly.state import Phase, State
+from onceonly.machine import coordinator, endings
+from onceonly.machine.commands import Probed
+from onceonly.machine.endings import GRACE_S, patience_ms
+from onceonly.machine.facts import Offer, Seen
+from onceonly.machine.state import Phase, State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import runs
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.stops import open_epoch
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_sinks.memory import MemorySink
@@ -36,7 +40,7 @@ def failures(pipeline: Pipeline) -> list[Event]:
     return [event for event in pipeline.ledger.events("orders") if event.kind is EventKind.FAILED]
 
 
-def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> doubt.Begun | None:
+def state_of(pipeline: Pipeline, now_ms: int = 1 << 60) -> endings.Begun | None:
     (entry,) = pipeline.ledger.pipelines()
     return open_epoch(pipeline.ledger, entry, now_ms)
 
@@ -47,12 +51,12 @@ def one(tmp_path):
 
 
 def test_an_owner_names_user_host_process_and_application():
-    fence = Fence(3, who.owner("app-1"))
+    fence = Fence(3, runs.owner("app-1"))
     user, _, rest = fence.who.partition("@")
     assert user
     assert rest.endswith(f":{os.getpid()} app-1")
     assert fence.text == f"generation 3 ({fence.who})"
-    assert who.owner() != who.owner()
+    assert runs.owner() != runs.owner()
 
 
 def test_a_refusal_leaves_its_code_in_the_ledger_once(one):
@@ -66,8 +70,8 @@ def test_a_refusal_leaves_its_code_in_the_ledger_once(one):
 
 def test_an_error_of_the_users_own_leaves_a_trace_too(one):
     driver = runner(one)
-    driver.tell("orders", error := RuntimeError("secret postgresql://me:hunter2@db"))
-    driver.tell("orders", error)
+    driver.events.failed("orders", error := RuntimeError("secret postgresql://me:hunter2@db"))
+    driver.events.failed("orders", error)
     assert [event.reason for event in failures(one)] == ["RuntimeError"]
 
 
@@ -79,7 +83,7 @@ def test_a_failure_before_anything_was_sent_leaves_nothing_to_do(one):
     faults.disarm()
     begun = state_of(one)
     assert begun is not None
-    assert (begun.epoch, begun.state) == (2, doubt.State.DEAD)
+    assert (begun.epoch, begun.state) == (2, endings.Progress.DEAD)
 
 
 def test_a_failure_in_the_middle_of_a_commit_leaves_doubt(one):
@@ -90,7 +94,7 @@ def test_a_failure_in_the_middle_of_a_commit_leaves_doubt(one):
     faults.disarm()
     begun = state_of(one, now_ms=0)
     assert begun is not None
-    assert (begun.epoch, begun.state) == (2, doubt.State.UNKNOWN)
+    assert (begun.epoch, begun.state) == (2, endings.Progress.UNKNOWN)
 
 
 def test_a_refused_first_start_leaves_nothing_to_do(one):
@@ -118,7 +122,7 @@ def test_the_next_opening_tells_of_one_that_ended_without_a_word(one):
 
 def test_the_next_opening_is_silent_of_one_that_said_that_it_ended(one):
     first = runner(one)
-    first.ends(first.run(opening(offered(1), "a"), ArrowBatch(rows(1))))
+    first.events.ended(first.run(opening(offered(1), "a"), ArrowBatch(rows(1))))
     runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
     assert "without a word" not in one.events(EventKind.OPENED)[-1]
 
@@ -138,14 +142,24 @@ def test_a_ledger_that_is_gone_does_not_hide_the_error(one):
     for file in one.root.glob("ledger.db*"):
         file.unlink()
     one.root.joinpath("ledger.db").mkdir()
-    driver.tell("orders", RuntimeError("what the user must see"))
+    driver.events.failed("orders", RuntimeError("what the user must see"))
 
 
 def test_a_failure_while_a_call_opens_again_is_not_one_of_an_opening_that_stood(one):
     runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
     found = runner(one).run(opening(offered(2), "b"), ArrowBatch(rows(2)))
-    again = coordinator.apply(replace(found, phase=Phase.PROBE), Probed((found.fence,)))
-    assert again.last is None
+    again = coordinator.apply(replace(found, phase=Phase.PROBE), Probed((found.opening.fence,)))
+    assert again.opening.last is None
+
+
+def test_a_failure_under_a_fence_that_is_only_proposed_is_of_no_generation(one):
+    found = runner(one).run(opening(offered(1), "a"), ArrowBatch(rows(1)))
+    newest = found.opening.last
+    proposed = replace(found.opening, fence=Fence(2, "us"), seen=Seen(newest, 1), readings=(), last=newest)
+    stopped = replace(found, phase=Phase.RECOLLECT, opening=proposed)
+    assert endings.failure("orders", RuntimeError("gone"), stopped).generation == 0
+    stood = replace(stopped, opening=replace(proposed, seen=None))
+    assert endings.failure("orders", RuntimeError("gone"), stood).generation == 2
 
 
 def test_a_marker_of_a_newer_version_is_refused_in_words(one, monkeypatch):
@@ -161,3 +175,23 @@ def test_a_marker_of_a_newer_version_is_refused_in_words(one, monkeypatch):
     assert refused.value.code == "E508"
     assert "upgrade onceonly" in refused.value.remedy
     assert failures(one)[-1].code == "E508"
+
+
+# For how long an epoch without an answer counts as being written.
+
+
+def records_that_took(*seconds: float):
+    facts = true_facts()
+    assert facts.ledger is not None
+    record = facts.ledger.records[0]
+    return [replace(record, phases=(("prepare", took / 2), ("commit", took / 2))) for took in seconds]
+
+
+def test_an_epoch_may_take_twice_as_long_as_the_slowest_of_the_recent_ones() -> None:
+    assert patience_ms(records_that_took(3.0, 10 * GRACE_S, 1.0)) == 20 * GRACE_S * 1000
+
+
+def test_quick_epochs_leave_the_time_that_was_asked_for() -> None:
+    assert patience_ms(records_that_took(0.1, 0.2)) == GRACE_S * 1000
+    assert patience_ms(records_that_took(0.1), grace_s=90.0) == 90_000
+    assert patience_ms([]) == GRACE_S * 1000

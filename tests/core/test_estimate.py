@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.estimate import units
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly.machine.estimate import units
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 
 def offsets(**by_source: int | None) -> SourceOffsets:

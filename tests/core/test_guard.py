@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly.guard import Held, check_fence, check_follows, check_install
 from onceonly.protocol import Superseded
+from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 
 OURS = Fence(5, "us")
 HIGHER, LOWER, RIVAL = Fence(6, "them"), Fence(4, "them"), Fence(5, "them")

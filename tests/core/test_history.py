@@ -19,7 +19,7 @@ from onceonly import OnceOnlyError, history
 from onceonly.cli.app import app
 from onceonly_checkpoints.epoch import EpochRecord, Fence
 from onceonly_checkpoints.ledger import Pipeline as Entry
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 DTYPES = {
     "epoch": "int64",
@@ -100,7 +100,7 @@ def test_sinks_that_have_not_confirmed_are_not_named(pipeline: Pipeline) -> None
 
 
 def test_an_adoption_has_neither_batch_nor_time_of_a_batch(world: World) -> None:
-    taken = world.next_epoch(0, adoption="accept-loss: a disk died", slice=slice_(300, 500))
+    taken = world.next_epoch(0, adoption="accept-loss: a disk died", written=slice_(300, 500))
     world.ledger.record(EpochRecord("orders", Fence(2, "t ann@host:1 app"), taken, ()))
     last = history(world.path).iloc[-1]
     assert pd.isna(last["batch"])
@@ -157,6 +157,6 @@ except onceonly.OnceOnlyError as refused:
 
 
 def test_it_is_found_where_reading_is() -> None:
-    from onceonly import reading
+    from onceonly.runtime import readpoint
 
-    assert reading.history is history
+    assert readpoint.history is history

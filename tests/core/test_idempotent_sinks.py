@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from onceonly import OnceOnlyError, engine, exactly_once, guarantee, wrap
-from onceonly.codes import CATALOGUE
+from onceonly import OnceOnlyError, exactly_once
+from onceonly.api import guarantee
+from onceonly.api.arguments import refuse_plan
+from onceonly.errors.codes import CATALOGUE
 from onceonly.protocol import Capabilities
-from onceonly.written import Written
+from onceonly.spark import engine
+from onceonly.spark.written import Written
 from onceonly_sinks.memory import MemorySink
 
 STATELESS = engine.Plan(stateful=False, nondeterministic=None, sources=())
@@ -121,15 +124,15 @@ DRAWN = replace(STATELESS, nondeterministic="rand() AS draw")
 
 
 def test_a_plan_that_draws_is_refused_although_it_keeps_no_state() -> None:
-    wrap.refuse_plan(DRAWN, "orders", None, DRAWN.nondeterministic)
+    refuse_plan(DRAWN, "orders", None, DRAWN.nondeterministic, one_by_one="")
     with pytest.raises(OnceOnlyError, match=r"rand\(\) AS draw") as caught:
-        wrap.refuse_plan(DRAWN, "orders", None, DRAWN.nondeterministic, one_by_one="store")
+        refuse_plan(DRAWN, "orders", None, DRAWN.nondeterministic, one_by_one="store")
     assert caught.value.code == "E129"
 
 
 def test_a_plan_that_draws_and_keeps_state_is_refused_for_its_state() -> None:
     with pytest.raises(OnceOnlyError) as caught:
-        wrap.refuse_plan(replace(DRAWN, stateful=True), "orders", None, DRAWN.nondeterministic, one_by_one="store")
+        refuse_plan(replace(DRAWN, stateful=True), "orders", None, DRAWN.nondeterministic, one_by_one="store")
     assert caught.value.code == "E109"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from onceonly import lineage
+from onceonly.spark import lineage
 
 Tree = list[dict[str, Any]]
 

@@ -8,15 +8,15 @@ import pytest
 from tests.core.several import Pipeline, rows
 from tests.core.stories import SINK, adoption, at, cut, epochs, offer, recorded, sight
 
-from onceonly import commands as c
-from onceonly import coordinator
-from onceonly.batch import ArrowBatch
 from onceonly.errors import IdentityError
-from onceonly.facts import Adopt, Offer
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Adopt, Offer
 from onceonly.protocol import Sight
-from onceonly.runner import Runner
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
 ONE, TWO, THREE = epochs(10, 20, 30)
@@ -91,11 +91,11 @@ def test_the_next_batch_goes_on_to_the_fence():
 
 
 def test_a_replayed_batch_is_not_skipped_by_a_look():
-    assert isinstance(looks(offer(TWO.slice, 1), sight(TWO), descent=(TWO,)), c.Install)
+    assert isinstance(looks(offer(TWO.written, 1), sight(TWO), descent=(TWO,)), c.Install)
 
 
 def test_a_batch_that_a_sink_holds_and_the_ledger_does_not_know_is_left_to_the_fence():
-    assert isinstance(looks(offer(TWO.slice, 1), sight(TWO), head=ONE), c.Install)
+    assert isinstance(looks(offer(TWO.written, 1), sight(TWO), head=ONE), c.Install)
 
 
 def test_a_sink_that_is_behind_by_one_is_left_to_healing():
@@ -104,20 +104,20 @@ def test_a_sink_that_is_behind_by_one_is_left_to_healing():
 
 
 def test_a_lost_ledger_is_left_to_the_fence_where_sinks_were_not_asked_for_their_history():
-    assert isinstance(looks(offer(ONE.slice, 0), sight(THREE), head=None), c.Install)
+    assert isinstance(looks(offer(ONE.written, 0), sight(THREE), head=None), c.Install)
     assert isinstance(looks(offer(cut(30, 40), 3), sight(THREE), head=None), c.Install)
 
 
 def test_a_lost_ledger_is_no_reason_to_disturb_anybody_where_sinks_tell_their_history():
     line = (ONE, TWO, THREE)
-    assert isinstance(looks(offer(ONE.slice, 0), sight(THREE), head=None, ahead=line), c.Install)  # a proven replay
+    assert isinstance(looks(offer(ONE.written, 0), sight(THREE), head=None, ahead=line), c.Install)  # a proven replay
     assert refused(looks(offer(cut(None, 15), 0), sight(THREE), head=None, ahead=line)) == "E205"
     assert refused(looks(offer(cut(10, 25), 1), sight(THREE), head=ONE, ahead=(TWO, THREE))) == "E205"
 
 
 def test_a_hole_that_no_sink_fills_is_a_hole_under_the_fence_too():
-    assert refused(looks(offer(ONE.slice, 0), sight(THREE), head=None, ahead=(ONE, THREE))) == "E203"
-    assert refused(looks(offer(ONE.slice, 0), sight(THREE), head=THREE, descent=(ONE, THREE))) == "E203"
+    assert refused(looks(offer(ONE.written, 0), sight(THREE), head=None, ahead=(ONE, THREE))) == "E203"
+    assert refused(looks(offer(ONE.written, 0), sight(THREE), head=THREE, descent=(ONE, THREE))) == "E203"
 
 
 def test_what_a_driver_writes_after_the_look_is_left_out():
@@ -162,7 +162,7 @@ def test_nothing_is_looked_at_without_a_batch():
 
 
 def test_what_a_look_found_is_read_again_under_the_fence():
-    state = coordinator.start("orders", (SINK,), "us", offer(TWO.slice, 1))
+    state = coordinator.start("orders", (SINK,), "us", offer(TWO.written, 1))
     for answer in (
         c.Probed((None,)),
         c.Recalled(recorded(TWO)),
@@ -170,7 +170,7 @@ def test_what_a_look_found_is_read_again_under_the_fence():
         c.Recollected((TWO,)),
     ):
         state = coordinator.apply(state, answer)
-    assert (state.seen, state.last, state.descent, state.held) == (None, None, None, None)
+    assert (state.opening.seen, state.opening.last, state.work.descent, state.opening.held) == (None, None, None, None)
 
 
 def copy_of(pipeline: Pipeline, ledger: SqlLedger) -> Runner:

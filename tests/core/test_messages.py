@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from onceonly import codes
-from onceonly.codes import CATALOGUE, FAMILIES, parse, text_of
-from onceonly.errors import OnceOnlyError, caution, refuse
+from onceonly.errors import OnceOnlyError, caution, codes, refuse
+from onceonly.errors.codes import CATALOGUE, FAMILIES, Family, parse, text_of
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).parent / "messages.txt"
@@ -52,7 +51,9 @@ def test_an_entry_that_lacks_a_part_is_noticed(body: str) -> None:
 
 
 def test_the_texts_are_read_when_the_first_one_is_needed() -> None:
-    script = "import onceonly; from onceonly.codes import CATALOGUE as c; print(dict(vars(c)), bool(c), len(vars(c)))"
+    script = (
+        "import onceonly; from onceonly.errors.codes import CATALOGUE as c; print(dict(vars(c)), bool(c), len(vars(c)))"
+    )
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "{} True 1\n"
 
@@ -76,3 +77,9 @@ def test_an_error_knows_its_code_and_keeps_its_details() -> None:
     assert isinstance(error, OnceOnlyError)
     assert (error.code, error.what) == ("E501", "s cannot be reached: r.")
     assert isinstance(codes.CATALOGUE, codes.Catalogue)
+
+
+def test_a_code_is_of_the_family_whose_file_it_stands_in() -> None:
+    for family in FAMILIES:
+        assert {Family.of(code) for code, _ in parse(text_of(family))} == {family}
+    assert [Family.of(code) for code in ("", "A101", "E901", "X-1")] == [None] * 4

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.formatters import HTMLFormatter
 
 from onceonly import ReadPoint, exactly_once
-from onceonly.wrap import ExactlyOnce
+from onceonly.api.wrapper import ExactlyOnce
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.memory import MemorySink
 
@@ -55,7 +55,7 @@ def shown(value: object) -> Seen:
 
 def written() -> ExactlyOnce:
     wrapped = exactly_once(MemorySink(id="memory:orders"), name="orders")
-    wrapped._last_receipts = type(wrapped.last_receipts)((RECEIPT,))
+    wrapped._epochs.last_receipts = type(wrapped.last_receipts)((RECEIPT,))
     return wrapped
 
 

@@ -11,23 +11,23 @@ import pytest
 from tests.core.several import Crash, crash
 from tests.core.stories import FROM_THE_LEDGER, SOURCES, adoption, at, batch, cut, epochs, lineage, offer, recorded
 
-from onceonly import coordinator, faults
-from onceonly.batch import ArrowBatch
-from onceonly.comparison import decide_batch
+from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.faults import Point
-from onceonly.overlap import held_files, unfit
-from onceonly.runner import Runner
-from onceonly.sources import kafka_identity
-from onceonly.staging import Staging
-from onceonly.state import State
-from onceonly.trim import FileTrim, Held, OffsetTrim, Span, plain
+from onceonly.machine import coordinator
+from onceonly.machine.comparison import decide_batch
+from onceonly.machine.facts import BatchFacts, Needed, NewEpoch, Offer, Refusal, Skip
+from onceonly.machine.overlap import held_files, unfit
+from onceonly.machine.sources import kafka_identity
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch, FileTrim, Held, OffsetTrim, Span, plain
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.slices import InputFile, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import InputFile, Slice, SourceIdentity, SourceOffsets
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 ONE, TWO, THREE = epochs(10, 20, 30)
@@ -56,7 +56,7 @@ def new_epoch(decision: object) -> NewEpoch:
 def test_a_new_checkpoint_is_written_from_the_last_end_on():
     decision = new_epoch(decide_batch(trimming(TWO, offer(cut(None, 35), 0, "q2", begins=at(0)))))
     assert decision.number == 3
-    assert decision.slice == cut(20, 35)
+    assert decision.written == cut(20, 35)
     assert decision.trim == OffsetTrim((Span("events", 0, first=0, fresh=20, end=35),))
     assert "20 of 35 offsets" in decision.happenings[0].reason
     assert decision.happenings[0].kind is EventKind.TRIMMED
@@ -64,7 +64,7 @@ def test_a_new_checkpoint_is_written_from_the_last_end_on():
 
 def test_a_batch_that_lies_wholly_in_recorded_epochs_leaves_the_position_where_it_is():
     decision = new_epoch(decide_batch(trimming(TWO, offer(cut(None, 15), 0, "q2", begins=at(0)))))
-    assert decision.slice == cut(20, 20)
+    assert decision.written == cut(20, 20)
 
 
 def test_without_the_option_an_overlap_still_stops_and_names_it():
@@ -106,12 +106,12 @@ def test_a_topic_that_was_made_anew_is_another_source():
 def test_brokers_that_could_not_be_asked_once_do_not_stop_a_query_that_goes_on():
     unknown = chain.linked(replace(TWO, sources=(SourceIdentity("0", None),)))
     assert new_epoch(decide_batch(batch(unknown, offer(cut(20, 30), 2)))).trim is None
-    assert isinstance(decide_batch(batch(unknown, offer(TWO.slice, 1), descent=(unknown,))), Skip)
+    assert isinstance(decide_batch(batch(unknown, offer(TWO.written, 1), descent=(unknown,))), Skip)
 
 
 def test_a_new_checkpoint_that_begins_exactly_at_the_last_end_needs_no_option():
     decision = new_epoch(decide_batch(batch(TWO, offer(cut(None, 30), 0, "q2", begins=at(20)))))
-    assert (decision.slice, decision.trim) == (cut(20, 30), None)
+    assert (decision.written, decision.trim) == (cut(20, 30), None)
 
 
 def partitions(**found: int) -> SourceOffsets:
@@ -120,8 +120,8 @@ def partitions(**found: int) -> SourceOffsets:
 
 
 def last_at(end: SourceOffsets) -> Epoch:
-    slice_ = Slice(ONE.slice.start, end)
-    return chain.linked(replace(ONE, slice=slice_))
+    slice_ = Slice(ONE.written.start, end)
+    return chain.linked(replace(ONE, written=slice_))
 
 
 def several(start: SourceOffsets, end: SourceOffsets) -> Offer:
@@ -131,7 +131,7 @@ def several(start: SourceOffsets, end: SourceOffsets) -> Offer:
 def test_each_partition_is_cut_at_its_own_end_and_none_goes_back():
     last = last_at(partitions(p0=10, p1=50))
     decision = new_epoch(decide_batch(trimming(last, several(partitions(p0=0, p1=0), partitions(p0=20, p1=20)))))
-    assert decision.slice == Slice(last.slice.end, partitions(p0=20, p1=50))
+    assert decision.written == Slice(last.written.end, partitions(p0=20, p1=50))
     assert decision.trim == OffsetTrim((Span("events", 0, 0, 10, 20), Span("events", 1, 0, 50, 20)))
 
 
@@ -157,13 +157,13 @@ def test_partitions_that_do_not_fit_are_not_trimmed(start, end, words):
 
 def test_a_batch_id_that_comes_back_for_another_range_is_trimmed_by_position():
     decision = new_epoch(decide_batch(trimming(TWO, offer(cut(10, 25), 1), descent=(TWO,))))
-    assert (decision.number, decision.slice) == (3, cut(20, 25))
+    assert (decision.number, decision.written) == (3, cut(20, 25))
 
 
 def test_a_replay_of_a_trimmed_epoch_is_a_proven_skip():
     offered = offer(cut(None, 35), 0, "q2", begins=at(0))
     slice_ = cut(20, 35)
-    third = chain.linked(replace(THREE, slice=slice_, offered=offered.slice, lineage=offered.lineage))
+    third = chain.linked(replace(THREE, written=slice_, offered=offered.slice, lineage=offered.lineage))
     assert decide_batch(trimming(third, offered, descent=(third,))) == Skip(third, execute=False)
 
 
@@ -198,12 +198,12 @@ def history(*numbers: int) -> list[EpochRecord]:
     found: list[EpochRecord] = []
     for number in numbers:
         previous = found[-1].epoch if found else None
-        slice_ = Slice(previous.slice.end if previous else log(None), log(number))
+        slice_ = Slice(previous.written.end if previous else log(None), log(number))
         before = previous.chain if previous else chain.GENESIS
         epoch = replace(
             ONE,
             number=len(found) + 1,
-            slice=slice_,
+            written=slice_,
             previous_chain=before,
             lineage=lineage(number),
             sources=of_files(file(number)),
@@ -234,7 +234,7 @@ def test_files_of_recorded_epochs_are_looked_up_only_when_a_batch_may_hold_them(
 def test_a_new_checkpoint_writes_the_files_that_no_epoch_holds():
     offered = offered_files(file(1), file(2), file(3))
     decision = new_epoch(decide_batch(trimming(LAST, offered, held=told())))
-    assert decision.slice == Slice(LAST.slice.end, log(0))
+    assert decision.written == Slice(LAST.written.end, log(0))
     assert decision.trim == FileTrim(("file:/in/1.csv", "file:/in/2.csv"), ("file:/in/3.csv",))
     assert "2 of 3 input files" in decision.happenings[0].reason
 
@@ -259,13 +259,13 @@ def test_a_file_that_is_gone_matters_only_if_it_is_to_be_written():
 
 def trimmed_before() -> Epoch:
     """The epoch with which a new checkpoint began, one of whose files was held already."""
-    slice_, planned = Slice(LAST.slice.end, log(0)), Slice(log(None), log(0))
-    changes = {"slice": slice_, "offered": planned, "previous_chain": LAST.chain}
+    slice_, planned = Slice(LAST.written.end, log(0)), Slice(log(None), log(0))
+    changes = {"written": slice_, "offered": planned, "previous_chain": LAST.chain}
     return chain.linked(replace(LAST, number=4, lineage=lineage(0, "q2"), sources=of_files(file(0)), **changes))
 
 
 def next_of(last: Epoch, *files: InputFile) -> Offer:
-    return offer(Slice(last.slice.end, log(1)), 1, "q2", sources=of_files(*files), files=files)
+    return offer(Slice(last.written.end, log(1)), 1, "q2", sources=of_files(*files), files=files)
 
 
 def test_after_a_trimmed_epoch_every_batch_of_its_checkpoint_is_compared_by_file():
@@ -299,7 +299,7 @@ def test_after_a_trimmed_epoch_a_ledger_without_file_lists_stops_the_query_until
     offered = next_of(last, file(7))
     bare = held_files([replace(record, files=()) for record in RECORDS], LAST)
     assert "no file list of epoch 1" in refused(decide_batch(batch(last, offered, held=bare)), "E220")
-    moved = adoption(last, "continue", last.slice.end)
+    moved = adoption(last, "continue", last.written.end)
     assert decide_batch(batch(moved, offered, held=bare)) == NewEpoch(6)
 
 
@@ -330,7 +330,7 @@ def test_an_adoption_that_moved_past_files_leaves_them_unknown(why, to, whole):
 def test_a_pipeline_that_was_begun_in_the_middle_of_its_source_knows_not_all_files():
     [record] = history(5)
     slice_ = Slice(log(4), log(5))
-    begun = chain.linked(replace(record.epoch, slice=slice_))
+    begun = chain.linked(replace(record.epoch, written=slice_))
     assert "in the middle" in held_files([replace(record, epoch=begun)], begun).lacking
 
 
@@ -419,7 +419,7 @@ def test_every_row_is_in_every_sink_once_and_marker_and_ledger_say_what_was_offe
     for sink in pipeline.sinks():
         first, second = (marker.epoch for marker, _ in sink.history())
         assert (first.offered, second.offered) == (None, AGAIN.slice)
-        assert (second.slice, second.digest.rows) == (cut(20, 35), 15)
+        assert (second.written, second.digest.rows) == (cut(20, 35), 15)
         assert chain.first_break([first, second]) is None
     assert [record.epoch.offered for record in pipeline.ledger.epochs("orders")] == [None, AGAIN.slice]
     kinds = [event.kind for event in pipeline.ledger.events("orders")]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tests.core.stories import at, batch, cut, epochs, offer
 
-from onceonly import promise
-from onceonly.comparison import decide_batch
-from onceonly.facts import Happening, NewEpoch
+from onceonly.machine.comparison import decide_batch
+from onceonly.machine.facts import Happening, NewEpoch
+from onceonly.runtime import events
 from onceonly_checkpoints.ledger import Event, EventKind
 
 ONE, TWO = epochs(10, 20)
@@ -17,19 +17,19 @@ def logged(*happenings: Happening) -> list[Event]:
 
 
 def test_a_promise_is_said_again_only_where_another_one_stood_in_between():
-    first, other = promise.kept("holds all\n  because  so"), promise.kept("holds less")
-    assert promise.unsaid([first], logged(first)) == []
-    assert promise.unsaid([first], logged(first, other)) == [first]
+    first, other = events.kept("holds all\n  because  so"), events.kept("holds less")
+    assert events.unsaid([first], logged(first)) == []
+    assert events.unsaid([first], logged(first, other)) == [first]
     assert first.reason == "holds all; because  so"
 
 
 def test_late_rows_are_said_once_per_epoch_and_their_number_can_be_read_back():
-    told = promise.late(7, 1_700_000_000_000, 3)
-    assert promise.unsaid([told], logged(told)) == []
-    assert promise.unsaid([promise.late(7, 1_700_000_000_000, 4)], logged(told)) != []
+    told = events.late(7, 1_700_000_000_000, 3)
+    assert events.unsaid([told], logged(told)) == []
+    assert events.unsaid([events.late(7, 1_700_000_000_000, 4)], logged(told)) != []
     [event] = logged(told)
-    assert promise.late_rows(event) == 7
-    assert promise.late_rows(Event("orders", EventKind.OPENED, "7 of them")) == 0
+    assert events.late_rows(event) == 7
+    assert events.late_rows(Event("orders", EventKind.OPENED, "7 of them")) == 0
 
 
 def test_going_on_with_another_checkpoint_is_a_warning():
@@ -38,5 +38,5 @@ def test_going_on_with_another_checkpoint_is_a_warning():
     assert isinstance(found, NewEpoch)
     [told] = found.happenings
     assert (told.kind, told.reason[:11]) == (EventKind.WARNED, "[ONCE-W703]")
-    assert found.slice is None
-    assert TWO.slice.end == at(20)
+    assert found.written is None
+    assert TWO.written.end == at(20)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from onceonly import refusal
-from onceonly.codes import CATALOGUE
 from onceonly.errors import OnceOnlyError, fill, refuse
+from onceonly.errors.codes import CATALOGUE
 
 
 class _Anything(dict[str, object]):

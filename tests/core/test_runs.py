@@ -8,15 +8,15 @@ import pyarrow as pa
 import pytest
 from tests.core.several import offered, rows
 
-from onceonly import coordinator
-from onceonly.batch import ArrowBatch
-from onceonly.calls import Call, Entering, Holder, decide_call, decide_entry
 from onceonly.errors import ConfigurationError, FencedOut
-from onceonly.facts import Refusal
-from onceonly.runner import Runner
-from onceonly.runs import Runs
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_sinks.memory import MemoryPrepared, MemorySink, MemoryStore
+from onceonly.machine import coordinator
+from onceonly.machine.calls import Call, Entering, Holder, decide_call, decide_entry
+from onceonly.machine.facts import Refusal
+from onceonly.protocol.batch import ArrowBatch, ArrowRows
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.runs import Runs
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
 def ended(query_id: str, run_id: str) -> bool:
@@ -204,7 +204,7 @@ class Watched(MemorySink):
         self.inside.append("open")
         super().open(pipeline)
 
-    def prepare(self, batch, epoch) -> MemoryPrepared:
+    def prepare(self, batch, epoch) -> ArrowRows:
         if self.hold:
             self.hold = False
             self.reached.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,17 +10,25 @@ import pytest
 from tests.core.several import Crash, Pipeline, crash, left_behind, rows
 from tests.core.stories import at
 
-from onceonly import faults, resolve
-from onceonly.errors import ConfigurationError, DestinationError, IdentityError
+from onceonly import faults
+from onceonly.errors import (
+    ConfigurationError,
+    DestinationError,
+    DestinationUnavailable,
+    IdentityError,
+    SupersededRun,
+    UnresolvedOutcome,
+)
 from onceonly.faults import Point
-from onceonly.protocol import OutcomeUnknown
-from onceonly.runner import Runner
-from onceonly.staging import Staging
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly.protocol import Conflict, OutcomeUnknown
+from onceonly.runtime import operator
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import NAME, Reference
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_checkpoints.storage import open_storage
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -42,15 +51,15 @@ PER_EPOCH = {Point.INTEND_AFTER, Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RE
 def test_every_sink_gets_the_same_rows_under_the_same_chain(pipeline):
     state = pipeline.driver().writes(1, 2, 3)
     pipeline.holds(3)
-    assert [receipt.sink for receipt in state.receipts] == ["memory:a", "memory:b", "memory:c"]
+    assert [receipt.sink for receipt in state.work.receipts] == ["memory:a", "memory:b", "memory:c"]
     assert len(pipeline.ledger.epochs("orders")[2].receipts) == 3
 
 
 def test_only_the_newest_epochs_bytes_are_kept(pipeline):
     state = pipeline.driver().writes(1, 2, 3)
     [address] = pipeline.staged()
-    assert state.epoch is not None
-    assert Reference.parse(state.epoch.manifest or "").directory == address
+    assert state.work.epoch is not None
+    assert Reference.parse(state.work.epoch.manifest or "").directory == address
 
 
 @pytest.mark.parametrize(
@@ -124,8 +133,8 @@ def test_a_sink_that_joins_starts_at_the_next_epoch(tmp_path):
     pipeline.driver().writes(1)
     pipeline.stores["c"] = MemoryStore()
     state = pipeline.driver().writes(2)
-    assert state.epoch is not None
-    assert state.epoch.sinks == (("memory:a", 1), ("memory:b", 1), ("memory:c", 2))
+    assert state.work.epoch is not None
+    assert state.work.epoch.sinks == (("memory:a", 1), ("memory:b", 1), ("memory:c", 2))
     assert sorted(row["id"] for row in pipeline.sinks()[2].rows()) == list(range(10, 20))
 
 
@@ -146,7 +155,7 @@ def test_a_sink_that_says_it_was_healed_and_was_not_stops_the_query(behind):
         for sink in (MemorySink(f"memory:{name}", store) for name, store in behind.stores.items())
     ]
     with pytest.raises(IdentityError, match="brought to it and do not hold it") as refused:
-        resolve.resolve(broken, behind.ledger, "orders")
+        operator.resolve(broken, behind.ledger, "orders")
     assert refused.value.code == "E219"
 
 
@@ -174,11 +183,54 @@ def test_an_adoption_that_reached_one_sink_reaches_the_others(pipeline):
     pipeline.driver().writes(1)
     faults.arm(Point.COMMIT_SENT, "raise", 2)
     with pytest.raises(Exception, match=r"armed|lost"):
-        resolve.adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption("start"), start=at(40))
+        operator.adopt(pipeline.sinks(), pipeline.ledger, "orders", Adoption(AdoptionKind.START), start=at(40))
     faults.disarm()
     assert pipeline.resolve().epoch == 2
     newest = {marker.epoch.adoption for sink in pipeline.sinks_open() for marker, _ in sink.history(1)}
-    assert newest == {Adoption("start")}
+    assert newest == {Adoption(AdoptionKind.START)}
+
+
+def overtake(store: MemoryStore, sink: str) -> None:
+    """Another driver opens the pipeline."""
+    rival = MemorySink(sink, store)
+    rival.open("orders")
+    rival.install(Fence(9, "f00d ann@host:1"))
+
+
+class TakenBack(MemorySink):
+    """A destination that gives way to another session."""
+
+    def commit(self, prepared, marker, ledger=None):
+        raise Conflict(self.id, "deadlock detected", "session 7")
+
+
+START = Adoption(AdoptionKind.START)
+
+
+def test_an_adoption_whose_answer_is_lost_leaves_doubt(pipeline):
+    pipeline.driver().writes(1)
+    faults.arm(Point.COMMIT_SENT, "raise", 2)
+    with pytest.raises(
+        UnresolvedOutcome, match=r"(?s)ONCE-E301\] Whether epoch 2 reached memory:b .*txn resolve"
+    ) as doubt:
+        operator.adopt(pipeline.sinks(), pipeline.ledger, "orders", START, start=at(40))
+    assert pipeline.ledger.address in doubt.value.remedy
+
+
+def test_an_adoption_that_another_driver_overtakes_says_whose_the_pipeline_is(pipeline):
+    pipeline.driver().writes(1)
+    faults.arm(Point.REINDEX_AFTER, lambda: overtake(pipeline.stores["b"], "memory:b"))
+    with pytest.raises(SupersededRun, match=r"ONCE-E401\] memory:b is owned by ann@host:1 \(generation 9"):
+        operator.adopt(pipeline.sinks(), pipeline.ledger, "orders", START, start=at(40))
+
+
+def test_an_adoption_that_a_sink_takes_back_can_be_tried_again(pipeline):
+    pipeline.driver().writes(1)
+    sinks = pipeline.sinks()
+    sinks[1] = TakenBack(sinks[1].id, sinks[1].store)
+    with pytest.raises(DestinationUnavailable, match=r"(?s)ONCE-E526\] memory:b: epoch 2 .*deadlock.*session 7"):
+        operator.adopt(sinks, pipeline.ledger, "orders", START, start=at(40))
+    assert pipeline.resolve().epoch == 2
 
 
 def test_a_lost_ledger_learns_the_receipts_of_every_sink(pipeline, tmp_path):
@@ -187,6 +239,29 @@ def test_a_lost_ledger_learns_the_receipts_of_every_sink(pipeline, tmp_path):
     pipeline.ledger = SqlLedger(str(tmp_path / "other.db"))
     pipeline.driver().writes(3)
     assert [len(record.receipts) for record in pipeline.ledger.epochs("orders")] == [3, 3, 3]
+
+
+def damage(pipeline: Pipeline, name: str) -> None:
+    """The newest marker of a store is of a format to come."""
+    store = pipeline.stores[name]
+    newest = store.newest(("orders", f"memory:{name}"))
+    assert newest is not None
+    store.add(replace(newest, marker=(newest.marker or "").replace('"format":', '"format":9', 1)))
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_a_marker_that_cannot_be_read_is_of_the_sink_that_holds_it(pipeline, name):
+    pipeline.driver().writes(1)
+    damage(pipeline, name)
+    with pytest.raises(DestinationError, match=rf"ONCE-E508\] memory:{name} .*cannot be read"):
+        pipeline.driver().writes(2)
+
+
+@pytest.mark.parametrize(("name", "hit"), [("b", 1), ("c", 2)])
+def test_it_is_so_while_sinks_are_brought_to_the_epoch_of_the_others(behind, name, hit):
+    faults.arm(Point.COMMIT_BEFORE, lambda: damage(behind, name), hit)
+    with pytest.raises(DestinationError, match=rf"ONCE-E508\] memory:{name} .*cannot be read"):
+        behind.resolve()
 
 
 class Forgetful(MemorySink):

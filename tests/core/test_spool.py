@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from onceonly.spool import Spool
+from onceonly.spark.spool import Spool
 
 SECONDS = 10.0
 ROWS = 1000

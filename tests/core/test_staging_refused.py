@@ -12,14 +12,14 @@ import pytest
 from tests.core.several import offered, rows
 
 from onceonly import exactly_once
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
-from onceonly.remedies import Where, set_back
-from onceonly.stagefiles import hindrance
-from onceonly.staging import Staged, Staging, fetch
-from onceonly_checkpoints.adoption import Adoption
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.stagefiles import hindrance
+from onceonly.runtime.staging import Staged, Staging, fetch
+from onceonly.runtime.stops import Where, set_back
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink
 
 
@@ -193,7 +193,7 @@ def test_what_was_staged_and_is_gone_is_known_to_be_gone(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_read_here_is_to_be_brought_from_where_it_can() -> None:
-    lost, where = Adoption("accept-loss", ("a",), 3, 3), Where("orders", " --ledger ledger.db")
+    lost, where = Adoption(AdoptionKind.ACCEPT_LOSS, ("a",), 3, 3), Where("orders", " --ledger ledger.db")
     said = set_back(where, lost, behind_others=True, staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver")
     assert "not readable here: gcs://bucket/e1: no driver; run it where it is" in said
     first, last = said.splitlines()

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from onceonly import OnceOnlyError, engine, exactly_once, wrap
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly import OnceOnlyError, exactly_once
+from onceonly.api import arguments as preconditions
+from onceonly.api import openings
+from onceonly.spark import engine
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.storage import LocalStorage
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
@@ -71,8 +74,9 @@ def test_staging_where_this_process_cannot_read_is_refused_by_name_and_shows_no_
 
 
 def test_rows_are_staged_beside_the_checkpoint_wherever_that_is():
-    assert wrap._beside("s3a://bucket/checkpoint/", "onceonly.staging") == "s3a://bucket/checkpoint.onceonly.staging"
-    assert wrap._beside("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
+    far = "s3a://bucket/checkpoint"
+    assert openings.beside(f"{far}/", "onceonly.staging") == f"{far}.onceonly.staging"
+    assert openings.beside("file:/a%20b/ck", "onceonly.staging") == "/a b/ck.onceonly.staging"
 
 
 def test_explain_of_several_sinks_says_what_holds_between_them():
@@ -104,7 +108,7 @@ def test_a_mode_that_cuts_a_repeated_batch_anew_is_refused_by_name(mode):
     plan = engine.Plan(stateful=False, nondeterministic=None, sources=())
     run = engine.Run("r", "q", "orders", "file:/ck", mode, False, "s", plan, None, None, LocalStorage("/ck"))
     with pytest.raises(OnceOnlyError, match=mode) as caught:
-        wrap.refuse_unfit(run, "orders")
+        preconditions.refuse_unfit(run, "orders", lossy_source=None, one_by_one="")
     assert caught.value.code == "E104"
 
 

@@ -15,18 +15,15 @@ from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly_lab import pipeline
 from onceonly_lab.chaos import samples
-from onceonly_lab.chaos.campaign import check_playable
+from onceonly_lab.chaos.campaign import check_playable, seconds_of
 from onceonly_lab.chaos.cells import Cell, Facts, Matrix, left_out
 from onceonly_lab.chaos.draw import DAMAGES, TRIES, draw
-from onceonly_lab.chaos.pipeline import load
-from onceonly_lab.chaos.played import cut_to
-from onceonly_lab.chaos.running import seconds_of
-from onceonly_lab.chaos.source import source_entries
-from onceonly_lab.chaos.surgery import operate
-from onceonly_lab.level import Level
+from onceonly_lab.chaos.pipeline import load, source_entries
+from onceonly_lab.chaos.play import operate
+from onceonly_lab.chaos.pool import cut_to
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab.schedule import LEDGER, Action, Fault, Level, Loss, Schedule, UnreadableSchedule
 
 PASSED = (Point.DISCOVER_AFTER, Point.INSTALL_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RETURN_BEFORE)
 

@@ -8,25 +8,24 @@ from onceonly_lab.checker import Verdict
 from onceonly_lab.history import Kind, Mark, Op, Row, Situation
 
 
-def two_unknown(*, rows: tuple[str, ...] = ("a1",), generation: int | None = None, **header: bool) -> Tale:
+def two_unknown(rows: tuple[str, ...]) -> Tale:
     """Two drivers sent epoch 1 with other rows, neither was answered; a read shows ``rows``."""
-    tale = Tale("pg", **header)
+    tale = Tale("pg")
     tale.chunks = [(Row("a1"),)]
     tale.commit("pg", 1, driver=1, generation=1, outcome=Kind.INFO, digest=None)
     tale.install("pg", 2, driver=2)
     tale.commit("pg", 1, driver=2, generation=2, outcome=None, rows=(Row("b1"),), digest=None)
-    marks = None if generation is None else [Mark(1, generation)]
-    tale.end(pg={"rows": [Row(row) for row in rows], "markers": marks}, ledger={"markers": None})
+    tale.end(pg={"rows": [Row(row) for row in rows], "markers": None}, ledger={"markers": None})
     return tale
 
 
 def test_the_commit_whose_rows_are_there_is_the_one_that_landed() -> None:
     for rows in (("a1",), ("b1",)):
-        assert two_unknown(rows=rows).anomalies() == set()
+        assert two_unknown(rows).anomalies() == set()
 
 
 def test_both_landed_where_both_are_there_is_told_by_the_rows() -> None:
-    tale = two_unknown(rows=("a1", "a1"))
+    tale = two_unknown(("a1", "a1"))
     assert tale.anomalies() == {"X-DUP"}
 
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onceonly_lab.demo import flights
+from onceonly_lab.demo import input
 from onceonly_lab.demo.judge import Finding, Held, differing, judge
 
 
 @pytest.fixture(scope="module")
 def input_rows(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     folder = tmp_path_factory.mktemp("flights") / "input"
-    flights.write(folder, 1000, 7)
-    return flights.read(folder)
+    input.write(folder, 1000, 7)
+    return input.read(folder)
 
 
 def numbers(*counts: int) -> pa.Table:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from onceonly.audit import Verdict
-from onceonly_lab.demo.judge import Finding
+from onceonly_lab.demo.judge import Finding, Report, RunResult, SeveralResult, SinkResult, unanswered
 from onceonly_lab.demo.killer import Tally
-from onceonly_lab.demo.report import Report, RunResult, SeveralResult, SinkResult, unanswered
 
 EXACT = Finding(rows=100, missing=0, doubled=0, foreign=0)
 DOUBLED = Finding(rows=110, missing=0, doubled=10, foreign=0)

@@ -12,13 +12,13 @@ import psutil
 import psycopg
 import pytest
 
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 pytestmark = pytest.mark.postgres
 
 PARENT = """
 import sys, time
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 server = EmbeddedPostgres(sys.argv[1])
 server.start()
 print(server.port, flush=True)

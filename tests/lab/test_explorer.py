@@ -7,20 +7,18 @@ from typing import cast
 
 import pytest
 
-from onceonly import look
+from onceonly.machine import look
 from onceonly_checkpoints.epoch import Digest
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS, MERGED
-from onceonly_lab.explorer.report import lines
-from onceonly_lab.explorer.search import Search, search
+from onceonly_lab.explorer.search import Search, lines, search
 from onceonly_lab.model import carrier
 from onceonly_lab.model.invariants import Breach
 from onceonly_lab.model.parts import Harm, Kind, Target, records_in
-from onceonly_lab.model.program import Program
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import RESTARTED, Damage, Source
-from onceonly_lab.model.world import Bound
+from onceonly_lab.model.world import Bound, Program
 
 P, D, K = Kind.POSTGRES, Kind.DELTA, Kind.KAFKA
 
@@ -46,6 +44,20 @@ def test_a_damaged_checkpoint_of_a_source_whose_offsets_count_batches_breaks_not
     )
     assert found.violation is None, "\n".join(lines(found))
     assert found.complete
+
+
+@pytest.mark.parametrize("source", [Source(), Source(files=True), Source(begins=True, stateful=True)], ids=str)
+def test_a_full_refresh_that_replaces_leaves_the_new_series_and_nothing_else(source):
+    bound = Bound((P, D), records=2, drivers=2, unknowns=0, damages=(Damage.REFRESHED,), source=source)
+    found = search(replace(bound, on_refresh="replace"))
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
+def test_a_full_refresh_stops_the_query_by_name_unless_it_may_replace():
+    bound = Bound((P, D), records=2, drivers=2, unknowns=0, damages=(Damage.REFRESHED,))
+    assert "E246" in refusals(bound)
+    assert "E246" not in refusals(replace(bound, on_refresh="replace"))
 
 
 TRIMMED = [
@@ -191,7 +203,7 @@ def rows_of(bound: Bound) -> set[object]:
 
 
 def _rows_in(target: Target) -> tuple[object, ...]:
-    return tuple((held.epoch.slice, _who(held.content), held.whole) for held in target.held)
+    return tuple((held.epoch.written, _who(held.content), held.whole) for held in target.held)
 
 
 def _who(content: Digest | None) -> int | None:
@@ -213,6 +225,7 @@ def test_checking_and_writing_apart_breaks_nothing(kind):
 
 ONE = {"records": 1, "unknowns": 0}
 LOST = {"records": 1, "unknowns": 1}
+REFRESHED = {**ONE, "damages": (Damage.REFRESHED,), "on_refresh": "replace"}
 BROKEN = [
     (Rule.OWNER, (P,), ONE, Anomaly.ZOMBIE),
     (Rule.HIGHEST, (P,), {**ONE, "drivers": 3, "ledgers": 1}, Anomaly.ZOMBIE),
@@ -233,6 +246,8 @@ BROKEN = [
     (Rule.SWEPT_LAST, (P, D), ONE, Anomaly.STUCK),
     (Rule.LINEAGE, (P,), {"unknowns": 0, "damages": (Damage.DELETED,), "source": Source(files=True)}, Anomaly.LOSS),
     (Rule.REFUSED_ROW, (P,), {**ONE, "harms": (Harm.PICKY,)}, Anomaly.STUCK),
+    (Rule.HEALER_DELETES, (P, D), {**REFRESHED, "drivers": 3}, Anomaly.DUP),
+    (Rule.CLEARED_WITH_MARKER, (P,), REFRESHED, Anomaly.LOSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]
 """Each rule that is off by itself, where, and what that breaks first."""

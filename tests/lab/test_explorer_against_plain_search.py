@@ -7,12 +7,9 @@ from typing import NamedTuple
 import pytest
 
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.explorer.judge import Judge
-from onceonly_lab.explorer.lone import Lone
-from onceonly_lab.explorer.moves import MoveTable
-from onceonly_lab.explorer.report import described
-from onceonly_lab.explorer.search import Search
-from onceonly_lab.explorer.table import Codes
+from onceonly_lab.explorer.lone import Judge, Lone
+from onceonly_lab.explorer.moves import Codes, MoveTable
+from onceonly_lab.explorer.search import Search, described
 from onceonly_lab.model import invariants
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.rules import Rule

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceonly_lab.explorer.fold import Fold, Lists
+from onceonly_lab.explorer.expand import Fold, Lists
 
 ROW = st.tuples(st.integers(0, 3), st.integers(0, 2**31 - 1), st.integers(0, 3))
 

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from onceonly import look
+from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly_lab.checker import Verdict, judge
-from onceonly_lab.fuzzer.aim import aimed
-from onceonly_lab.fuzzer.draw import draw
-from onceonly_lab.fuzzer.fuzz import broken, fingerprint, fuzz
-from onceonly_lab.fuzzer.play import play
-from onceonly_lab.fuzzer.shrink import MOST_REPLAYS
+from onceonly.machine import look
+from onceonly_lab.checker import Anomaly, Verdict, judge
+from onceonly_lab.fuzzer.draw import aimed, draw
+from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, play
 from onceonly_lab.model.invariants import Breach
 from onceonly_lab.model.parts import Harm, Kind
-from onceonly_lab.model.program import Program
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.spark import Damage
+from onceonly_lab.model.world import Program
+from onceonly_lab.play.many import MOST_REPLAYS, broken, fingerprint
+from onceonly_lab.play.world import Process
 from onceonly_lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
 
 QUICK = 300
@@ -51,7 +51,7 @@ def test_every_action_that_applies_strikes_at_every_point_and_breaks_nothing(poi
 @pytest.mark.slow
 def test_five_thousand_schedules_break_nothing():
     fuzzed = fuzz(1, 5000)
-    print(f"{fuzzed.schedules} schedules, {fuzzed.rate} a second")
+    print(f"{fuzzed.schedules} schedules, {fuzzed.rate:.0f} a second")
     assert fuzzed.failed is None, fuzzed.failed.schedule.text if fuzzed.failed else ""
 
 
@@ -64,6 +64,42 @@ def test_a_driver_killed_between_two_sinks_leaves_one_behind_and_the_next_heals_
     assert played.violation is None
     assert any("driver B takes the staged bytes" in step for step in played.steps)
     assert judge(played.history).verdict is Verdict.CLEAN
+
+
+REFRESHED = Schedule(
+    (Kind.DELTA, Kind.POSTGRES),
+    records=2,
+    incarnations=2,
+    faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL), Fault(2, Point.COMMIT_AFTER, Action.KILL)),
+    losses=(Loss(2, Damage.REFRESHED),),
+    replaces=True,
+)
+"""One epoch, a full refresh, and a driver that dies between the two sinks of its first epoch."""
+
+
+def test_a_refresh_cut_off_between_two_sinks_is_healed_and_old_rows_leave_both():
+    played = play(REFRESHED)
+    assert played.violation is None
+    assert played.refusal == ""
+    assert set(REFRESHED.faults) == played.acted
+    assert judge(played.history).verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize(
+    ("rule", "anomaly"),
+    [(Rule.HEALER_DELETES, Anomaly.DUP), (Rule.CLEARED_WITH_MARKER, Anomaly.LOSS)],
+    ids=lambda one: one.name,
+)
+def test_a_refresh_whose_rows_leave_otherwise_is_called_by_its_name(rule, anomaly):
+    played = play(REFRESHED, frozenset({rule}))
+    assert played.violation is not None
+    assert played.violation.name is anomaly
+
+
+def test_a_topic_beside_the_table_stops_a_refresh():
+    played = play(replace(REFRESHED, sinks=(Kind.KAFKA, Kind.POSTGRES), faults=(), replaces=False))
+    assert played.violation is None
+    assert played.refusal == "E246"
 
 
 def test_a_zombie_that_goes_on_changes_nothing():
@@ -113,6 +149,13 @@ def test_a_program_that_calls_wrongly_is_refused_and_breaks_nothing(program):
     assert played.actors[f"a program {program}"] == 2
     for driver in ("A", "B"):  # the one that follows replays the batch, and is refused as well
         assert f"driver {driver} stops: {wrong[program]}" in played.steps
+
+
+def test_a_refusal_by_anybody_but_the_wrapper_is_no_program_that_calls_wrongly():
+    world = SimulatedWorld(Schedule((Kind.POSTGRES,), records=2, program=Program.PARTS))
+    refused = refuse("E123", pipeline="orders", batch=1)
+    assert world.stopped(Process(1, 0), refused) == "E123"
+    assert not world.actors
 
 
 BESIDE = Schedule(

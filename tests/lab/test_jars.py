@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.cache import cache_directory
 from onceonly.errors import ConfigurationError
-from onceonly.jars import delta_jars, fast_options
-from onceonly.pins import DELTA_VERSION, KAFKA_VERSION, SPARK_VERSION
-from onceonly_lab.jars import kafka_broker_jars, postgres_jdbc_jar
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly.spark.jars import KAFKA_VERSION, cache_directory, delta_jars, fast_options
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.ports import kafka_broker_jars, postgres_jdbc_jar
 
+SPARK_VERSION, DELTA_VERSION = "4.2.0", "4.4.0"
 NAMES = [f"delta-spark_4.2_2.13-{DELTA_VERSION}.jar", f"delta-storage-{DELTA_VERSION}.jar"]
 
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>org.postgresql</groupId>

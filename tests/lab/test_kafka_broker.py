@@ -15,16 +15,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.kafka_client import committed, ends, producer, send, visible
 
-from onceonly_lab.kafka import EmbeddedKafka, KafkaDidNotStart
-from onceonly_lab.kafka.properties import Ports, broker_properties, controller_properties
-from onceonly_lab.kafka.settle import given_up
-from onceonly_lab.kafka.temporary import sweep_leftovers
-from onceonly_lab.ports import free_ports, is_free
-from onceonly_lab.proxy import Act, Api, KafkaProxy
+from onceonly_lab.servers.brokerprocess import Ports, broker_properties, controller_properties
+from onceonly_lab.servers.brokerready import given_up
+from onceonly_lab.servers.kafka import EmbeddedKafka, KafkaDidNotStart, sweep_leftovers
+from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
+from onceonly_lab.servers.ports import free_ports, is_free
+from onceonly_lab.servers.proxy import Act
 
 PARENT = """
 import sys, time
-from onceonly_lab.kafka import temporary_kafka
+from onceonly_lab.servers.kafka import temporary_kafka
 with temporary_kafka() as broker:
     print(broker.data_dir, flush=True)
     time.sleep(600)

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from onceonly_lab.checker import Anomaly, Verdict
-from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_lab.model.parts import Kind
-from onceonly_lab.mutation import Mutant, mutants, tried
-from onceonly_lab.postgres import temporary_postgres
-from onceonly_lab.proxy import KafkaProxy, PostgresProxy
+from onceonly_lab.mutants.play import Mutant, mutants, tried
 from onceonly_lab.schedule import Schedule
-from onceonly_lab.stores.ground import Broker, Ground
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafkaproxy import KafkaProxy
+from onceonly_lab.servers.postgres import temporary_postgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.stores.places import Broker, Servers
 from onceonly_lab.stores.world import Making
 
 MUTANTS = {one.id: one for one in mutants()}
@@ -27,22 +28,22 @@ QUICK = [one for one in MUTANTS.values() if Kind.KAFKA not in one.kinds and one.
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def servers() -> Iterator[Servers]:
     with (
         tempfile.TemporaryDirectory() as root,
         temporary_postgres() as server,
         PostgresProxy(("127.0.0.1", server.port)) as wire,
     ):
-        yield Ground(Path(root), (server, wire))
+        yield Servers(Path(root), (server, wire))
 
 
 @pytest.fixture
-def with_broker(ground: Ground, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy) -> Ground:
-    return replace(ground, kafka=Broker(kafka, wire, inner_wire))
+def with_broker(servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy) -> Servers:
+    return replace(servers, kafka=Broker(kafka, wire, inner_wire))
 
 
-def assert_killed(mutant: Mutant, ground: Ground) -> None:
-    trial = tried(mutant, ground)
+def assert_killed(mutant: Mutant, servers: Servers) -> None:
+    trial = tried(mutant, servers)
     assert trial.conclusive, trial.unstruck
     assert trial.twin.verdict is Verdict.CLEAN, trial.twin.findings
     assert trial.verdict == mutant.expected, trial.judgement.findings
@@ -52,14 +53,14 @@ def assert_killed(mutant: Mutant, ground: Ground) -> None:
 @pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.parametrize("mutant", QUICK, ids=lambda one: one.id)
-def test_a_mutant_is_called_what_it_is(mutant: Mutant, ground: Ground) -> None:
-    assert_killed(mutant, ground)
+def test_a_mutant_is_called_what_it_is(mutant: Mutant, servers: Servers) -> None:
+    assert_killed(mutant, servers)
 
 
 @pytest.mark.slow
 @pytest.mark.kafka
 @pytest.mark.parametrize("mutant", [one for one in MUTANTS.values() if one not in QUICK], ids=lambda one: one.id)
-def test_a_mutant_that_has_to_be_waited_for_is_called_what_it_is(mutant: Mutant, with_broker: Ground) -> None:
+def test_a_mutant_that_has_to_be_waited_for_is_called_what_it_is(mutant: Mutant, with_broker: Servers) -> None:
     assert_killed(mutant, with_broker)
 
 
@@ -85,25 +86,25 @@ def test_a_schedule_of_a_mutant_survives_its_own_text() -> None:
 
 
 @pytest.mark.postgres
-def test_a_mutant_that_is_called_something_else_is_not_killed(ground: Ground) -> None:
+def test_a_mutant_that_is_called_something_else_is_not_killed(servers: Servers) -> None:
     wrong = replace(MUTANTS["M1"], expected=(Anomaly.LOSS,))
-    trial = tried(wrong, ground)
+    trial = tried(wrong, servers)
     assert trial.verdict == (Anomaly.DUP,)
     assert not trial.killed
 
 
 @pytest.mark.postgres
-def test_what_is_not_broken_lives(ground: Ground) -> None:
-    trial = tried(replace(MUTANTS["M1"], making=Making()), ground)
+def test_what_is_not_broken_lives(servers: Servers) -> None:
+    trial = tried(replace(MUTANTS["M1"], making=Making()), servers)
     assert trial.verdict == ()
     assert not trial.killed
     assert trial.conclusive
 
 
 @pytest.mark.postgres
-def test_a_fault_that_never_acts_makes_a_trial_inconclusive(ground: Ground) -> None:
+def test_a_fault_that_never_acts_makes_a_trial_inconclusive(servers: Servers) -> None:
     schedule = MUTANTS["M1"].schedule
     late = tuple(replace(fault, hit=9) for fault in schedule.faults)
-    trial = tried(replace(MUTANTS["M1"], schedule=replace(schedule, faults=late)), ground)
+    trial = tried(replace(MUTANTS["M1"], schedule=replace(schedule, faults=late)), servers)
     assert not trial.conclusive
     assert len(trial.unstruck) == len(late)

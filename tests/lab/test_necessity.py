@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 
 from onceonly_lab.necessity import designs
-from onceonly_lab.necessity.crashes import tallies
-from onceonly_lab.necessity.report import Shown, shown
-from onceonly_lab.necessity.symptoms import MEANING, Symptom
-from onceonly_lab.necessity.variants import VARIANTS, Variant
-from onceonly_lab.necessity.world import Function
-from onceonly_lab.necessity.zombies import Fencing, interleavings
+from onceonly_lab.necessity.crashes import Fencing, Shown, interleavings, shown, tallies
+from onceonly_lab.necessity.designs import VARIANTS, Variant
+from onceonly_lab.necessity.world import MEANING, Function, Symptom
 
 TABLE = {
     "append, position saved after": (91, "DUP 66 TORN 91", "CHANGED 66", ""),

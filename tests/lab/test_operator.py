@@ -7,11 +7,10 @@ from typing import cast
 
 import pytest
 
-from onceonly import acceptance, recovery, transitions
+from onceonly.machine import acceptance, opening, transitions
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
-from onceonly_lab.explorer.report import lines
-from onceonly_lab.explorer.search import Search, search
+from onceonly_lab.explorer.search import Search, lines, search
 from onceonly_lab.model import operator
 from onceonly_lab.model.invariants import Breach, of_target
 from onceonly_lab.model.parts import RESTORED, Desk, Harm, Kind, Target
@@ -95,7 +94,7 @@ def test_an_acceptance_covers_nothing_that_befalls_another_sink_before_it_is_giv
 
 
 def test_an_acceptance_that_switches_off_unrelated_rules_is_noticed(monkeypatch):
-    for module in (acceptance, recovery, transitions):
+    for module in (acceptance, opening, transitions):
         monkeypatch.setattr(module, "covers", lambda accepted, stop: accepted is not None)
     found = search(LATE)
     assert found.violation is not None

@@ -16,11 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from tests.kafka_client import producer
 
 from onceonly_lab.history import Entry, Header, Kind, Mark, Promise, Row, load
-from onceonly_lab.kafka import EmbeddedKafka
-from onceonly_lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook, fingerprint
-from onceonly_lab.pollers import Poller, Seen, SinkUnreachable
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
-from onceonly_lab.recorder import Recorder
+from onceonly_lab.history.recorder import Poller, Recorder, Seen, SinkUnreachable
+from onceonly_lab.reading import Columns, DeltaReader, KafkaReader, PostgresReader, fingerprint
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 COLUMNS = Columns("id", key="k", epoch="_epoch", values=("amount",))
 MARKER = {"epoch": {"number": 1, "digest": {"rows": 2, "high": 5, "low": 7}}}
@@ -105,7 +104,7 @@ def dsn(server: EmbeddedPostgres) -> str:
 
 @pytest.mark.postgres
 def test_postgres_shows_rows_and_markers_of_one_moment(dsn: str) -> None:
-    look = PostgresLook("postgres:t", dsn, "t", COLUMNS)
+    look = PostgresReader("postgres:t", dsn, "t", COLUMNS)
     assert look() == Seen((), ())
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id bigint, k text, amount int, _epoch bigint)")
@@ -124,7 +123,7 @@ def test_postgres_shows_rows_and_markers_of_one_moment(dsn: str) -> None:
 
 @pytest.mark.postgres
 def test_postgres_that_is_gone_is_unreachable(server: EmbeddedPostgres, dsn: str) -> None:
-    look = PostgresLook("postgres:t", dsn, "t", COLUMNS)
+    look = PostgresReader("postgres:t", dsn, "t", COLUMNS)
     server.kill()
     try:
         with pytest.raises(SinkUnreachable, match="postgres:t: "):
@@ -139,7 +138,7 @@ def test_postgres_without_a_column_is_unreachable(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("CREATE TABLE other (id bigint)")
     with pytest.raises(SinkUnreachable, match="does not exist"):
-        PostgresLook("s", dsn, "other", COLUMNS)()
+        PostgresReader("s", dsn, "other", COLUMNS)()
 
 
 # Delta
@@ -154,19 +153,19 @@ def test_delta_shows_a_version_and_the_markers_up_to_it(tmp_path: Path) -> None:
     from deltalake import CommitProperties
 
     uri = str(tmp_path / "t")
-    look = DeltaLook("delta:t", uri, COLUMNS)
+    look = DeltaReader("delta:t", uri, COLUMNS)
     assert look() == Seen((), ())
     rows = pa.table({"id": [1, 2], "k": ["a", None], "amount": pa.array([10, None], pa.int64()), "_epoch": [1, 1]})
     write_deltalake(uri, rows, commit_properties=CommitProperties(custom_metadata=note(at=None)))
     write_deltalake(uri, rows[:0], mode="append", commit_properties=CommitProperties(custom_metadata=note(at=0)))
     write_deltalake(uri, rows[:0], mode="append")
     assert look() == Seen(SEEN, (MARK,))
-    assert DeltaLook("delta:other", uri, COLUMNS)().markers == ()
+    assert DeltaReader("delta:other", uri, COLUMNS)().markers == ()
 
 
 def test_a_delta_table_whose_place_is_gone_is_unreachable(tmp_path: Path) -> None:
     with pytest.raises(SinkUnreachable, match="there is no directory"):
-        DeltaLook("delta:t", str(tmp_path / "unmounted" / "t"), COLUMNS)()
+        DeltaReader("delta:t", str(tmp_path / "unmounted" / "t"), COLUMNS)()
 
 
 def test_a_delta_table_without_its_files_is_unreachable(tmp_path: Path) -> None:
@@ -175,7 +174,7 @@ def test_a_delta_table_without_its_files_is_unreachable(tmp_path: Path) -> None:
     for file in DeltaTable(uri).file_uris():
         Path(file).unlink()
     with pytest.raises(SinkUnreachable):
-        DeltaLook("delta:t", uri, Columns("id"))()
+        DeltaReader("delta:t", uri, Columns("id"))()
 
 
 # Kafka
@@ -187,7 +186,7 @@ def value(**fields: Any) -> bytes:
 
 @pytest.mark.kafka
 def test_kafka_shows_what_is_committed_and_names_what_is_open(kafka: EmbeddedKafka) -> None:
-    look = KafkaLook("kafka:polled", kafka.servers, "polled", COLUMNS)
+    look = KafkaReader("kafka:polled", kafka.servers, "polled", COLUMNS)
     assert look() == Seen(())
     admin = AdminClient({"bootstrap.servers": kafka.servers, "log_level": 0})
     admin.create_topics([NewTopic("polled", 2, 1)])["polled"].result(30)
@@ -210,7 +209,7 @@ def _open(partition: int) -> list[str]:
     return [f"open transaction in polled/{partition} from offset 0 on"]
 
 
-def eventually(look: KafkaLook) -> Seen:
+def eventually(look: KafkaReader) -> Seen:
     """What it shows once no transaction is in flight."""
     for _ in range(100):
         seen = look()
@@ -222,4 +221,4 @@ def eventually(look: KafkaLook) -> Seen:
 @pytest.mark.kafka
 def test_kafka_that_does_not_answer_is_unreachable() -> None:
     with pytest.raises(SinkUnreachable, match="kafka:polled: "):
-        KafkaLook("kafka:polled", "127.0.0.1:1", "polled", COLUMNS, patience=1)()
+        KafkaReader("kafka:polled", "127.0.0.1:1", "polled", COLUMNS, patience=1)()

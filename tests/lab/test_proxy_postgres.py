@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
-from onceonly_lab.proxy import Act, PostgresProxy
-from onceonly_lab.proxy.sqltext import statements
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy, statements
+from onceonly_lab.servers.proxy import Act
 
 pytestmark = pytest.mark.postgres
 

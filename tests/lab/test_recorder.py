@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from onceonly_lab.history import Entry, Header, Kind, Op, Promise, UnreadableHistory, load
-from onceonly_lab.recorder import Line, Recorder
+from onceonly_lab.history.recorder import Line, Recorder
 
 HEADER = Header((Promise("s"),))
 
 VICTIM = """
 import sys
 from onceonly_lab.history import Entry, Kind, Op
-from onceonly_lab.recorder import Line
+from onceonly_lab.history.recorder import Line
 line = Line(sys.argv[1])
 number = 0
 while True:

@@ -11,11 +11,9 @@ from tests.lab.tale import Tale, written
 from onceonly.faults import Point
 from onceonly_lab.checker import Verdict
 from onceonly_lab.history import Kind, Op, Range
-from onceonly_lab.report.coverage import coverage, pair_of
-from onceonly_lab.report.lanes import FAULTS, FINDINGS, Glyph, Lanes, Outcome, lanes
-from onceonly_lab.report.offsets import Stretch, partitions
-from onceonly_lab.report.run import Run, by_verdict, run_of, worst
-from onceonly_lab.report.witnesses import witnesses
+from onceonly_lab.report.charts import Stretch, partitions
+from onceonly_lab.report.lanes import FAULTS, FINDINGS, Glyph, Lanes, Outcome, coverage, lanes, pair_of
+from onceonly_lab.report.view import Run, by_verdict, run_of, witnesses, worst
 from onceonly_lab.schedule import Action
 
 

@@ -10,10 +10,9 @@ from tests.lab.report_tales import TAKEN, clean, damaged, hostile, inconclusive,
 from tests.lab.tale import Tale
 
 from onceonly_lab.fuzzer.draw import draw
-from onceonly_lab.fuzzer.play import play
+from onceonly_lab.fuzzer.world import play
 from onceonly_lab.report import Run, render, run_of
-from onceonly_lab.report.render import PICTURED
-from onceonly_lab.report.view import STRIP, STRIPS
+from onceonly_lab.report.view import PICTURED, STRIP, STRIPS
 from onceonly_lab.schedule import Action
 
 

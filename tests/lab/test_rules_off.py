@@ -24,7 +24,7 @@ def test_rules_have_names_of_their_own():
     names = [rule.name for rule in rules()]
     assert len(names) == len(set(names))
     assert any(name.startswith("comparison.same_batch") for name in names)
-    assert {"recovery._r6_behind_receipt", "transitions._absent", "transitions._heal#1"} <= set(names)
+    assert {"opening._r6_behind_receipt", "transitions._absent", "transitions._heal#1"} <= set(names)
     assert {f"transitions.{name}" for name in INSTEAD} <= set(names)
 
 
@@ -70,7 +70,7 @@ def test_a_rule_that_another_stands_in_for_is_noticed_beside_it():
     assert not any(seen(name, "scenes") for name in both.split(","))
 
 
-def test_rules_stand_in_for_each_other_where_they_read_a_field_or_are_of_one_proof():
+def test_rules_stand_in_for_each_other_where_they_read_or_ask_the_same_or_are_of_one_proof():
     by_name = {rule.name: rule for rule in rules()}
     looked, clock = by_name["transitions._looked#1"], by_name["comparison.same_batch#1"]
     assert alike(looked, by_name["transitions._read_one#1"])

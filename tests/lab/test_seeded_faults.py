@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from onceonly import commands as c
 from onceonly.faults import Point
-from onceonly.state import State
+from onceonly.machine import commands as c
+from onceonly.machine.state import State
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.checker import Anomaly, Verdict, judge
-from onceonly_lab.explorer.report import lines
-from onceonly_lab.explorer.search import search
-from onceonly_lab.fuzzer.fuzz import broken, fuzz
-from onceonly_lab.fuzzer.play import play
+from onceonly_lab.explorer.search import lines, search
+from onceonly_lab.fuzzer.world import fuzz, play
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.spark import Damage, Source
 from onceonly_lab.model.world import Bound
-from onceonly_lab.mutation import mutants
-from onceonly_lab.postgres import temporary_postgres
-from onceonly_lab.proxy import PostgresProxy
+from onceonly_lab.mutants.play import mutants
+from onceonly_lab.play.many import broken
+from onceonly_lab.play.play import Played
 from onceonly_lab.schedule import Action, Fault, Schedule
-from onceonly_lab.stores import play as stores
-from onceonly_lab.stores.ground import Ground
-from onceonly_lab.stores.told import ToldRunner
-from onceonly_lab.stores.world import Making
-from onceonly_sinks.postgres import statements
+from onceonly_lab.servers.postgres import temporary_postgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.stores.places import Servers
+from onceonly_lab.stores.runner import RecordingRunner
+from onceonly_lab.stores.world import ORDINARY, SHIPPED, Making, Terms
+from onceonly_lab.stores.world import play as play_on_stores
+from onceonly_sinks.postgres import head
 
 P, D = Kind.POSTGRES, Kind.DELTA
 SEEDS = 2000
@@ -92,10 +92,10 @@ class Seed:
     put: Callable[[pytest.MonkeyPatch], Making]
     schedule: Schedule
     called: tuple[Anomaly, ...]
-    terms: stores.Terms = stores.ORDINARY
+    terms: Terms = ORDINARY
 
 
-class SweepsBeforeItsFences(ToldRunner):
+class SweepsBeforeItsFences(RecordingRunner):
     """Removes what no newest marker names as soon as it has asked for the fences that stand."""
 
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
@@ -110,11 +110,11 @@ class SweepsBeforeItsFences(ToldRunner):
 
 def forget_the_owner(patch: pytest.MonkeyPatch) -> Making:
     """Two fences of one generation are taken for one, in every comparison and in the statement that commits."""
-    without = statements.ADVANCE.replace(" AND h.owner = %(owner)s", "")
-    assert without != statements.ADVANCE
-    patch.setattr(statements, "ADVANCE", without)
+    without = head.ADVANCE.replace(" AND h.owner = %(owner)s", "")
+    assert without != head.ADVANCE
+    patch.setattr(head, "ADVANCE", without)
     patch.setattr(Fence, "__eq__", lambda one, other: one.generation == other.generation)
-    return stores.SHIPPED
+    return SHIPPED
 
 
 def of_mutant(name: str) -> Seed:
@@ -144,35 +144,35 @@ ON_STORES = {
         lambda _: Making(runner=SweepsBeforeItsFences),
         Schedule((P, D), records=2, incarnations=2, faults=ASLEEP_AT_ITS_COMMIT),
         (Anomaly.STUCK,),
-        stores.Terms(random=True),
+        Terms(random=True),
     ),
 }
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def servers() -> Iterator[Servers]:
     with (
         tempfile.TemporaryDirectory() as root,
         temporary_postgres() as server,
         PostgresProxy(("127.0.0.1", server.port)) as wire,
     ):
-        yield Ground(Path(root), (server, wire))
+        yield Servers(Path(root), (server, wire))
 
 
-def assert_played(played: stores.Played) -> None:
+def assert_played(played: Played) -> None:
     assert set(played.schedule.faults) == played.acted
 
 
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.parametrize("fault", SEEDED)
-def test_a_seeded_fault_is_found_on_real_stores(fault: str, ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seeded_fault_is_found_on_real_stores(fault: str, servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     seed = ON_STORES[fault]
-    shipped = stores.play(seed.schedule, ground, terms=seed.terms)
+    shipped = play_on_stores(seed.schedule, servers, terms=seed.terms)
     assert_played(shipped)
     assert judge(shipped.history).verdict is Verdict.CLEAN, judge(shipped.history).findings
     with monkeypatch.context() as patch:
-        broken = stores.play(seed.schedule, ground, seed.put(patch), seed.terms)
-    assert_played(broken)
-    found = judge(broken.history)
+        seeded = play_on_stores(seed.schedule, servers, seed.put(patch), seed.terms)
+    assert_played(seeded)
+    found = judge(seeded.history)
     assert found.anomalies == set(seed.called), found.findings

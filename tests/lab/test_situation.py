@@ -8,7 +8,7 @@ import pytest
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.model import Slice
 from onceonly_lab.model.parts import (
     Desk,
     Harm,
@@ -22,8 +22,8 @@ from onceonly_lab.model.parts import (
     offsets,
     receipt,
 )
-from onceonly_lab.model.situation import Situation
 from onceonly_lab.model.spark import Checkpoint, Entry, Source
+from onceonly_lab.model.ways import Situation
 
 FENCE = Fence(1, "owner-1")
 SINKS = (("postgres", 1), ("delta", 1))

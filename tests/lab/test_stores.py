@@ -8,20 +8,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy.exc import StatementError
 
 from onceonly.faults import Point
+from onceonly.machine.calls import Call
 from onceonly_lab.checker import Anomaly, Verdict, judge
-from onceonly_lab.history import Entry, Op, Situation, parse
+from onceonly_lab.history import Entry, Op, Range, Situation, parse
 from onceonly_lab.history import Kind as Told
-from onceonly_lab.kafka import EmbeddedKafka
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.postgres import temporary_postgres
-from onceonly_lab.proxy import KafkaProxy, PostgresProxy
+from onceonly_lab.play.driver import Driver
+from onceonly_lab.play.many import lines
+from onceonly_lab.play.play import Played
 from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule
-from onceonly_lab.stores.ground import Broker, Ground
-from onceonly_lab.stores.play import Played, play
-from onceonly_lab.stores.run import lines, run
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafkaproxy import KafkaProxy
+from onceonly_lab.servers.postgres import temporary_postgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.stores.places import Broker, Servers
+from onceonly_lab.stores.world import Making, play, run
 
 pytestmark = pytest.mark.postgres
 
@@ -29,13 +34,13 @@ TWO = (Kind.POSTGRES, Kind.DELTA)
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def servers() -> Iterator[Servers]:
     with (
         tempfile.TemporaryDirectory() as root,
         temporary_postgres() as server,
         PostgresProxy(("127.0.0.1", server.port)) as wire,
     ):
-        yield Ground(Path(root), (server, wire))
+        yield Servers(Path(root), (server, wire))
 
 
 def commits(played: Played, kind: Told, sink: str) -> list[Entry]:
@@ -50,87 +55,150 @@ def clean(played: Played, *situations: Situation) -> None:
     assert set(played.schedule.faults) == played.acted
 
 
-def test_a_run_without_faults_is_clean_and_its_history_can_be_read_again(ground: Ground) -> None:
-    played = play(Schedule(TWO, records=3, rows=2), ground)
+def test_a_run_without_faults_is_clean_and_its_history_can_be_read_again(servers: Servers) -> None:
+    played = play(Schedule(TWO, records=3, rows=2), servers)
     clean(played)
     assert parse(played.history.text) == played.history
     assert judge(played.history).epochs == 3
 
 
 @pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.COMMIT_SENT, Point.STAGE_AFTER, Point.RECORD_BEFORE])
-def test_a_driver_that_dies_anywhere_is_healed_by_the_next(ground: Ground, point: Point) -> None:
-    clean(play(Schedule(TWO, records=2, faults=(Fault(1, point, Action.KILL),)), ground))
+def test_a_driver_that_dies_anywhere_is_healed_by_the_next(servers: Servers, point: Point) -> None:
+    clean(play(Schedule(TWO, records=2, faults=(Fault(1, point, Action.KILL),)), servers))
 
 
-def test_a_split_epoch_is_brought_to_the_other_sink(ground: Ground) -> None:
-    played = play(Schedule(TWO, records=2, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),)), ground)
+def test_a_split_epoch_is_brought_to_the_other_sink(servers: Servers) -> None:
+    played = play(Schedule(TWO, records=2, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),)), servers)
     clean(played, Situation.SPLIT)
 
 
-def test_a_lost_answer_is_found_to_be_a_yes(ground: Ground) -> None:
+@pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.COMMIT_SENT, Point.RECORD_BEFORE])
+def test_a_full_refresh_on_real_stores_leaves_the_new_series_alone_wherever_its_first_driver_dies(
+    servers: Servers, point: Point
+) -> None:
+    faults = (Fault(1, Point.RETURN_BEFORE, Action.KILL), Fault(2, point, Action.KILL))
+    lost = (Loss(2, Damage.REFRESHED),)
+    played = play(Schedule(TWO, records=3, rows=2, incarnations=2, faults=faults, losses=lost, replaces=True), servers)
+    clean(played)
+    assert {one.replaces for one in commits(played, Told.INVOKE, "delta")} == {None, (1, 1)}
+    assert not played.refusal
+
+
+def test_a_lost_answer_is_found_to_be_a_yes(servers: Servers) -> None:
     fault = Fault(1, Point.COMMIT_SENT, Action.LOSE_ANSWER, hit=2)
-    played = play(Schedule((Kind.POSTGRES,), records=3, faults=(fault,)), ground)
+    played = play(Schedule((Kind.POSTGRES,), records=3, faults=(fault,)), servers)
     clean(played, Situation.RESOLVED)
     assert len(commits(played, Told.INFO, "postgres")) == 1
 
 
-def test_a_lost_request_is_found_to_be_a_no_and_sent_again(ground: Ground) -> None:
+def test_a_lost_request_is_found_to_be_a_no_and_sent_again(servers: Servers) -> None:
     fault = Fault(1, Point.COMMIT_SENT, Action.LOSE_REQUEST, hit=2)
-    played = play(Schedule((Kind.POSTGRES,), records=3, faults=(fault,)), ground)
+    played = play(Schedule((Kind.POSTGRES,), records=3, faults=(fault,)), servers)
     clean(played)
     assert len(commits(played, Told.INVOKE, "postgres")) == 4
 
 
-def test_an_answer_of_delta_is_lost_in_the_process(ground: Ground) -> None:
+def test_an_answer_of_delta_is_lost_in_the_process(servers: Servers) -> None:
     fault = Fault(1, Point.COMMIT_SENT, Action.LOSE_ANSWER, hit=2)
-    clean(play(Schedule((Kind.DELTA,), records=3, faults=(fault,)), ground), Situation.RESOLVED)
+    clean(play(Schedule((Kind.DELTA,), records=3, faults=(fault,)), servers), Situation.RESOLVED)
 
 
-def test_a_zombie_changes_nothing(ground: Ground) -> None:
+def test_a_zombie_changes_nothing(servers: Servers) -> None:
     faults = (Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, hit=2, steps=200),)
-    clean(play(Schedule((Kind.DELTA,), records=3, faults=faults), ground), Situation.ZOMBIE)
+    clean(play(Schedule((Kind.DELTA,), records=3, faults=faults), servers), Situation.ZOMBIE)
 
 
-def test_a_lost_ledger_loses_nothing(ground: Ground) -> None:
+def test_a_lost_ledger_loses_nothing(servers: Servers) -> None:
     faults = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
-    clean(play(Schedule(TWO, records=3, faults=faults, losses=(Loss(2, LEDGER),)), ground))
+    clean(play(Schedule(TWO, records=3, faults=faults, losses=(Loss(2, LEDGER),)), servers))
 
 
-def test_a_deleted_checkpoint_stops_the_pipeline_by_a_named_refusal(ground: Ground) -> None:
+def test_a_deleted_checkpoint_stops_the_pipeline_by_a_named_refusal(servers: Servers) -> None:
     faults = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
     schedule = Schedule((Kind.POSTGRES,), records=3, cuts=(1, 1, 3), faults=faults, losses=(Loss(2, Damage.DELETED),))
-    played = play(schedule, ground)
+    played = play(schedule, servers)
     clean(played)
     assert played.refusal == "E211"
 
 
-def test_what_a_reader_sees_twice_is_found(ground: Ground) -> None:
-    history = play(Schedule((Kind.POSTGRES,), records=2), ground).history
+def lost_after_staging(servers: Servers, *cuts: int) -> tuple[Played, list[Entry]]:
+    """A run whose checkpoint is lost once a batch is staged, and the two answers that say what its epoch was."""
+    faults, losses = (Fault(1, Point.PREPARE_AFTER, Action.KILL),), (Loss(2, Damage.DELETED),)
+    played = play(Schedule(TWO, records=3, cuts=cuts, faults=faults, losses=losses), servers)
+    staged = [one for one in played.history.entries if (one.op, one.kind, one.epoch) == (Op.STAGE, Told.OK, 1)]
+    assert played.history.header.deterministic
+    assert len(staged) == 2
+    return played, staged
+
+
+def test_a_staged_batch_that_a_lost_checkpoint_cuts_otherwise_is_no_plan_that_changes(servers: Servers) -> None:
+    played, (first, second) = lost_after_staging(servers, 1, 3)
+    clean(played)
+    assert (first.slice, second.slice) == ((Range("0", 0, 1),), (Range("0", 0, 3),))
+    assert first.digest != second.digest
+
+
+def test_a_staged_batch_that_is_cut_the_same_after_a_lost_checkpoint_must_give_the_same_rows(servers: Servers) -> None:
+    played, (first, second) = lost_after_staging(servers, 1)
+    clean(played)
+    assert first.slice == second.slice == (Range("0", 0, 1),)
+    entries = [replace(one, digest="other") if one is first else one for one in played.history.entries]
+    assert judge(replace(played.history, entries=tuple(entries))).anomalies == {Anomaly.NONDET}
+
+
+class FailsInSqlAlchemy(Driver):
+    """A driver whose callback fails by an error that is none of the product's, and has a code all the same."""
+
+    code: str | None = None
+
+    def admits(self, call: Call) -> bool:
+        raise StatementError("no such thing", "SELECT 1", {}, ValueError(), code=self.code)
+
+
+class FailsInSqlAlchemyWithALink(FailsInSqlAlchemy):
+    """The same with the code of a page of SQLAlchemy's."""
+
+    code = "E211"
+
+
+@pytest.mark.parametrize("driver", [FailsInSqlAlchemy, FailsInSqlAlchemyWithALink])
+def test_an_error_that_is_none_of_the_products_is_told_by_its_class_and_never_by_a_code(
+    servers: Servers, driver: type[Driver]
+) -> None:
+    damaged = Schedule((Kind.DELTA,), records=1, losses=(Loss(2, Damage.DELETED),))
+    played = play(damaged, servers, Making(driver=driver))
+    assert "E211" in played.history.header.refusals
+    assert played.refusal == "StatementError"
+    assert judge(played.history).anomalies == {Anomaly.STUCK}
+
+
+def test_what_a_reader_sees_twice_is_found(servers: Servers) -> None:
+    history = play(Schedule((Kind.POSTGRES,), records=2), servers).history
     doubled = [
         replace(one, rows=(*one.rows, one.rows[0])) if one.final and one.rows else one for one in history.entries
     ]
     assert judge(replace(history, entries=tuple(doubled))).anomalies == {Anomaly.DUP}
 
 
-def test_an_install_whose_commit_is_held_up_keeps_nobody_out(ground: Ground) -> None:
+def test_an_install_whose_commit_is_held_up_keeps_nobody_out(servers: Servers) -> None:
     text = Path(__file__).with_name("schedules").joinpath("silent-in-its-install.json").read_text()
-    clean(play(Schedule.parse(text), ground))
+    clean(play(Schedule.parse(text), servers))
 
 
-def test_random_schedules_on_real_stores_are_clean(ground: Ground) -> None:
+def test_random_schedules_on_real_stores_are_clean(servers: Servers) -> None:
     from onceonly_lab.fuzzer.draw import draw
 
     seeds = [seed for seed in range(1, 40) if Kind.KAFKA not in draw(seed).sinks][:5]
     for seed in seeds:
-        judgement = judge(play(draw(seed).alone, ground).history)
+        judgement = judge(play(draw(seed).alone, servers).history)
         assert judgement.verdict is Verdict.CLEAN, (seed, judgement.findings)
 
 
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_three_hundred_random_schedules_are_clean(
-    ground: Ground, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy
+    servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy
 ) -> None:
-    ran = run(1, 300, replace(ground, kafka=Broker(kafka, wire, inner_wire)))
-    assert ran.failed is None, "\n".join(lines(ran))
+    ran = run(1, 300, replace(servers, kafka=Broker(kafka, wire, inner_wire)))
+    assert ran.failed is None, "\n".join(lines(1, ran))
     assert not ran.missing

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from onceonly_lab.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 _EMPTY = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();

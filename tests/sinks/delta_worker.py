@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.conformance.story import PIPELINE, plan
 from onceonly_sinks.delta import DeltaSink

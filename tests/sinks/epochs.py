@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from onceonly_checkpoints.adoption import Adoption
 from onceonly_checkpoints.chain import GENESIS, linked
 from onceonly_checkpoints.epoch import Digest, Epoch, Lineage
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
 
 
 def epoch_after(last: Epoch | None, sink: str, rows: int, adoption: str | None = None) -> Epoch:
@@ -13,5 +12,5 @@ def epoch_after(last: Epoch | None, sink: str, rows: int, adoption: str | None =
     slice_ = Slice(SourceOffsets.of({"0": f"{number - 1}"}), SourceOffsets.of({"0": f"{number}"}))
     digest = Digest(rows, number, rows)
     lineage = Lineage("query", "run", "file:/checkpoint", number - 1, number, 0)
-    said = Adoption(adoption) if adoption else None
+    said = Adoption(AdoptionKind(adoption)) if adoption else None
     return linked(Epoch(number, slice_, "", previous, digest, "", ((sink, 1),), lineage, adoption=said))

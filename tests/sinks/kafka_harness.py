@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Batch
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.harness import BrokenOffBatch
 from onceonly_sinks.kafka import KafkaSink
@@ -95,8 +95,16 @@ def messages(servers: str, topic: str, partitions: int = PARTITIONS) -> list[Any
 
 
 def _ends(admin: AdminClient, places: list[TopicPartition], level: IsolationLevel) -> dict[int, int]:
-    asked = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=level)
-    return {at.partition: future.result(30).offset for at, future in asked.items()}
+    until = time.monotonic() + 30
+    while True:
+        asked = admin.list_offsets(dict.fromkeys(places, OffsetSpec.latest()), isolation_level=level)
+        try:
+            return {at.partition: future.result(30).offset for at, future in asked.items()}
+        except KafkaException as error:
+            # A new topic's partitions may not have their leader yet.
+            if not error.args[0].retriable() or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
 
 
 def _read(servers: str, places: list[TopicPartition], stable: dict[int, int]) -> list[Any]:

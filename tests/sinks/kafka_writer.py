@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 from tests.sinks.epochs import epoch_after
 
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Batch, Position
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.prepared import KafkaPrepared
+from onceonly_sinks.kafka.writing import KafkaPrepared
 
 PIPELINE = "orders"
 

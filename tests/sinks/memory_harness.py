@@ -10,9 +10,9 @@ from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
 
-def with_column(table: pa.Table, name: str | None, value: bool) -> pa.Table:
-    """The rows with a boolean column more, if it has a name."""
-    return table.append_column(name, pa.array([value] * table.num_rows, pa.bool_())) if name else table
+def with_column(table: pa.Table, name: str | None) -> pa.Table:
+    """The rows with a column more that is false throughout, if it has a name."""
+    return table.append_column(name, pa.array([False] * table.num_rows, pa.bool_())) if name else table
 
 
 class MemoryHarness(SinkHarness):
@@ -25,7 +25,7 @@ class MemoryHarness(SinkHarness):
         return self._sink(store=self.store, **self._options)
 
     def batch(self, table: pa.Table, **how: bool) -> Batch:
-        return super().batch(with_column(table, self._options.get("delete"), False), **how)
+        return super().batch(with_column(table, self._options.get("delete")), **how)
 
     def rows(self) -> list[dict[str, Any]]:
         return self.store.table().to_pylist()

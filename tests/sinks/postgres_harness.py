@@ -14,8 +14,8 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row, scalar_row
 
-from onceonly_lab.proxy import Act, PostgresProxy
-from onceonly_lab.proxy.postgres import COMMIT
+from onceonly_lab.servers.postgresproxy import COMMIT, PostgresProxy
+from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.conformance import NotTested, SinkHarness, Wire
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.postgres import PostgresSink

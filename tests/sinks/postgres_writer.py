@@ -10,12 +10,12 @@ import pyarrow as pa
 from psycopg import sql
 from tests.sinks.epochs import epoch_after
 
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Batch, Position
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.loading import PostgresPrepared
 
 PIPELINE = "orders"
 

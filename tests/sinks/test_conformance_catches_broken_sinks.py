@@ -1,12 +1,13 @@
 """The suite passes the reference model and catches each broken sink, by the claims that are meant to catch it."""
 
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 from tests.sinks.broken import VERDICTS
-from tests.sinks.broken.mishaps import MISHAPS, OnePipelineForAll
+from tests.sinks.broken.mishaps import MISHAPS, KeepsWhatItRefuses, OnePipelineForAll, RefusesDecimals, RefusesEveryType
 from tests.sinks.broken.torn import TORN
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
@@ -24,8 +25,13 @@ from onceonly_sinks.conformance import (
     check,
 )
 from onceonly_sinks.conformance.killing import CLAIMS as KILLING
-from onceonly_sinks.conformance.mishaps import a_locked_target_is_waited_for_or_refused_with_a_code
+from onceonly_sinks.conformance.mishaps import (
+    a_failure_that_passes_is_no_end,
+    a_locked_target_is_waited_for_or_refused_with_a_code,
+    every_type_comes_back_or_is_refused,
+)
 from onceonly_sinks.conformance.racing import CLAIMS as RACING
+from onceonly_sinks.conformance.typetable import Case, Kind
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -188,3 +194,36 @@ def test_a_lock_that_keeps_nobody_out_is_no_answer() -> None:
 
     with pytest.raises(NotTested, match="kept nobody out"):
         a_locked_target_is_waited_for_or_refused_with_a_code(Unlocked())
+
+
+def test_a_failure_that_never_came_shows_nothing() -> None:
+    """A harness whose deadlocked() disturbs nobody says nothing about the sink."""
+
+    class Undisturbed(MemoryHarness):
+        def deadlocked(self) -> AbstractContextManager[object]:
+            return nullcontext()
+
+    with pytest.raises(NotTested, match="Nothing failed"):
+        a_failure_that_passes_is_no_end(Undisturbed())
+
+
+class Unsaid(MemoryHarness):
+    """Says nothing of what the sink makes of a value."""
+
+    def cell(self, kind: Kind, case: Case) -> None:
+        return None
+
+
+def test_a_sink_that_says_nothing_of_its_types_may_refuse_some_of_them() -> None:
+    note = every_type_comes_back_or_is_refused(Unsaid(RefusesDecimals))
+    assert re.fullmatch(r"[1-9]\d* values came back, [1-9]\d* were refused", note)
+
+
+@pytest.mark.parametrize(
+    ("broken", "evidence"),
+    [(RefusesEveryType, "Every value was refused; the first: "), (KeepsWhatItRefuses, "was refused, and rows stand")],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
+def test_a_sink_that_refuses_all_or_keeps_what_it_refuses_is_caught(broken: type[MemorySink], evidence: str) -> None:
+    with pytest.raises(ConformanceFailure, match=evidence):
+        every_type_comes_back_or_is_refused(Unsaid(broken))

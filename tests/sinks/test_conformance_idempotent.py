@@ -21,8 +21,8 @@ from onceonly_sinks.conformance import (
     check,
 )
 from onceonly_sinks.conformance.fencing import CLAIMS as FENCING
-from onceonly_sinks.conformance.idempotent import a_marker_never_stands_before_all_of_its_rows as marker_last
 from onceonly_sinks.conformance.killing import CLAIMS as KILLING
+from onceonly_sinks.conformance.killing import a_marker_never_stands_before_all_of_its_rows as marker_last
 
 QUICK = [claim for claim in CLAIMS if claim not in KILLING]
 

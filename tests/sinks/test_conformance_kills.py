@@ -17,7 +17,7 @@ from tests.sinks.broken.torn import (
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import Report, SinkHarness, check
 from onceonly_sinks.conformance.killing import CLAIMS
 from onceonly_sinks.postgres import PostgresSink

@@ -16,8 +16,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from onceonly.errors import DestinationError
-from onceonly_sinks.delta.adopting import adopt
-from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.prepared import adopt
+from onceonly_sinks.delta.shape import Demands
 from onceonly_sinks.delta.statistics import Statistics
 
 _KINDS = {

@@ -12,7 +12,7 @@ from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.delta import census
 from onceonly_sinks.delta.census import CannotTell, Change
 from onceonly_sinks.delta.ladder import Effect
-from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.log import Entry
 from onceonly_sinks.delta.marker import Note
 
 

@@ -34,7 +34,7 @@ class DeletingHarness(DeltaHarness):
     """Every row says that it stays."""
 
     def batch(self, table: pa.Table, **how: bool) -> Batch:
-        return super().batch(with_column(table, "gone", False), **how)
+        return super().batch(with_column(table, "gone"), **how)
 
 
 class TestDeltaMergeWithADeleteColumn(SinkConformance):

@@ -12,18 +12,18 @@ from deltalake import DeltaTable, write_deltalake
 from tests.core.several import offered, rows
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly import coordinator
+from onceonly.api.guarantee import Chosen, explain
 from onceonly.audit import AuditResult, Verdict, audit
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, IdentityError
-from onceonly.guarantee import Chosen, explain
+from onceonly.machine import coordinator
 from onceonly.protocol import Prepared
-from onceonly.registry import sink_from_address
-from onceonly.resolve import adopt
-from onceonly.runner import Runner
-from onceonly_checkpoints.adoption import Adoption
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.registry import sink_from_address
+from onceonly.runtime.operator import adopt
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story
 from onceonly_sinks.delta import DeltaSink
 
@@ -246,7 +246,7 @@ def test_rows_that_went_with_an_accepted_change_are_not_missed_in_sum(tmp_path: 
     purge(path, version, Path(file).name)
     with pytest.raises(IdentityError, match="E209"):
         write(sink, ledger, 3)
-    adopt([sink], ledger, "orders", Adoption("accept-change", (sink.id,), versions=(str(version),)))
+    adopt([sink], ledger, "orders", Adoption(AdoptionKind.ACCEPT_CHANGE, (sink.id,), versions=(str(version),)))
     write(sink, ledger, 3)
     DeltaTable(path).optimize.compact()
     DeltaTable(path).delete("id = 12")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onceonly.errors import DestinationError
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_sinks.conformance.story import plan
-from onceonly_sinks.delta import loginspect
+from onceonly_sinks.delta import log
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.marker import Note, application_id, pack, unpack
 
@@ -50,8 +50,8 @@ MOVED = {"remove": {"path": "a", "dataChange": False}}
 
 
 def judged(*commits: str, held_at: int = 5) -> list[tuple[str, bool]]:
-    entries = [loginspect.parse(version, text, APP) for version, text in enumerate(commits, start=6)]
-    return [(found.kind, found.fatal) for found in loginspect.disturbances(entries, ID, held_at, Rung.APPENDS)]
+    entries = [log.parse(version, text, APP) for version, text in enumerate(commits, start=6)]
+    return [(found.kind, found.fatal) for found in log.disturbances(entries, ID, held_at, Rung.APPENDS)]
 
 
 @given(st.integers(0, 2**23 - 1), st.integers(0, 2**40 - 1))
@@ -84,31 +84,31 @@ def test_application_ids_of_different_sinks_differ(a: str, b: str, c: str, d: st
 def test_a_note_is_read_back_from_a_commit_as_it_was_written(pipeline: str, token: str) -> None:
     app = application_id(pipeline, "delta:rows")
     written = note(app, pipeline, token=token)
-    entry = loginspect.parse(1, commit("WRITE", ADD, text=written.text), app)
+    entry = log.parse(1, commit("WRITE", ADD, text=written.text), app)
     assert entry.note == written
 
 
 def test_characters_that_end_a_line_elsewhere_do_not_cut_a_commit_in_two() -> None:
     written = note(token="a\u2028b\x85c\x1ed")
     text = json.dumps({"commitInfo": {"operation": "WRITE", "userMetadata": written.text}}, ensure_ascii=False)
-    assert loginspect.parse(1, text, APP).note == written
+    assert log.parse(1, text, APP).note == written
 
 
 def test_the_note_of_another_sink_is_not_ours() -> None:
     other = application_id("orders", "delta:rows2")
-    assert loginspect.parse(1, commit("WRITE", text=note(other).text), APP).note is None
-    assert loginspect.parse(1, commit("WRITE", text=note(APP + "2").text), APP).note is None
+    assert log.parse(1, commit("WRITE", text=note(other).text), APP).note is None
+    assert log.parse(1, commit("WRITE", text=note(APP + "2").text), APP).note is None
 
 
 @pytest.mark.parametrize("text", [None, "", "nightly", "{", "[]", '{"app": 1}', json.dumps({"app": APP}), APP])
 def test_somebody_elses_metadata_is_no_note(text: str | None) -> None:
-    assert loginspect.parse(1, commit("WRITE", text=text), APP).note is None
+    assert log.parse(1, commit("WRITE", text=text), APP).note is None
 
 
 def test_a_note_of_a_newer_format_is_refused_and_not_overlooked() -> None:
     newer = json.loads(note().text) | {"onceonly": 2}
     with pytest.raises(DestinationError) as refused:
-        loginspect.parse(1, commit("WRITE", text=json.dumps(newer)), APP)
+        log.parse(1, commit("WRITE", text=json.dumps(newer)), APP)
     assert refused.value.code == "E508"
 
 
@@ -123,12 +123,12 @@ def test_a_fence_repeats_the_marker_and_says_where_its_rows_are() -> None:
 
 def test_rows_are_counted_less_those_a_deletion_vector_hides() -> None:
     hidden = {"add": {"path": "b", "stats": '{"numRecords":5}', "deletionVector": {"cardinality": 2}}}
-    assert loginspect.parse(1, commit("WRITE", ADD, hidden), APP).rows == 5
+    assert log.parse(1, commit("WRITE", ADD, hidden), APP).rows == 5
 
 
 def test_rows_of_a_file_without_statistics_are_not_known() -> None:
-    assert loginspect.parse(1, commit("WRITE", ADD, {"add": {"path": "b"}}), APP).rows is None
-    assert loginspect.parse(1, commit("OPTIMIZE"), APP).rows == 0
+    assert log.parse(1, commit("WRITE", ADD, {"add": {"path": "b"}}), APP).rows is None
+    assert log.parse(1, commit("OPTIMIZE"), APP).rows == 0
 
 
 def test_appends_and_rewrites_of_others_are_nobodys_business() -> None:
@@ -164,8 +164,8 @@ def test_rows_that_others_removed_stop_the_pipeline(operation: str, kind: str) -
 def test_an_unknown_operation_that_takes_files_away_is_let_pass_on_no_rung(
     rung: Rung, actions: tuple[dict[str, Any], ...]
 ) -> None:
-    entry = loginspect.parse(7, commit("FROBNICATE", *actions), APP)
-    (found,) = loginspect.disturbances([entry], ID, 5, rung)
+    entry = log.parse(7, commit("FROBNICATE", *actions), APP)
+    (found,) = log.disturbances([entry], ID, 5, rung)
     assert (found.kind, found.fatal, found.allowed, found.at) == ("unknown", True, False, 7)
     assert "FROBNICATE" in found.detail
 
@@ -199,7 +199,7 @@ def test_a_delete_is_one_if_its_rows_only_shrink(
 ) -> None:
     actions = [{"remove": one} for one in removes] + [{"add": one} for one in adds]
     info = {"commitInfo": {"operation": "DELETE", "operationMetrics": metrics}}
-    entry = loginspect.parse(6, "\n".join(json.dumps(one) for one in (info, *actions)), APP)
+    entry = log.parse(6, "\n".join(json.dumps(one) for one in (info, *actions)), APP)
     assert (entry.effect, entry.taken) == (effect, taken)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.sinks.delta_harness import DeltaHarness
 
 from onceonly.audit import audit
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink, Merge

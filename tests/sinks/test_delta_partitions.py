@@ -10,13 +10,12 @@ import pyarrow as pa
 import pytest
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.batch import ArrowBatch
 from onceonly.protocol import Attempt
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta import files
-from onceonly_sinks.delta.demands import Demands
 from onceonly_sinks.delta.files import WriteFiles
-from onceonly_sinks.delta.shape import Shape
+from onceonly_sinks.delta.shape import Demands, Shape
 
 VALUES = 3000
 
@@ -25,7 +24,7 @@ import resource, sys
 import pyarrow as pa
 from pathlib import Path
 from tests.sinks.delta_harness import DeltaHarness
-from onceonly.batch import ArrowBatch
+from onceonly.protocol.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly_sinks.conformance.story import Story
 

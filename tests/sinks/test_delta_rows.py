@@ -13,9 +13,9 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import PrimitiveType
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
 from onceonly.protocol import Estimate, Task
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Story
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.delta.prepared import WrittenFiles

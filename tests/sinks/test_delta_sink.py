@@ -15,8 +15,8 @@ import pytest
 from deltalake import DeltaTable
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.story import PIPELINE, Story
 from onceonly_sinks.delta import DeltaSink

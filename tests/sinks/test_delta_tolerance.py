@@ -11,8 +11,8 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import ArrayType, PrimitiveType, StructType
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta.columns import Column
 from onceonly_sinks.delta.shape import holds, paired

@@ -12,11 +12,11 @@ from deltalake import DeltaTable, Field, QueryBuilder, Schema
 from deltalake.schema import ArrayType, MapType, PrimitiveType, StructType
 from tests.sinks.delta_harness import DeltaHarness
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.delta import Merge
-from onceonly_sinks.delta.lengths import METADATA_KEY, Unread, parse
+from onceonly_sinks.delta.columns import METADATA_KEY, Unread, parse
 
 DRIVER, EXECUTORS = 1 << 30, 0
 PATHS = pytest.mark.parametrize("limit", [DRIVER, EXECUTORS], ids=["driver", "executors"])

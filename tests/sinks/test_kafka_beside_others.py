@@ -17,7 +17,7 @@ from onceonly import faults
 from onceonly.errors import DestinationError
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 
 _numbers = itertools.count(1)

@@ -3,7 +3,7 @@
 import pytest
 from tests.sinks.kafka_harness import KafkaHarness
 
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.conformance.story import Story
 

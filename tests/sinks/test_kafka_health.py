@@ -7,11 +7,11 @@ import itertools
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from onceonly.cli.checks_sink import destination
+from onceonly.cli.checks import destination
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
-from onceonly_sinks.kafka.health import ClusterFacts, TopicFacts, judge
+from onceonly_sinks.kafka.reading import ClusterFacts, TopicFacts, judge
 from onceonly_sinks.kafka.records import Writer
 
 pytestmark = pytest.mark.kafka

@@ -15,12 +15,13 @@ from tests.sinks.kafka_harness import messages
 from tests.sinks.kafka_harness import values as committed_values
 from tests.sinks.kafka_writer import PIPELINE, Writer, values
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError, FencedOut, IdentityError
 from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence
-from onceonly_lab.kafka import EmbeddedKafka
-from onceonly_lab.proxy import Act, Api, KafkaProxy
+from onceonly_lab.servers.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafkaproxy import Api, KafkaProxy
+from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.cluster import End
 from onceonly_sinks.kafka.records import Writer as Names
@@ -177,7 +178,7 @@ def test_a_zombie_that_fences_again_costs_the_living_driver_one_repetition(kafka
         prepared.abandon()
         assert live.looks_up(1) is None
         live.write(values("a"))
-        zombie.sink._foot.forget()
+        zombie.sink._open_slot.forget()
         with pytest.raises(FencedOut):
             zombie.prepare(values("z"))
         with pytest.raises(Superseded):
@@ -292,11 +293,11 @@ FETCH = 1
 def test_after_our_own_commit_nothing_is_read_again(kafka: EmbeddedKafka, wire: KafkaProxy, topic: str) -> None:
     with Writer(kafka.proxied_servers, topic) as writer:
         writer.write(values("a"))
-        writer.sink._foot.quiet()
+        writer.sink._open_slot.quiet()
         read = wire.rule(Act.PASS, FETCH)
         for text in "bcd":
             writer.write(values(text))
-        writer.sink._foot.quiet()
+        writer.sink._open_slot.quiet()
         assert not read.hits
         assert [marker.epoch.number for marker, _ in writer.sink.history()] == [1, 2, 3, 4]
         assert read.hits
@@ -306,7 +307,7 @@ def test_after_our_own_commit_nothing_is_read_again(kafka: EmbeddedKafka, wire: 
 def test_what_another_driver_wrote_after_our_commit_is_read(kafka: EmbeddedKafka, topic: str) -> None:
     with Writer(kafka.servers, topic, generation=1) as zombie:
         zombie.write(values("a"))
-        zombie.sink._foot.quiet()
+        zombie.sink._open_slot.quiet()
         with Writer(kafka.servers, topic, generation=2) as live:
             live.write(values("b"))
             with pytest.raises(Superseded):
@@ -319,7 +320,7 @@ def test_a_marker_topic_made_anew_and_grown_as_long_is_not_taken_for_the_old_one
 ) -> None:
     with Writer(kafka.servers, topic) as writer:
         writer.write(values("a"))
-        writer.sink._foot.forget()
+        writer.sink._open_slot.forget()
         markers = writer.sink._on.marker_topic
         _, end = ends(kafka.servers, markers)
         anew(kafka, markers, {"cleanup.policy": "compact"})
@@ -444,9 +445,9 @@ def test_a_marker_topic_that_would_forget_is_refused(
 
 def test_the_marker_topic_is_compacted_and_of_one_partition(kafka: EmbeddedKafka, topic: str) -> None:
     with Writer(kafka.servers, topic) as writer:
-        ground = writer.sink._on
-        assert ground.cluster.policy(ground.marker_topic) == {"compact"}
-        assert ground.cluster.topics([ground.marker_topic])[ground.marker_topic].partitions == (0,)
+        destination = writer.sink._on
+        assert destination.cluster.policy(destination.marker_topic) == {"compact"}
+        assert destination.cluster.topics([destination.marker_topic])[destination.marker_topic].partitions == (0,)
 
 
 def test_a_timeout_that_the_brokers_do_not_allow_is_refused_by_name(kafka: EmbeddedKafka, topic: str) -> None:

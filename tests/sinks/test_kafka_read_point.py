@@ -12,7 +12,7 @@ from tests.sinks.kafka_harness import PARTITIONS, as_records, messages
 
 from onceonly import read_point
 from onceonly.protocol import Sink
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka import KafkaSink
 
 pytestmark = pytest.mark.kafka

@@ -13,7 +13,7 @@ from tests.sinks.kafka_harness import values as committed_values
 from tests.sinks.kafka_writer import Writer, values
 
 from onceonly.errors import DestinationError, IdentityError
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.kafka.records import Writer as Names
 
 pytestmark = pytest.mark.kafka
@@ -77,7 +77,7 @@ def test_a_marker_topic_that_is_deleted_while_the_query_runs_is_named(kafka: Emb
     topic = topic_of(kafka)
     with Writer(kafka.servers, topic) as writer:
         writer.write(values("a"))
-        writer.sink._foot.quiet()  # the next epoch's producer has looked at the topics by now
+        writer.sink._open_slot.quiet()  # the next epoch's producer has looked at the topics by now
         delete(kafka.servers, Names("orders", f"kafka:{topic}").topic)
         began = time.monotonic()
         with pytest.raises(DestinationError) as caught:
@@ -93,7 +93,7 @@ def test_a_topic_made_anew_between_two_epochs_takes_none_of_the_next(kafka: Embe
     topic = topic_of(kafka)
     with Writer(kafka.servers, topic) as writer:
         writer.write(values("a"))
-        writer.sink._foot.quiet()
+        writer.sink._open_slot.quiet()
         delete(kafka.servers, topic)
         kafka.topic(topic)
         if refilled:

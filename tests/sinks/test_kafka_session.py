@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from onceonly.pins import SPARK_VERSION
 from onceonly_sinks.kafka.session import settings, with_kafka
 
+SPARK_VERSION = "4.2.0"
 PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
 FILE = f"/jars/spark-sql-kafka-0-10_2.13-{SPARK_VERSION}.jar"
 
 
 def test_a_plain_builder_gets_the_package_of_its_spark() -> None:
     assert settings({}, "4.1.2") == {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.2"}
+
+
+def test_the_package_is_built_with_the_scala_of_its_spark() -> None:
+    assert settings({}, "3.5.9") == {"spark.jars.packages": "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.9"}
 
 
 def test_packages_of_the_user_stay() -> None:

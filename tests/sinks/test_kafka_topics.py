@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.sinks.kafka_writer import Writer, values
 
-from onceonly_lab.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
 from onceonly_sinks.kafka.records import Writer as Names
 
 pytestmark = pytest.mark.kafka

@@ -14,12 +14,12 @@ from tests.kafka_client import committed
 from tests.sinks.kafka_harness import KafkaHarness
 
 from onceonly_checkpoints.epoch import Fence
-from onceonly_lab.kafka import EmbeddedKafka
+from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.conformance.story import Story
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.prepared import KafkaPrepared
 from onceonly_sinks.kafka.transactions import Transactions
+from onceonly_sinks.kafka.writing import KafkaPrepared
 
 SECONDS = 10.0
 _numbers = itertools.count(1)
@@ -125,8 +125,8 @@ def test_an_epoch_without_rows_is_committed_by_the_producer_that_prepared_it(kaf
         planned = driver.plan(rows=0)
         prepared = driver.prepares(planned)
         assert isinstance(prepared, KafkaPrepared)
-        prepared_by = prepared.standing.transaction
+        prepared_by = prepared.state.transaction
         driver.commits(planned, prepared)
-        assert prepared.standing.transaction is prepared_by
+        assert prepared.state.transaction is prepared_by
         assert prepared_by.sent
         story.holds(planned, driver.writes(rows=2))

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceonly.audit import audit
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError
 from onceonly.protocol import Sink, Witness
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.conformance.story import plan
 from onceonly_sinks.memory import MemorySink, MemoryStore

@@ -11,9 +11,9 @@ from psycopg import sql
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
 from onceonly.audit import audit
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol import Superseded
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.postgres import PostgresSink
 

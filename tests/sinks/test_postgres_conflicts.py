@@ -15,15 +15,15 @@ import pytest
 from tests.core.stories import cut, offer
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run, staged, there
 
-from onceonly import coordinator
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, OnceOnlyError
+from onceonly.machine import coordinator
+from onceonly.machine.state import State
 from onceonly.protocol import Conflict, Superseded, Task
-from onceonly.runner import Runner
-from onceonly.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -14,7 +14,7 @@ from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.variants import lengthy_claims_are_slow
 
 from onceonly.protocol import Batch
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import NotTested, SinkConformance
 from onceonly_sinks.postgres import PostgresSink
 
@@ -83,7 +83,7 @@ class DeletingHarness(PostgresHarness):
     """Every row says that it stays."""
 
     def batch(self, table: pa.Table, **how: bool) -> Batch:
-        return super().batch(with_column(table, "gone", False), **how)
+        return super().batch(with_column(table, "gone"), **how)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from tests.sinks.postgres_writer import Writer, orders, rows, run
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError, OnceOnlyError
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -206,7 +206,7 @@ def test_an_epoch_of_which_an_allowed_trigger_keeps_a_row_back_is_refused_by_its
         with pytest.raises(DestinationError) as caught:
             writer.write(changes(3, 7))
         assert caught.value.code == "E528", str(caught.value)
-        assert "kept 1 rows" in caught.value.what
+        assert "suppressed 1 rows" in caught.value.what
         assert "soft %" in caught.value.what
         writer.write(changes(4))
     assert rows(filtered, columns="id, note") == [(1, "new!"), (2, "new!"), (4, "new!")]
@@ -243,7 +243,7 @@ def test_a_trigger_of_a_partition_that_was_added_deeper_is_named_too(dsn: str, v
         with pytest.raises(DestinationError) as caught:
             writer.write(orders(5, 7))
         assert caught.value.code == "E528", str(caught.value)
-        assert 'kept 1 rows of epoch 2 back: deep % on "public"."lowest"' in caught.value.what
+        assert 'suppressed 1 rows of epoch 2: deep % on "public"."lowest"' in caught.value.what
     assert rows(dsn) == [(11, "new")]
 
 

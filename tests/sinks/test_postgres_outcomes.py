@@ -12,15 +12,16 @@ import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
 from onceonly import faults
-from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Superseded, Task
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_lab.postgres import EmbeddedPostgres
-from onceonly_lab.proxy import Act, PostgresProxy
+from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.postgres import PostgresSink
-from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.loading import PostgresPrepared
 
 pytestmark = pytest.mark.postgres
 
@@ -30,12 +31,6 @@ WAYS = ("driver", "executors")
 @pytest.fixture(params=WAYS)
 def via(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def _disarmed() -> Iterator[None]:
-    yield
-    faults.disarm()
 
 
 def at_commit(dsn: str, what: str) -> None:

@@ -23,9 +23,9 @@ from tests.sinks.postgres_writer import Writer, orders, rows, run
 from tests.test_docs import ROOT, blocks
 
 from onceonly.protocol import Superseded
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.ports import free_ports
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.ports import free_ports
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.conformance import SinkConformance, SinkHarness
 from onceonly_sinks.postgres import PostgresSink
 

@@ -14,11 +14,12 @@ from tests.sinks.postgres_writer import run
 from onceonly.audit import Verdict, audit
 from onceonly.errors import ConfigurationError
 from onceonly.protocol import Milestone
-from onceonly.registry import sink_from_address
+from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt, Standing
-from onceonly_lab.postgres import EmbeddedPostgres
-from onceonly_lab.proxy import Act, PostgresProxy
+from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.servers.proxy import Act
 from onceonly_sinks.postgres import PostgresSink, pruning
 from onceonly_sinks.postgres.classify import Context
 from onceonly_sinks.postgres.head import Writer

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from onceonly import OnceOnlyError, read_point
 from onceonly.cli.app import app
 from onceonly.protocol import Sink
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
 from onceonly.protocol import Batch
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 
 pytestmark = pytest.mark.postgres
 

@@ -6,9 +6,9 @@ import psycopg
 import pytest
 from tests.sinks.postgres_writer import PIPELINE, Writer, orders, rows, run
 
-from onceonly.cli.checks_sink import destination
+from onceonly.api.guarantee import Chosen, derive
+from onceonly.cli.checks import destination
 from onceonly.errors import OnceOnlyError
-from onceonly.guarantee import Chosen, derive
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

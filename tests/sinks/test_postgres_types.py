@@ -11,13 +11,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.sinks.postgres_writer import Writer, rows, run
 
-from onceonly.carried import USER_DEFINED
 from onceonly.errors import DestinationError
+from onceonly.spark.frames import USER_DEFINED
 from onceonly_sinks.postgres import lanes
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.ddl import planned, spark_name
-from onceonly_sinks.postgres.jsontext import spell
-from onceonly_sinks.postgres.lanes import ValueRefused
+from onceonly_sinks.postgres.lanes import ValueRefused, spell
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import TableName
 

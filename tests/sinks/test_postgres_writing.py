@@ -11,12 +11,12 @@ import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run, staged, there
 
 from onceonly import faults
-from onceonly.batch import ArrowBatch
 from onceonly.errors import ConfigurationError, DestinationError, IdentityError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol import Estimate, OutcomeUnknown, Task
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres

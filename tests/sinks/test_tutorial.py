@@ -11,8 +11,8 @@ import pytest
 from tests.sinks.epochs import epoch_after
 from tests.sinks.tutorial import FolderSink, SQLiteSink
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import DestinationError
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import DeltaSink
 

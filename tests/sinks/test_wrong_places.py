@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from onceonly import OnceOnlyError, exactly_once
 from onceonly.cli.app import app
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.postgres import EmbeddedPostgres
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink

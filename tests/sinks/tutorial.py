@@ -21,6 +21,5 @@ def _run() -> dict[str, Any]:
 _names = _run()
 SQLiteSink: Any = _names["SQLiteSink"]
 SQLiteHarness: Any = _names["SQLiteHarness"]
-TABLES: str = _names["TABLES"]
 FolderSink: Any = _names["FolderSink"]
 FolderHarness: Any = _names["FolderHarness"]

@@ -10,12 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, ForkServerContext
-from typing import Self
+from typing import TYPE_CHECKING
 
 from onceonly.protocol import Sink
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
 from onceonly_sinks.conformance.story import Driver, Plan
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 _PATIENCE_S = 60.0
 _PRELOADED = [

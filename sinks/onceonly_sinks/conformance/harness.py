@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from unittest import SkipTest
 
-from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.protocol import Batch, Sink, Task
+from onceonly.protocol.batch import ArrowBatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +93,7 @@ class SinkHarness(Protocol):
         Args:
             table: the rows.
             duplicate_attempts: every task runs twice, as after a lost executor; one attempt wins.
-            breaks_off: the action fails after its first rows.
+            breaks_off: the action fails before its end, whatever rows it has delivered.
         """
         if breaks_off:
             return BrokenOffBatch(table)
@@ -148,14 +148,14 @@ class SinkHarness(Protocol):
 
 
 class BrokenOff(RuntimeError):
-    """The failure in the middle of a batch."""
+    """The failure of a batch's action."""
 
 
 class BrokenOffBatch(ArrowBatch):
-    """A batch whose action fails after the first partition's rows."""
+    """A batch whose action fails behind its last row, before it has ended."""
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
-        """Deliver some rows, then fail."""
+        """Deliver all rows, then fail."""
         yield from super().arrow()
         raise BrokenOff
 

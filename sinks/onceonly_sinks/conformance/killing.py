@@ -1,17 +1,25 @@
-"""Claims about drivers that are killed while they commit: SIGKILL to a process of their own, at many moments."""
+"""Claims about drivers that are killed while they commit, and amid rows that are put one by one."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 from statistics import median
 from typing import TypeVar
 
 from onceonly.protocol import Sink
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints.chain import linked
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.conformance.child import Child, Order
-from onceonly_sinks.conformance.harness import SHOWS_PARTS, SinkHarness, claims_of
+from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
 from onceonly_sinks.conformance.story import Driver, Plan, Story, expect, plan
+
+# ---- Claims about drivers that are killed while they commit: SIGKILL to a process of their own, at many moments.
 
 Answer = TypeVar("Answer")
 
@@ -167,4 +175,166 @@ CLAIMS = claims_of(
     a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing,
     a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing,
     transaction=SHOWS_PARTS,
+)
+
+
+# ---- Claims about sinks that take rows one by one: drivers are killed amid their rows, and their epochs replayed.
+
+
+_ROUNDS = 3
+_PUT_ROWS = 120
+"""Of each epoch, so that a driver that is killed at any moment most likely dies amid them."""
+
+_NEW_KEYS = 40
+"""Of the rows of an epoch; the others replace rows of earlier epochs."""
+
+
+def a_marker_never_stands_before_all_of_its_rows(harness: SinkHarness) -> str:
+    """A marker never stands before all rows of its epoch do, at whatever moment its driver is killed by a SIGKILL."""
+    with Story(harness) as story:
+        life = _PuttingLife(story)
+        return _killed(harness.moments, life.commits, life.dies)
+
+
+def a_cut_off_epoch_that_is_replayed_leaves_each_key_once_with_its_newest_row(harness: SinkHarness) -> str:
+    """An epoch cut off by a SIGKILL at any moment, and replayed, leaves each key once with its newest row."""
+    with Story(harness) as story:
+        life = _PuttingLife(story)
+
+        def dies(seconds: float) -> bool:
+            cut_off = life.dies(seconds)
+            life.holds_the_newest()
+            return cut_off
+
+        return _killed(harness.moments, life.commits, dies)
+
+
+def rows_of_a_cut_off_first_epoch_are_not_called_a_strangers(harness: SinkHarness) -> str:
+    """Rows that a first epoch left when it was cut off by a SIGKILL are not called a stranger's; its replay lands."""
+    return _killed(
+        harness.moments // 2,
+        lambda: _on_a_fresh_target(harness, _PuttingLife.commits),
+        lambda seconds: _on_a_fresh_target(harness, lambda life: life.dies(seconds)),
+    )
+
+
+def _on_a_fresh_target(harness: SinkHarness, act: Callable[[_PuttingLife], Answer]) -> Answer:
+    with closing(harness.another()) as fresh, Story(fresh) as story:
+        return act(_PuttingLife(story))
+
+
+def _killed(moments: int, commits: Callable[[], float], dies: Callable[[float], bool]) -> str:
+    """Kill drivers at moments that are spread over a usual commit; return how.
+
+    Args:
+        moments: how many.
+        commits: has a driver commit; the seconds that it took.
+        dies: has one commit and kills it after so many seconds; whether its epoch was cut off.
+
+    Raises:
+        NotTested: no epoch was cut off between its first row and its marker, in several rounds: a machine that is
+            faster than it was when a commit was measured is measured again.
+    """
+    died: list[bool] = []
+    told = ""
+    ends = time.monotonic() + BUDGET_S
+    for _ in range(_ROUNDS):
+        usual = median(commits() for _ in range(MEASURED))
+        tried = within_budget(moments, _at_parts_of(usual, dies, died), ends - time.monotonic())
+        told = f"killed at {len(died)} moments of a commit of {usual * 1000:.1f} ms, {sum(died)} epochs were cut off"
+        if any(died):
+            return told
+        if tried < moments:
+            break
+    raise NotTested(f"No driver died between the first row of its epoch and its marker: {told}.")
+
+
+def _at_parts_of(usual: float, dies: Callable[[float], bool], died: list[bool]) -> Callable[[float], object]:
+    return lambda part: died.append(dies(part * usual * BEYOND))
+
+
+class _PuttingLife:
+    """Drivers in processes of their own, one after the other; what is cut off is replayed by the next one."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._last: Plan | None = None
+        self._next: Driver = story.driver()
+        self._newest: dict[int, int] = {}
+
+    def commits(self) -> float:
+        """Have a driver commit; return the seconds that it took."""
+        planned = self._planned()
+        with self._child(planned) as child:
+            child.go()
+            seconds = child.ends()
+        landed, _ = self._looks(planned)
+        expect(landed, f"Epoch {planned.epoch.number} was committed and is not there.")
+        return seconds
+
+    def dies(self, seconds: float) -> bool:
+        """Have a driver commit, kill it after so many seconds, look, and have its epoch replayed if it is not there.
+
+        Returns:
+            Whether rows of the epoch stood, and its marker did not.
+        """
+        planned = self._planned()
+        with self._child(planned) as child:
+            child.go()
+            time.sleep(seconds)
+            child.kill()
+        landed, rows = self._looks(planned)
+        if not landed:
+            self._next.tries(planned)
+        return bool(rows) and not landed
+
+    def holds_the_newest(self) -> None:
+        """Check that each key that was ever written is there once, with the row of its newest epoch."""
+        found = Counter((row["id"], row["step"]) for row in self._story.harness.rows())
+        wanted = Counter(self._newest.items())
+        short, surplus = (wanted - found).total(), (found - wanted).total()
+        expect(found == wanted, f"Of {len(wanted)} keys {short} lack their newest row; {surplus} rows are too many.")
+
+    def _planned(self) -> Plan:
+        planned = _replacing(self._last.epoch if self._last else None, self._next.sink.id)
+        self._last = planned
+        self._newest.update(dict.fromkeys(planned.ids, planned.epoch.number))
+        return planned
+
+    def _child(self, planned: Plan) -> Child:
+        fence, harness = self._next.fence, self._story.harness
+        # A handle that stays open here would be open in the process, too.
+        self._next.sink.close()
+        return Child(Order(harness, fence, planned))
+
+    def _looks(self, planned: Plan) -> tuple[bool, int]:
+        """Whether the marker of an epoch stands, and then all rows with it; and how many of its rows do."""
+        self._next = self._story.driver()
+        position, number = self._next.position(), planned.epoch.number
+        marker = position.marker
+        there = {row["id"] for row in self._story.harness.rows() if row["step"] == number}
+        landed = marker is not None and marker.epoch == planned.epoch
+        words = f"The marker of epoch {number} stands and {len(there)} of its {_PUT_ROWS} rows are there."
+        expect(not landed or len(there) == _PUT_ROWS, words)
+        if marker is None:
+            strange = position.has_rows or self._story.reader().look().strangers
+            expect(not strange, f"{len(there)} rows of a first epoch that was cut off are called somebody else's.")
+        return landed, len(there)
+
+
+def _replacing(after: Epoch | None, sink: str) -> Plan:
+    """The next epoch, most of whose rows replace rows of earlier ones."""
+    import pyarrow as pa
+
+    planned = plan(after, sink, _PUT_ROWS)
+    first = planned.epoch.number * _NEW_KEYS
+    place = planned.table.schema.get_field_index("id")
+    table = planned.table.set_column(place, "id", pa.array(range(first, first + _PUT_ROWS), pa.int64()))
+    return Plan(linked(replace(planned.epoch, digest=ArrowBatch(table).digest())), table)
+
+
+PUT_CLAIMS = claims_of(
+    a_cut_off_epoch_that_is_replayed_leaves_each_key_once_with_its_newest_row,
+    a_marker_never_stands_before_all_of_its_rows,
+    rows_of_a_cut_off_first_epoch_are_not_called_a_strangers,
 )

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from onceonly import faults
-from onceonly.batch import ArrowBatch
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Position, Prepared, Sink, Superseded
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
-from onceonly_checkpoints.slices import Slice, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceOffsets
 from onceonly_sinks.conformance.harness import ConformanceFailure, SinkHarness, told
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def refused(what: str, act: Callable[[], object], *kinds: type[Exception]) -> Ex
 
 
 def refused_as(code: str, what: str, act: Callable[[], object]) -> None:
-    """Do something that must be refused with the code that all sinks have for it; see :mod:`onceonly.guard`."""
+    """Do something that must be refused with the code that all sinks have for it: :mod:`onceonly.protocol.guard`."""
     error = refused(what, act, OnceOnlyError)
     found = getattr(error, "code", None)
     expect(found == code, f"{what} was refused with {found}; every sink says {code} to it.")
@@ -119,7 +119,9 @@ def plan(after: Epoch | None, sink: str, rows: int = 3, salt: int = 0, first: in
     digest, schema = ArrowBatch(table).digest(), fingerprint(COLUMNS)
     previous = after.chain if after else GENESIS
     lineage = Lineage("query", "run", "file:/checkpoint", number - 1, 1_700_000_000_000 + number, 0)
-    return Plan(linked(Epoch(number, slice_, "", previous, digest, schema, ((sink, first),), lineage)), table)
+    series = after.series if after else 1
+    made = Epoch(number, slice_, "", previous, digest, schema, ((sink, first),), lineage, series=series)
+    return Plan(linked(made), table)
 
 
 def _offsets(end: int) -> SourceOffsets:

@@ -7,18 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import (
-    fencing,
-    idempotent,
-    killing,
-    looking,
-    mishaps,
-    opening,
-    racing,
-    reading,
-    unknown,
-    writing,
-)
+from onceonly_sinks.conformance import fencing, killing, mishaps, racing, writing
 from onceonly_sinks.conformance.harness import (
     Claim,
     ConformanceFailure,
@@ -29,19 +18,19 @@ from onceonly_sinks.conformance.harness import (
 )
 
 CLAIMS: tuple[Claim, ...] = (
-    *looking.CLAIMS,
-    *opening.CLAIMS,
+    *fencing.LOOKING_CLAIMS,
+    *fencing.OPENING_CLAIMS,
     *writing.CLAIMS,
     *fencing.CLAIMS,
-    *unknown.CLAIMS,
-    *reading.CLAIMS,
+    *mishaps.UNKNOWN_CLAIMS,
+    *writing.READING_CLAIMS,
     *racing.CLAIMS,
     *killing.CLAIMS,
     *mishaps.CLAIMS,
 )
 """Every claim, in the order of the contract."""
 
-IDEMPOTENT_CLAIMS: tuple[Claim, ...] = idempotent.CLAIMS
+IDEMPOTENT_CLAIMS: tuple[Claim, ...] = killing.PUT_CLAIMS
 """Of a sink that declares ``transactional=False``: these, beside those of the others that it promises."""
 
 EXACTLY_ONCE, IDEMPOTENT = "exactly once", "idempotent"

@@ -12,8 +12,9 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints.strenum import StrEnum
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -113,7 +114,7 @@ def _cells(
     return {"memory": memory, "postgres": postgres, "delta": delta, "kafka": other}
 
 
-_UTC = dt.UTC
+_UTC = dt.timezone.utc
 _JSON = becomes("jsonb")
 _NUL = {"postgres": refused("E503", "Postgres holds no NUL in a text")}
 

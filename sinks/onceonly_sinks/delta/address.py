@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlencode
 
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.merge import Merge
 from onceonly_sinks.delta.planning import Settings
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
 _KIND = "delta:"
 _NAMES = frozenset({"id", "key", "sequence", "delete", "merge", "schema", "epoch_column", "partition_by", "foreign"})
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AddressOptions:
     """What an address says beside the place, in the order in which it says it.
 
     Attributes:
@@ -63,11 +67,11 @@ class Said:
         return found
 
 
-def read_address(address: str) -> tuple[str, Said]:
+def read_address(address: str) -> tuple[str, AddressOptions]:
     """Place and the rest of an address. A plain path is one, too."""
     rest = address.removeprefix(_KIND)
     place, mark, query = rest.rpartition("#")
     said = {name: values for name, values in parse_qs(query).items() if name in _NAMES}
     if not mark or (query and not said):
-        return rest, Said(())
-    return place, Said(tuple((name, value) for name, values in said.items() for value in values))
+        return rest, AddressOptions(())
+    return place, AddressOptions(tuple((name, value) for name, values in said.items() for value in values))

@@ -16,7 +16,7 @@ from typing import Any
 from onceonly.protocol import Sums
 from onceonly_sinks.delta import ladder
 from onceonly_sinks.delta.ladder import Way
-from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.log import Entry
 
 _OTHERS = -1
 """Owner of rows that no epoch brought."""
@@ -244,6 +244,8 @@ def _apply(census: _Census, change: Change) -> None:
     if epoch is not None:
         if change.entry.note and change.entry.note.mode == "merge":
             raise CannotTell("an epoch was merged")
+        if change.removes:
+            _shrink_each(census, [file.key for file in change.removes])
         for key, rows in added.items():
             census.settle({key: rows}, {epoch: rows})
         return

@@ -12,11 +12,14 @@ from typing import Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown
+from onceonly.spark import choose
 from onceonly_sinks.delta.table import Table
 
 log = logging.getLogger(__name__)
 
 _LEAST_ROOM = 1 << 20
+"""Bytes: a disk with less free counts as full, however small the rows are."""
+
 
 _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 """Numbers of the system's errors that say: no room, or no right."""
@@ -24,6 +27,9 @@ _ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 _MANY = ("the process, or the machine, may not open more files", "raise the limit (ulimit -n)")
 _OTHERWISE = {errno.EMFILE: _MANY, errno.ENFILE: _MANY}
 
+# Beginnings of conditions, since Spark and Delta end many of them with the variant (``CAST_INVALID_INPUT``,
+# ``DELTA_VIOLATE_CONSTRAINT_WITH_VALUES``). All of these are raised before anything is committed. What stands in none
+# of the lists may be in the log: a hook behind the commit can fail, too.
 _ABOUT_MERGE = ("DELTA_MULTIPLE_SOURCE_ROW_", "DELTA_MERGE_", "DATATYPE_MISMATCH", "PARSE_", "UNRESOLVED_")
 _ABOUT_TABLE = ("DELTA_CANNOT_MODIFY_APPEND_ONLY", "DELTA_UNSUPPORTED_FEATURES_FOR_WRITE", "DELTA_INVALID_PROTOCOL_")
 _ABOUT_ROWS = ("DELTA_VIOLATE_CONSTRAINT", "DELTA_NOT_NULL", "DELTA_EXCEED_CHAR_VARCHAR_LIMIT", "CAST_", "ARITHMETIC_")
@@ -38,6 +44,8 @@ def lost_a_race(error: Exception, *, created: bool) -> bool:
     """
     from deltalake.exceptions import CommitFailedError, DeltaError
 
+    # ``CommitFailedError`` is what a conflict of application ids raises, and that conflict is the fence. It is read and
+    # not tried again: deltalake passes no repeated version over, five rows that were sent anew were ten.
     return isinstance(error, CommitFailedError) or (created and isinstance(error, DeltaError))
 
 
@@ -54,6 +62,8 @@ def of_merge(table: Table, error: Exception, epoch: int, *, landed: bool) -> Exc
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     named = next((name for name in _conditions(error) if name.startswith(_ABOUT_MERGE)), None)
+    # A plain Exception is what deltalake raises where its engine fails; only on a disk is it certain that the commit of
+    # a log that does not show it never comes.
     general = isinstance(error, DeltaError) or type(error) is Exception
     refused_here = table.is_local and general and not isinstance(error, CommitFailedError)
     if landed or not (named or refused_here):
@@ -115,21 +125,23 @@ def _conditions(error: BaseException | None) -> Iterator[str]:
 
     It fails over those of Delta that are an AnalysisException: what was meant is then the context of what was raised.
     """
+    asked = choose.line().condition
+    # PySpark's exception leads to Java's causes by its private ``_origin`` alone.
     while error is not None:
-        if callable(named := getattr(error, "getCondition", None)):
+        if callable(named := getattr(error, asked, None)):
             yield str(named() or "")
         java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
         error = error.__context__ if hasattr(error, "java_exception") else None
         while java is not None:
-            yield _condition_of(java)
+            yield _condition_of(java, asked)
             java = java.getCause()
 
 
-def _condition_of(java: Any) -> str:
+def _condition_of(java: Any, asked: str) -> str:
     from py4j.protocol import Py4JError
 
     try:
-        return str(java.getCondition() or "")
+        return str(getattr(java, asked)() or "")
     except Py4JError:
         return ""
 

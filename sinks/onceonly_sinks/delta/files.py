@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt
 from onceonly_sinks.delta.columns import with_epoch
-from onceonly_sinks.delta.demands import Demands
-from onceonly_sinks.delta.shape import Shape, Unfit
+from onceonly_sinks.delta.log import is_local, remote
+from onceonly_sinks.delta.shape import Demands, Shape, Unfit
 from onceonly_sinks.delta.statistics import Statistics
-from onceonly_sinks.delta.stores import is_local, remote
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,15 +1,196 @@
-"""Reads the commit files of a Delta log one by one, without a table handle, on a local disk or in an object store."""
+"""Reads the commit files of a Delta log, in any object store, and tells ours from those of others. Rules are pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
-from onceonly_sinks.delta import loginspect
-from onceonly_sinks.delta.loginspect import Entry
-from onceonly_sinks.delta.stores import is_local, remote
+from onceonly.protocol import Disturbance
+from onceonly_sinks.delta import ladder
+from onceonly_sinks.delta.ladder import Effect, Rung
+from onceonly_sinks.delta.marker import METADATA_KEY, Note
+
+# ---- The object store behind a URI as a pyarrow file system rooted at the table, by deltalake's credentials.
+
+
+def is_local(root: str) -> bool:
+    """Whether a table's root is a directory; roots of object stores are URIs."""
+    return "://" not in root
+
+
+def remote(root: str, options: Mapping[str, str] | None) -> Any:
+    """The store of a URI. Paths are relative to it."""
+    import pyarrow.fs as pa_fs
+    from deltalake.fs import DeltaStorageHandler
+
+    handler = DeltaStorageHandler(root, dict(options) if options else None)
+    return pa_fs.PyFileSystem(cast("pa_fs.FileSystemHandler", handler))
+
+
+# ---- Pure rules over the entries of a Delta log: which are ours, and which of the others' endanger our rows.
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of a table, as its log says.
+
+    Attributes:
+        version: its number.
+        operation: ``WRITE``, ``OPTIMIZE``, ``RESTORE``; empty where the writer did not say.
+        parameters: the operation's parameters.
+        timestamp_ms: when, by the writer's clock, milliseconds since 1970.
+        note: ours, if the commit is ours.
+        rows: rows in the files it added; ``None`` where a file does not say.
+        effect: what it did to the rows of the table.
+        taken: rows that it took away in all; ``None`` where it does not say.
+        identity: the table's id where the commit set it.
+    """
+
+    version: int
+    operation: str
+    parameters: Mapping[str, Any]
+    timestamp_ms: int
+    note: Note | None
+    rows: int | None
+    effect: Effect
+    taken: int | None
+    identity: str | None
+
+
+def parse(version: int, text: str, app: str) -> Entry:
+    """Read the text of one commit file."""
+    # Not splitlines(): a marker may hold characters that it, but not JSON, takes for the end of a line.
+    actions: list[dict[str, Any]] = [json.loads(line) for line in text.split("\n") if line.strip()]
+    info: dict[str, Any] = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
+    adds = [one["add"] for one in actions if "add" in one]
+    removes = [one["remove"] for one in actions if "remove" in one]
+    counts = [_records(add) for add in adds]
+    known = [records - hidden for records, hidden in counts if records is not None]
+    operation = info.get("operation") or ""
+    taken, shrinks = _taken(adds, removes, info.get("operationMetrics") or {}) if removes else (0, True)
+    return Entry(
+        version=version,
+        operation=operation,
+        parameters=info.get("operationParameters") or {},
+        timestamp_ms=info.get("timestamp") or 0,
+        note=Note.parse(info.get(METADATA_KEY), app),
+        rows=sum(known) if len(known) == len(counts) else None,
+        effect=ladder.effect(
+            operation,
+            adds=bool(adds),
+            removes=bool(removes),
+            changes=any(file.get("dataChange", True) for file in (*adds, *removes)),
+            shrinks=shrinks,
+        ),
+        taken=taken,
+        identity=next((one["metaData"]["id"] for one in reversed(actions) if "metaData" in one), None),
+    )
+
+
+def _taken(
+    adds: Sequence[Mapping[str, Any]], removes: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]
+) -> tuple[int | None, bool]:
+    come, gone = ({file["path"]: _records(file) for file in files} for files in (adds, removes))
+    return ladder.taken(come, gone, metrics)
+
+
+def transactions(text: str) -> Iterator[tuple[str, int]]:
+    """Application ids and versions that one commit sets."""
+    for line in text.split("\n"):
+        action = json.loads(line) if '"txn"' in line else {}
+        if txn := action.get("txn"):
+            yield txn["appId"], txn["version"]
+
+
+def _records(file: Mapping[str, Any]) -> tuple[int | None, int]:
+    """Records of a file, those that its deletion vector hides included, and how many it hides."""
+    records = json.loads(file.get("stats") or "{}").get("numRecords")
+    return records, (file.get("deletionVector") or {}).get("cardinality", 0)
+
+
+def disturbances(entries: Iterable[Entry], identity: str, holds_until: int, allowed: Rung) -> tuple[Disturbance, ...]:
+    """What others did, oldest first; what changes no row is nobody's business. Appends in a row are told as one.
+
+    Args:
+        entries: entries of the log, oldest first.
+        identity: the table's id when we last knew it.
+        holds_until: version of our newest rows; a RESTORE to it or to a later one leaves them; -1 where we have none.
+        allowed: what others may do.
+    """
+    found: list[Disturbance] = []
+    for entry in entries:
+        one = None if entry.note is not None else _disturbance(entry, identity, holds_until, allowed)
+        if one is not None and found and one.kind == found[-1].kind == Effect.APPENDED.value:
+            found[-1] = _both(found[-1], one)
+        elif one is not None:
+            found.append(one)
+    return tuple(found)
+
+
+def _disturbance(entry: Entry, identity: str, holds_until: int, allowed: Rung) -> Disturbance | None:
+    if entry.identity is not None and identity and entry.identity != identity:
+        return Disturbance("recreated", f"{_told(entry)}, new table id {entry.identity}", fatal=True, at=entry.version)
+    if entry.operation == "RESTORE":
+        return _restored(entry, holds_until)
+    if entry.effect is Effect.NONE:
+        return None
+    passes = entry.effect.rung is not None and entry.effect.rung <= allowed
+    added = entry.rows if entry.effect is Effect.APPENDED else None
+    removed = entry.taken if entry.effect is Effect.DELETED else None
+    return Disturbance(
+        entry.effect.value,
+        f"{_told(entry)}{_rows(added, 'added')}{_rows(removed, 'removed')}{_why(entry)}",
+        fatal=not passes,
+        at=entry.version,
+        allowed=passes,
+        operation=entry.operation,
+        added=added,
+        removed=removed,
+    )
+
+
+def _rows(count: int | None, what: str) -> str:
+    return "" if count is None else f", {count} {'row' if count == 1 else 'rows'} {what}"
+
+
+def _why(entry: Entry) -> str:
+    return ", an operation that is not known here" if entry.effect is Effect.UNKNOWN else ""
+
+
+def _both(one: Disturbance, other: Disturbance) -> Disturbance:
+    """Two appends as one."""
+    first = one.first or one.at
+    added = None if one.added is None or other.added is None else one.added + other.added
+    detail = f"appends as versions {first} to {other.at}{_rows(added, 'added')}"
+    fatal, allowed = one.fatal or other.fatal, one.allowed and other.allowed
+    return replace(other, detail=detail, first=first, added=added, operation="", fatal=fatal, allowed=allowed)
+
+
+def _restored(entry: Entry, holds_until: int) -> Disturbance:
+    """Restoring keeps application versions: rows are gone while the table still claims the epochs."""
+    target = entry.parameters.get("version")
+    where = f"version {target}" if target is not None else str(entry.parameters.get("timestamp", "another version"))
+    known = isinstance(target, int | str) and str(target).isdigit()
+    harmless = known and int(str(target)) >= holds_until
+    return Disturbance("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)
+
+
+def _told(entry: Entry) -> str:
+    return f"{entry.operation or 'an unnamed operation'} as version {entry.version}"
+
+
+def unreadable(first: int, last: int) -> Disturbance:
+    """Versions whose log files were cleaned away before we judged them: there may have been a RESTORE among them."""
+    return Disturbance(
+        "unreadable", f"the log of versions {first} to {last} was cleaned away unseen", fatal=True, at=last
+    )
+
+
+# ---- The commit files one by one, without a table handle, on a local disk or in an object store.
 
 LOG = "_delta_log"
 
@@ -76,7 +257,7 @@ class DeltaLog:
     def entry(self, version: int) -> Entry | None:
         """One version; ``None`` if its file is not there: not written yet, or cleaned away."""
         text = self.text(version)
-        return None if text is None else loginspect.parse(version, text, self.app)
+        return None if text is None else parse(version, text, self.app)
 
     def text(self, version: int) -> str | None:
         """Text of one version's commit file; ``None`` if it is not there."""

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from onceonly.errors import refuse
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.slices import canonical
+from onceonly_checkpoints.model import canonical
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 GENERATION_BITS = 23
 EPOCH_BITS = 40
@@ -92,6 +96,11 @@ class Note:
     def brings_epoch(self) -> bool:
         """Whether this commit is an epoch's, and not a fence that repeats one."""
         return self.marker is not None and self.at is None
+
+    @property
+    def replaces(self) -> bool:
+        """Whether all rows that stand leave with this commit."""
+        return self.brings_epoch and self.marker is not None and self.marker.epoch.replaces is not None
 
     @property
     def text(self) -> str:

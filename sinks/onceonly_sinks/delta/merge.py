@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, nearest, refuse
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 Kind = Literal["update", "delete", "insert"]
 Say = Callable[[Any, dict[str, str], str | None], Any]
@@ -71,6 +75,11 @@ class Merge:
 
     def _with(self, clause: Clause) -> Self:
         return replace(self, clauses=(*self.clauses, clause))
+
+    @property
+    def anew(self) -> Merge:
+        """What it puts into a table in which no row stands: nothing is met there."""
+        return replace(self, on="false", clauses=tuple(one for one in self.clauses if one.kind == "insert"))
 
     @property
     def takes_all(self) -> bool:

@@ -5,24 +5,81 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol import Batch
+from onceonly.machine.estimate import schema_width
+from onceonly.protocol import Batch, Estimate
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta.columns import Column
-from onceonly_sinks.delta.demands import Demands
+from onceonly_sinks.delta.columns import Column, Unread
 from onceonly_sinks.delta.ladder import Rung
-from onceonly_sinks.delta.lengths import Unread
 from onceonly_sinks.delta.merge import Merge, Upsert, misnamed
-from onceonly_sinks.delta.shape import Shape, differences, paired
+from onceonly_sinks.delta.shape import Demands, Shape, differences, paired
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.table import Table
-from onceonly_sinks.delta.ways import Choice, size_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import Schema
+
+
+# ---- Which way an epoch's rows take to a table: decided before the action from their size, table and settings.
+
+_BYTES_OF_UNKNOWN_WIDTH = 40
+
+
+class Way(Enum):
+    """How rows reach the table."""
+
+    DRIVER = "through the driver, committed by deltalake"
+    EXECUTORS = "files written by the executors, committed by deltalake"
+    SPARK = "committed by Spark's Delta"
+
+
+def size_of(estimate: Estimate, schema: pa.Schema) -> int | None:
+    """Expected bytes of a batch in Arrow form; ``None`` where nothing is known."""
+    if estimate.size is not None or estimate.rows is None:
+        return estimate.size
+    return estimate.rows * schema_width(schema, _BYTES_OF_UNKNOWN_WIDTH)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the way of an epoch depends on.
+
+    Attributes:
+        merge: whether rows replace others.
+        size: expected bytes; ``None``: not known.
+        limit: what the driver may hold, bytes.
+        committer: ``auto``, ``log`` or ``spark``, as the user chose.
+        log_refuses: why deltalake cannot commit to the table; ``None``: it can.
+        takes_files: whether files may be added without Delta's own writer.
+        spark: whether Spark's Delta can be used here.
+    """
+
+    merge: bool
+    size: int | None
+    limit: int
+    committer: str
+    log_refuses: str | None
+    takes_files: bool
+    spark: bool
+
+    @property
+    def way(self) -> Way:
+        """The way; unknown size counts as large."""
+        if self.committer == "spark" or self.log_refuses:
+            return Way.SPARK
+        small = self.size is not None and self.size <= self.limit
+        if not small and not self.merge and self.takes_files:
+            return Way.EXECUTORS
+        if not small and self.committer == "auto" and self.spark:
+            return Way.SPARK
+        return Way.DRIVER
+
+
+# ---- The plan: what the columns of an epoch become, and which way it takes.
 
 
 @dataclass(frozen=True, slots=True)

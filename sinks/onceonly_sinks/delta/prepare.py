@@ -12,17 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, InFiles
-from onceonly_sinks.delta import adopting, failures, sparkcommitter
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta.demands import refusal
+from onceonly_sinks.delta import failures, prepared, sparkcommitter
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace, WriteFiles, place
-from onceonly_sinks.delta.logcommitter import DataFile
-from onceonly_sinks.delta.planning import Plan, Planner
-from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
-from onceonly_sinks.delta.shape import Unfit
-from onceonly_sinks.delta.sparkcommitter import StagedRows
-from onceonly_sinks.delta.stores import is_local
-from onceonly_sinks.delta.ways import Way
+from onceonly_sinks.delta.log import is_local
+from onceonly_sinks.delta.planning import Plan, Planner, Way
+from onceonly_sinks.delta.prepared import DataFile, HeldRows, Rows, StagedRows, WrittenFiles
+from onceonly_sinks.delta.shape import Unfit, refusal
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +40,7 @@ class Preparer:
         self._table = planner.table
         self._settings = planner.settings
 
-    def prepare(self, batch: Batch, epoch: int, generation: int) -> HeldRows | WrittenFiles | StagedRows:
+    def prepare(self, batch: Batch, epoch: int, generation: int) -> Rows:
         """Run the batch's action.
 
         Raises:
@@ -54,7 +50,7 @@ class Preparer:
         plan = self._planner.plan(batch, epoch, generation)
         if (files := self._adoptable(plan)) is not None:
             root = Path(self._table.root)
-            adopted, where = adopting.adopt(self._table.sink, plan.shape.schema, plan.demands, files, root)
+            adopted, where = prepared.adopt(self._table.sink, plan.shape.schema, plan.demands, files, root)
             return WrittenFiles(adopted, where, plan.schema, plan.grow)
         match plan.choice.way:
             case Way.SPARK:
@@ -136,7 +132,7 @@ class Preparer:
                     next="use a path on shared storage",
                 )
 
-    def _through_driver(self, plan: Plan) -> HeldRows | WrittenFiles | StagedRows:
+    def _through_driver(self, plan: Plan) -> Rows:
         choice = plan.choice
         to_executors = choice.takes_files and not choice.merge
         bounded = to_executors or (choice.committer == "auto" and self._planner.spark() is not None)

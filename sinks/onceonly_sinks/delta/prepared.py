@@ -1,24 +1,62 @@
-"""What ``prepare`` hands to ``commit``: rows in this process, or data files that no log entry names yet."""
+"""What ``prepare`` hands to ``commit``: rows in this process, data files, files taken over by link, or staged rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from onceonly_checkpoints.storage import flush_directory
 from onceonly_sinks.delta.files import LocalPlace, RemotePlace
-from onceonly_sinks.delta.logcommitter import DataFile, LogCommitter
 from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.merge import Merge
+from onceonly_sinks.delta.shape import NULL, Demands, refusal
+from onceonly_sinks.delta.statistics import Statistics, covered, footer_statistics
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable, Schema
+    from pyspark.sql import DataFrame
+
+
+# ---- What ``prepare`` hands to ``commit``: rows in this process, in data files that no log entry names, or staged.
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A data file that a commit makes visible.
+
+    Attributes:
+        path: relative to the table.
+        size: bytes.
+        rows: rows in it.
+        stats: statistics, the JSON text of the add action.
+        partition: partition columns with their values as the log spells them.
+    """
+
+    path: str
+    size: int
+    rows: int
+    stats: str
+    partition: Mapping[str, str | None]
 
 
 @dataclass(slots=True)
 class HeldRows:
-    """Rows in this process."""
+    """Rows in this process.
+
+    Attributes:
+        table: the rows to commit.
+        merge: how they enter the table; ``None``: they are added.
+        rows: how many rows the batch had.
+        schema: the columns that the table holds of them.
+        grow: whether the table gets columns that it lacks.
+        gone: whether they were given up.
+    """
 
     table: pa.Table
     merge: Merge | None
@@ -37,19 +75,20 @@ class HeldRows:
         self.gone = True
         self.table = self.table.schema.empty_table()
 
-    def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
-        """Commit them."""
-        if not self.table.num_rows:
-            committer.mark(handle, note)
-        elif self.merge is not None:
-            committer.merge(handle, note, self.table, self.merge)
-        else:
-            committer.append_rows(handle, note, self.table, grow=self.grow)
-
 
 @dataclass(slots=True)
 class WrittenFiles:
-    """Data files in the table's directory."""
+    """Data files in the table's directory.
+
+    Attributes:
+        files: which.
+        place: the directory.
+        schema: the columns that the table holds of them.
+        grow: whether the table gets columns that it lacks.
+        gone: whether they were given up.
+        sent: whether a log entry may name them; from then on they stay.
+        rows: how many rows they hold.
+    """
 
     files: Sequence[DataFile]
     place: LocalPlace | RemotePlace
@@ -79,7 +118,140 @@ class WrittenFiles:
             except OSError:
                 continue
 
-    def send(self, committer: LogCommitter, handle: DeltaTable, note: Note) -> None:
-        """Commit them; from then on they stay."""
-        self.sent = True
-        committer.append_files(handle, note, self.files)
+
+@dataclass(slots=True)
+class StagedRows:
+    """Rows in a folder beside the data, which no reader of the table sees.
+
+    Attributes:
+        committer: who staged them; the frame is of its session.
+        folder: relative to the table.
+        frame: the rows to commit.
+        rows: how many rows the batch had.
+        schema: the columns that the table holds of them.
+        merge: how they enter the table; ``None``: they are added.
+        grow: whether the table gets columns that it lacks.
+        gone: whether they were given up.
+    """
+
+    committer: StagingCommitter
+    folder: str
+    frame: DataFrame
+    rows: int
+    schema: Schema
+    merge: Merge | None = None
+    grow: bool = False
+    gone: bool = False
+
+    @property
+    def widens_before(self) -> bool:
+        """Never: Spark brings new columns along."""
+        return False
+
+    def abandon(self) -> None:
+        """Delete the folder; what was committed was copied out of it."""
+        if not self.gone:
+            self.gone = True
+            self.committer.discard(self.folder)
+
+
+Rows: TypeAlias = HeldRows | WrittenFiles | StagedRows
+"""What can be committed."""
+
+
+class Committer(Protocol):
+    """Makes log entries of one sink: through deltalake, or through Spark's Delta."""
+
+    def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
+        """Make one log entry of a note and of rows, or of the note alone where there are none.
+
+        Args:
+            handle: the table as it was read, which decides whether the entry conflicts.
+            note: what vouches for the entry.
+            rows: of a kind that this committer takes.
+        """
+        ...
+
+
+class StagingCommitter(Committer, Protocol):
+    """A committer that stages rows beside the table before it commits them."""
+
+    def discard(self, folder: str) -> None:
+        """Delete a folder of staged rows; it may be gone."""
+        ...
+
+
+# ---- Makes files that a batch lies in already the table's own: by hard link, else by copy. No row is written twice.
+
+_ROWS = 256 * 1024
+"""Read at a time."""
+
+
+def adopt(
+    sink: str, held: pa.Schema, demands: Demands, files: Sequence[Path], root: Path
+) -> tuple[list[DataFile], LocalPlace]:
+    """Link files into a table's directory under names of their own.
+
+    A link shares the bytes and not the name, so removing the staged file later takes nothing from the table.
+
+    Args:
+        sink: for messages.
+        held: columns of the table, in Arrow's types; the files hold exactly these.
+        demands: what the values must be.
+        files: Parquet files with rows.
+        root: the table's directory.
+
+    Returns:
+        The files as the log names them, and where they lie.
+
+    Raises:
+        DestinationError: E503, a value that the table does not allow.
+        OSError: a file can be neither linked nor copied; those that were are gone again.
+    """
+    where, names, adopted = LocalPlace(str(root)), list[str](), list[DataFile]()
+    try:
+        for number, file in enumerate(files):
+            names.append(f"part-{number:05d}-{uuid.uuid4()}-c000.snappy.parquet")
+            _link(file, root / names[-1])
+            adopted.append(_counted(sink, held, demands, file, names[-1]))
+        flush_directory(root)
+    except BaseException:
+        for name in names:
+            where.remove(name)
+        raise
+    return adopted, where
+
+
+def _link(file: Path, target: Path) -> None:
+    try:
+        os.link(file, target)
+    except OSError:
+        # Another disk, or one without links.
+        shutil.copyfile(file, target)
+        with target.open("rb") as copy:
+            os.fsync(copy.fileno())
+
+
+def _counted(sink: str, held: pa.Schema, demands: Demands, file: Path, name: str) -> DataFile:
+    """The file with its statistics; rows are decoded only for what its footer does not tell."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    asked = (*demands.required, *demands.read)
+    wanted = {field.name: field for field in (*covered(held), *(held.field(name) for name in asked))}
+    statistics = Statistics()
+    with pq.ParquetFile(file) as opened:
+        count = opened.metadata.num_rows
+        known = footer_statistics(opened.metadata, pa.schema(wanted.values()))
+        for column, found in known.items():
+            if found.nulls and column in demands.required:
+                raise refusal(sink, column, NULL)
+            statistics.take(wanted[column], found)
+        rest = pa.schema([field for column, field in wanted.items() if column not in known])
+        read = [name for name in wanted if name in demands.read or name in rest.names]
+        for rows in opened.iter_batches(_ROWS, columns=read) if read else ():
+            table = pa.table(rows)
+            if (broken := demands.broken(table)) is not None:
+                raise refusal(sink, *broken)
+            statistics.add(table.select(rest.names).cast(rest))
+        return DataFile(name, file.stat().st_size, count, statistics.text(count), {})

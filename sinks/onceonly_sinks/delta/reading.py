@@ -1,26 +1,157 @@
-"""The reading half: epochs, receipts and counts out of the log alone. Needs no fence, no Spark and no handle."""
+"""The reading half out of the log alone: epochs, receipts, counts; and whether the place is fit for a sink."""
 
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from onceonly.digest import quote
+from onceonly.doctor import Check, Observed, State, spot
 from onceonly.protocol import EPOCH, Allowed, Disturbance
+from onceonly.protocol.health import spell
+from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.delta import census, loginspect
-from onceonly_sinks.delta.ladder import Rung
-from onceonly_sinks.delta.log import DeltaLog
-from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta import census
+from onceonly_sinks.delta import log as loginspect
+from onceonly_sinks.delta.ladder import Effect, Rung
+from onceonly_sinks.delta.log import DeltaLog, Entry
 from onceonly_sinks.delta.marker import Note, pipeline_of, unpack
+from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from onceonly_sinks.delta.table import Table
+
+# ---- Whether a place can be written, a table remembers what was written, and who can commit to it. Rules are pure.
+
+_TRANSACTIONS = "delta.setTransactionRetentionDuration"
+_LOG = "delta.logRetentionDuration"
+_LOG_DEFAULT = "interval 30 days"
+_APPEND_ONLY = "delta.appendOnly"
+_MANY_FILES = 1000
+_SMALL = 4 * 1024 * 1024
+_DAY_S = 86400.0
+_HEADROOM = 2
+
+_PART = re.compile(r"(\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?")
+_SECONDS: Mapping[str, float] = {
+    "week": 7 * _DAY_S,
+    "day": _DAY_S,
+    "hour": 3600.0,
+    "minute": 60.0,
+    "second": 1.0,
+    "millisecond": 1e-3,
+    "microsecond": 1e-6,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceFacts:
+    """A directory of this machine.
+
+    Attributes:
+        nearest: the table's, or the nearest above it that is there.
+        writable: whether this user may create files in it.
+    """
+
+    nearest: str
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """A table as it is.
+
+    Attributes:
+        version: its newest.
+        properties: those that are set.
+        beyond: why deltalake cannot commit to it, in words; ``None`` if it can.
+        files: how many data files it has.
+        size: bytes in them.
+    """
+
+    version: int
+    properties: Mapping[str, str]
+    beyond: str | None = None
+    files: int = 0
+    size: int = 0
+
+
+def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
+    """Look at a place, which only a local one lets us judge, and at the table in it, if there is one."""
+    place = None
+    if table.is_local:
+        root = Path(table.root)
+        nearest = next(path for path in (root, *root.parents) if path.exists())
+        place = PlaceFacts(str(nearest), os.access(nearest, os.W_OK | os.X_OK))
+    handle = table.reopen()
+    if handle is None:
+        return place, None
+    sizes = handle.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    properties = dict(handle.metadata().configuration)
+    return place, TableFacts(handle.version(), properties, table.needs_spark(), len(sizes), sum(sizes))
+
+
+def judge(
+    name: str, place: PlaceFacts | None, table: TableFacts | None, observed: Observed, *, merges: bool
+) -> Iterator[Check]:
+    """D301 to D306.
+
+    Args:
+        name: the sink's address.
+        place: ``None`` where it cannot be judged.
+        table: ``None`` where there is none yet.
+        observed: what past epochs took.
+        merges: whether rows are replaced.
+    """
+    if place is not None and place.writable:
+        yield Check(name, State.OK, f"{place.nearest} can be written")
+    elif place is not None:
+        yield spot("D303", name, place=place.nearest)
+    if table is None:
+        yield Check(name, State.HINT, "there is no such table yet; the first epoch creates it")
+        return
+    yield Check(name, State.OK, f"readable at version {table.version}")
+    yield from _remembering(name, table.properties, observed)
+    if table.beyond:
+        yield spot("D304", name, State.HINT, beyond=table.beyond)
+    else:
+        yield Check(name, State.OK, "deltalake can commit there")
+    if merges and table.properties.get(_APPEND_ONLY) == "true":
+        yield spot("D305", name)
+    if table.files >= _MANY_FILES and table.size < table.files * _SMALL:
+        yield spot(
+            "D306", name, State.HINT, files=f"{table.files:,}", size=f"{table.size // table.files // 1024:,} KiB"
+        )
+
+
+def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
+    """How long the table remembers what was written to it, against how long its pipeline stands still."""
+    if kept := properties.get(_TRANSACTIONS):
+        yield spot("D301", name, retention=kept)
+    else:
+        yield Check(name, State.OK, "application versions are kept for ever")
+    retention = properties.get(_LOG, _LOG_DEFAULT)
+    seconds = interval_s(retention)
+    if seconds is not None and observed.epochs and observed.longest_gap_s * _HEADROOM >= seconds:
+        state = State.PROBLEM if observed.longest_gap_s >= seconds else State.HINT
+        days = max(30, int(-(-observed.longest_gap_s * 3 // _DAY_S)))
+        yield spot("D302", name, state, retention=retention, longest=spell(observed.longest_gap_s), enough_days=days)
+
+
+def interval_s(text: str) -> float | None:
+    """Seconds of an interval as Delta spells it, ``interval 2 weeks 1 day``; ``None`` where it is not one."""
+    parts = _PART.findall(text.lower())
+    return sum(int(number) * _SECONDS[unit] for number, unit in parts) if parts else None
+
+
+# ---- Epochs, receipts and counts out of the log. Needs no fence, no Spark and no handle.
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +257,20 @@ def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
         # No rung lets these pass, and our next epoch was committed all the same.
         accepted = frozenset(one.version for one in earlier if one.note is None) - listed
         return Allowed(passed, sums=census.sums(changes, listed, began, accepted))
+
+
+def beside_ours(table: Table) -> str:
+    """Why not all rows of the table are known to be ours; empty where they are.
+
+    Told by the log alone, from where the table began, or from where a full refresh took away all that stood before.
+    """
+    changes = _changes(table)
+    begun = max((at for at, one in enumerate(changes) if one.entry.note and one.entry.note.replaces), default=-1)
+    if changes and changes[0].entry.version and begun < 0:
+        return "its log no longer reaches back to where the table began"
+    strange = (one.entry for one in changes[max(begun, 0) :] if one.entry.note is None)
+    found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
+    return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
 
 
 def _passes(entry: Entry, rung: Rung) -> bool:

@@ -6,7 +6,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.pins import DELTA_SPARK_LINES, DELTA_VERSION, SPARK_VERSION, delta_artifact, line_of
+from onceonly.spark import choose
+from onceonly.spark.jars import delta_unbuilt
+from onceonly.spark.lines import Delta, minor_of
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
@@ -27,54 +29,60 @@ def with_delta(builder: Builder) -> Builder:
         builder: ``SparkSession.builder``; returned, for chaining.
 
     Raises:
-        ConfigurationError: E108 PySpark is not installed; E111 the installed PySpark and Delta do not fit each other.
+        ConfigurationError: E108 PySpark is not installed; E111 it has no jar of Delta, or another ``delta-spark`` is
+            installed than goes with it; E113 it is not known.
     """
-    check_pair(_installed("pyspark"), _installed("delta-spark"))
-    spark_line = line_of(_installed("pyspark") or SPARK_VERSION)
-    for name, value in settings(dict(getattr(builder, "_options", {})), spark_line).items():
+    built = check_pair(choose.installed(), _installed("delta-spark"))
+    for name, value in settings(dict(getattr(builder, "_options", {})), built).items():
         builder = builder.config(name, value)  # type: ignore[attr-defined]
     return builder
 
 
-def settings(present: dict[str, Any], spark_line: str) -> dict[str, str]:
+def settings(present: dict[str, Any], built: Delta) -> dict[str, str]:
     """What to set beside what is ``present``.
 
     Args:
         present: the builder's settings.
-        spark_line: minor version of Spark, ``4.2``.
+        built: what there is of Delta for this Spark.
     """
     added = {
         "spark.sql.extensions": _joined(present.get("spark.sql.extensions"), EXTENSION),
         "spark.sql.catalog.spark_catalog": CATALOG,
     }
     if not any("delta-spark" in str(present.get(name, "")) for name in _CLASS_PATHS):
-        artifact = delta_artifact(spark_line)
         packages = str(present.get("spark.jars.packages") or "")
-        if artifact.rpartition("_")[0] not in packages:
-            added["spark.jars.packages"] = _joined(packages, f"io.delta:{artifact}:{DELTA_VERSION}")
+        if built.name not in packages:
+            added["spark.jars.packages"] = _joined(packages, f"io.delta:{built.jar}:{built.version}")
     return added
 
 
-def check_pair(pyspark: str | None, delta: str | None) -> None:
-    """Refuse versions for which no Delta jar was built.
+def check_pair(pyspark: str | None, delta: str | None) -> Delta:
+    """What there is of Delta for a PySpark; versions that do not fit are refused.
 
     Args:
         pyspark: version of PySpark.
         delta: version of the Python package ``delta-spark``; ``None`` if it is not installed, which only MERGE needs.
 
     Raises:
-        ConfigurationError: E108 or E111.
+        ConfigurationError: E108, E111 or E113.
     """
     if pyspark is None:
         raise refuse("E108", what="with_delta()", package="pyspark", distribution="onceonly", extra="spark")
-    wrong_delta = delta is not None and line_of(delta) != line_of(DELTA_VERSION)
-    if wrong_delta or line_of(pyspark) not in DELTA_SPARK_LINES:
-        raise _unfit(pyspark, delta)
+    built = choose.line_of(pyspark).delta
+    if built is None:
+        raise delta_unbuilt(pyspark)
+    if delta is not None and minor_of(delta) != minor_of(built.version):
+        raise _unfit(pyspark, delta, built)
+    return built
 
 
-def _unfit(pyspark: str, delta: str | None) -> OnceOnlyError:
-    lines = ", ".join(DELTA_SPARK_LINES)
-    return refuse("E111", pyspark=pyspark, delta=delta or DELTA_VERSION, lines=lines, good_delta=DELTA_VERSION)
+def _unfit(pyspark: str, delta: str, built: Delta) -> OnceOnlyError:
+    return refuse(
+        "E111",
+        problem=f"PySpark {pyspark} and the Python package delta-spark {delta} do not fit.",
+        cause=f"the jar of Delta for this Spark is of version {built.version}, and the package must be, too",
+        next=f"pip install 'delta-spark=={built.version}', or uninstall it: only MERGE by Spark needs it",
+    )
 
 
 def _installed(package: str) -> str | None:

@@ -1,9 +1,4 @@
-"""How the columns of a batch become those of a table: what may go where, and the cast that carries it out.
-
-As Delta's own sink does it: a name may differ in case where only one fits, a column that may be null may be left out,
-and a type may become a wider one that holds all its values. deltalake itself would write 1.5 into a long as 1, so what
-narrows is refused here, before any writer is chosen.
-"""
+"""How the columns of a batch become those of a table, and what a table demands of their values."""
 
 from __future__ import annotations
 
@@ -13,10 +8,73 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.delta import columns as lengths
+from onceonly_sinks.delta.columns import Limit
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceonly_sinks.delta.columns import Column
+
+
+# ---- What a table demands of values, looked at wherever the rows are. Picklable; needs only pyarrow.
+
+NULL = "null in a NOT NULL column"
+
+_REMEDIES = {NULL: "filter or fill it before the sink"}
+_SHORTEN = "mend such rows before the sink, e.g. with before="
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What values must be.
+
+    Attributes:
+        required: columns that may not be null.
+        limits: columns with CHAR or VARCHAR somewhere in them.
+    """
+
+    required: tuple[str, ...] = ()
+    limits: tuple[tuple[str, Limit], ...] = ()
+
+    @classmethod
+    def of(cls, columns: Sequence[Column]) -> Demands:
+        """What a table's columns demand.
+
+        Raises:
+            lengths.Unread: a CHAR or VARCHAR is spelled in an unknown way.
+        """
+        required = tuple(column.name for column in columns if not column.nullable)
+        return cls(required, lengths.limits({column.name: column.metadata for column in columns}))
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """Columns whose values themselves have to be looked at."""
+        return tuple(name for name, _ in self.limits)
+
+    def broken(self, rows: pa.Table) -> tuple[str, str] | None:
+        """The first column that breaks one, and how, without a value; columns that the rows lack break none."""
+        there = set(rows.column_names)
+        for name in self.required:
+            if name in there and rows.column(name).null_count:
+                return name, NULL
+        for name, limit in self.limits:
+            if name in there and (told := lengths.too_long(rows.column(name), limit)):
+                return name, told
+        return None
+
+
+def refusal(sink: str, column: str, reason: str) -> OnceOnlyError:
+    """The refusal of a value that a column cannot hold."""
+    return refuse("E503", sink=sink, column=column, reason=reason, next=_REMEDIES.get(reason, _SHORTEN))
+
+
+# ---- What may go where, and the cast that carries it out.
+#
+# As Delta's own sink does it: a name may differ in case where only one fits, a column that may be null may be left
+# out, and a type may become a wider one that holds all its values. deltalake itself would write 1.5 into a long as 1,
+# so what narrows is refused here, before any writer is chosen.
 
 _INTEGERS: Mapping[str, int] = {"byte": 3, "short": 5, "integer": 10, "long": 19}
 """With the digits that each may have; in ascending order."""

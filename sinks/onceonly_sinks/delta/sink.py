@@ -7,28 +7,43 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, get_args
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import refuse
 from onceonly.faults import Point
-from onceonly.foreign import Transaction
-from onceonly.protocol import Allowed, Batch, Capabilities, Disturbance, Position, Prepared, Recorder, Sight
+from onceonly.protocol import (
+    Allowed,
+    Batch,
+    Capabilities,
+    Disturbance,
+    Position,
+    Prepared,
+    Recorder,
+    Sight,
+    SinkBase,
+    Transaction,
+    own,
+)
+from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import failures, foreign, health, reading, sparkcommitter, staging
-from onceonly_sinks.delta.address import Said, read_address
+from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
+from onceonly_sinks.delta import table as foreign
+from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.marker import application_id
 from onceonly_sinks.delta.merge import Merge, Upsert, checked, wrong
 from onceonly_sinks.delta.planning import Planner, Settings
 from onceonly_sinks.delta.prepare import Preparer
+from onceonly_sinks.delta.prepared import Rows
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
 from onceonly_sinks.delta.table import Table, is_table_name, location
-from onceonly_sinks.delta.writer import Rows, Writer
+from onceonly_sinks.delta.writer import Writer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
 
 
 _TOLD = 5
@@ -37,7 +52,7 @@ _TOLD = 5
 _READERS = "nothing to do: every version of the table holds whole epochs only"
 
 
-class DeltaSink:
+class DeltaSink(SinkBase):
     """Writes each epoch of a pipeline exactly once into a Delta table, as one version of it.
 
     Between commits the sink does what the table's properties ask for: ``delta.checkpointInterval`` (20 where it is not
@@ -107,27 +122,19 @@ class DeltaSink:
         self._settings = Settings(upsert, entering, epoch_column, committer, driver_limit, parts, grows, allowed)
         self._free = merge
         self._options = dict(storage_options) if storage_options else None
-        self._id = id or f"delta:{_leaf(self._target, named=self._named)}"
+        super().__init__(id or f"delta:{_leaf(self._target, named=self._named)}")
         self._custom_id = id is not None
         self._root = None if self._named else location(self._target)
         self._opened: _Opened | None = None
         self._made: tuple[SparkSession, SparkCommitter] | None = None
 
-    def __repr__(self) -> str:
-        return f"DeltaSink({self.address!r})"
-
     # ---- what it is
-
-    @property
-    def id(self) -> str:
-        """One logical write, unique in the pipeline."""
-        return self._id
 
     @property
     def address(self) -> str:
         """Where the table lies, once that is known; else its name."""
         id_ = self._id if self._custom_id or self._named else None
-        said = Said.of(self._settings, id_, self._free)
+        said = AddressOptions.of(self._settings, id_, self._free)
         return said.address(self._root or self._target)
 
     @property
@@ -155,11 +162,6 @@ class DeltaSink:
         seen = self._opened.writer.seen if self._opened else []
         return self._settings.foreign.words + "".join(f"; let pass: {one.detail}" for one in seen[-_TOLD:])
 
-    @property
-    def ledger_url(self) -> str | None:
-        """None: a table is no database."""
-        return None
-
     @classmethod
     def from_address(cls, address: str) -> Self:
         """Find a table again for reading; an object store's secrets come from the environment."""
@@ -175,6 +177,7 @@ class DeltaSink:
         Raises:
             DestinationError: E508, something else lies there, or the name leads nowhere.
         """
+        super().open(pipeline)
         if self._root is None:
             self._root = sparkcommitter.locate(self._id, self._target)
         table = Table(self._id, self._root, application_id(pipeline, self._id), self._options)
@@ -247,6 +250,15 @@ class DeltaSink:
             raise
         return prepared
 
+    def keeps_from_replacing(self, span: Span) -> str:
+        """Why not all rows of the table can leave at once: by its log it is not ours alone; empty where they can."""
+        self._open.table.reopen()
+        return self._open.writer.keeps_from_replacing()
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
+        """As :meth:`prepare`; what leaves is said by the marker, and does so in the version that brings these rows."""
+        return self.prepare(batch, epoch)
+
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Commit rows and marker as one version, where our fence and the previous chain stand.
 
@@ -256,7 +268,7 @@ class DeltaSink:
             DestinationError: E503 to E509, the table cannot take the rows.
             OutcomeUnknown: the answer was lost.
         """
-        return self._open.writer.commit(_own(prepared), marker)
+        return self._open.writer.commit(_standing(prepared), marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """After an unknown answer: the receipt if that very epoch is there, ``None`` once it cannot land any more.
@@ -315,8 +327,12 @@ class DeltaSink:
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether the place can be written, who can commit there, and how long the table remembers markers."""
         merges = self._settings.merge is not None or self._free is not None
-        place, table = health.read(self._open.table)
-        return list(health.judge(self.address, place, table, observed, merges=merges))
+        place, table = reading.read(self._open.table)
+        return list(reading.judge(self.address, place, table, observed, merges=merges))
+
+    def needs_spark(self) -> str | None:
+        """What deltalake cannot write of the table; ``None`` if it can write it, or nobody has looked."""
+        return self._opened.table.needs_spark() if self._opened is not None else None
 
     def close(self) -> None:
         """Let go of handle and fence."""
@@ -355,9 +371,8 @@ def _leaf(target: str, *, named: bool) -> str:
     return target if named else target.rstrip("/").rpartition("/")[2]
 
 
-def _own(prepared: Prepared | None) -> Rows | None:
-    if prepared is not None and not isinstance(prepared, Rows):
-        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
-    if prepared is not None and prepared.gone:
+def _standing(prepared: Prepared | None) -> Rows | None:
+    ours: Rows | None = own(prepared, *get_args(Rows))
+    if ours is not None and ours.gone:
         raise RuntimeError("an abandoned preparation cannot be committed")
-    return prepared
+    return ours

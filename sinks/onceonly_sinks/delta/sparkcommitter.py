@@ -13,22 +13,25 @@ from urllib.parse import urlsplit
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
+from onceonly.spark import choose, frames
 from onceonly_sinks.delta import columns as rules
 from onceonly_sinks.delta import staging
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.merge import Kind, Merge, Say, Upsert, quoted
+from onceonly_sinks.delta.prepared import HeldRows, Rows, StagedRows, WrittenFiles
 from onceonly_sinks.delta.session import EXTENSION
 from onceonly_sinks.delta.shape import Shape
 from onceonly_sinks.delta.table import Table, location
 
 if TYPE_CHECKING:
-    from deltalake import Schema
+    from deltalake import DeltaTable, Schema
     from pyspark.sql import DataFrame, SparkSession
 
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 _S3 = ("s3", "s3a", "s3n")
+# The store that Delta takes for S3 orders the writers of one driver only: two drivers may both get the same version.
 _ORDERING_STORE = "io.delta.storage.S3DynamoDBLogStore"
 
 
@@ -55,24 +58,28 @@ def _python_package(sink: str) -> Any:
     try:
         from delta.tables import DeltaTable
     except ImportError:
+        built = choose.line().delta
         raise refuse(
             "E108",
             what=f"MERGE by Spark into {sink}",
             package="delta-spark",
             distribution="onceonly",
-            extra="delta-spark",
+            extra=built.extra if built else "delta-spark",
         ) from None
     return DeltaTable
 
 
 def active_session() -> SparkSession | None:
-    """The session of this thread, or the process's; ``None`` where there is no Spark or no Delta in it."""
+    """The session of this thread, or the process's; ``None`` where there is none with Delta and a JVM beside it."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         return None
     session = SparkSession.getActiveSession()
-    return session if session is not None and _has_delta(session) else None
+    # Spark's committer speaks to Delta's own classes, which are out of reach on Spark Connect.
+    if session is None or not hasattr(session, "_jsparkSession"):
+        return None
+    return session if _has_delta(session) else None
 
 
 def _has_delta(session: SparkSession) -> bool:
@@ -94,7 +101,7 @@ def locate(sink: str, name: str) -> str:
     try:
         detail = session.sql(f"DESCRIBE DETAIL {quoted}").collect()[0]
     except PySparkException as error:
-        raise _lost(sink, name, f"Spark does not find it ({error.getCondition() or type(error).__name__})") from error
+        raise _lost(sink, name, f"Spark does not find it ({frames.condition(error)})") from error
     if detail["format"] != "delta":
         raise _lost(sink, name, f"it is a table of format {detail['format']}")
     return location(detail["location"])
@@ -145,6 +152,8 @@ class SparkCommitter:
 
     def __init__(self, table: Table, session: SparkSession) -> None:
         self._table = table
+        # A MERGE is stamped by settings of its session. Left in the user's, they stamp every plain write, too, and the
+        # second such write is passed over as a repetition, without a version and without a word.
         self._session = session.newSession()
         self._uri = table.uri
 
@@ -209,7 +218,7 @@ class SparkCommitter:
             self.discard(folder)
             raise
         rows = self._session.read.schema(frame.schema).parquet(f"{self._uri}/{folder}")
-        staged = StagedRows(self, folder, rows, rows.count(), schema=schema, merge=merge, grow=grow)
+        staged = StagedRows(self, folder, rows, rows.count(), schema, merge, grow)
         try:
             if upsert.key:
                 staged.frame = self._one_per_key(rows, upsert)
@@ -240,34 +249,52 @@ class SparkCommitter:
         """Delete a staging folder."""
         staging.delete(self._table.root, self._table.options, folder)
 
-    def append(self, note: Note, rows: DataFrame, *, grow: bool = False) -> None:
-        """Commit rows; of an empty frame, the note alone. ``grow``: with the columns that the table lacks."""
+    def send(self, handle: DeltaTable, note: Note, rows: Rows | None) -> None:
+        """Make one log entry; see :class:`Committer`. Takes what Spark staged, and deletes the folder then."""
+        match rows:
+            case None:
+                self._mark(note)
+            case StagedRows(merge=Merge() as merge):
+                self._merge(note, rows.frame, merge, grow=rows.grow)
+                rows.abandon()
+            case StagedRows():
+                self._append(note, rows.frame, grow=rows.grow)
+                rows.abandon()
+            case HeldRows() | WrittenFiles():
+                raise TypeError("what Spark did not stage is committed through deltalake")
+
+    def _append(self, note: Note, rows: DataFrame, *, grow: bool = False) -> None:
         with self._sending():
-            writer = rows.write.format("delta").mode("append").option("userMetadata", note.text)
+            mode = "overwrite" if note.replaces else "append"
+            writer = rows.write.format("delta").mode(mode).option("userMetadata", note.text)
             writer.option("mergeSchema", grow)
+            if note.replaces:  # an application may have Spark overwrite none but the partitions that rows come for
+                writer.option("partitionOverwriteMode", "static")
             writer.option("txnAppId", note.app).option("txnVersion", pack(self._table.sink, *note.packed)).save(
                 self._uri
             )
 
-    def mark(self, note: Note) -> None:
-        """Commit a note without rows."""
+    def _mark(self, note: Note) -> None:
         there = self._session.read.format("delta").load(self._uri).schema
         given = {column.name for column in self._table.columns if not column.computed}
         schema = type(there)([one for one in there.fields if one.name in given])
-        self.append(note, self._session.createDataFrame([], schema))
+        # No rows, and yet a commit: an append with an application version always makes one; without, it makes none.
+        self._append(note, self._session.createDataFrame([], schema))
 
-    def merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool = False) -> None:
+    def _merge(self, note: Note, rows: DataFrame, merge: Merge, *, grow: bool) -> None:
         """Merge rows. Where Spark found nothing to commit, commit the note alone."""
         tables = _python_package(self._table.sink)
         before = self._table.log.head()
         version = pack(self._table.sink, *note.packed)
         target = tables.forPath(self._session, self._uri)
         with self._sending(), self._stamped(note, version):
+            merge = merge.anew if note.replaces else merge
             builder = target.alias("t").merge(rows.alias("s"), merge.on)
+            builder = builder.whenNotMatchedBySourceDelete() if note.replaces else builder
             builder = builder.withSchemaEvolution() if grow else builder
             merge.build(builder, rows.columns, _SAY).execute()
         if not any(entry.note and entry.note.token == note.token for entry in self._table.log.since(before + 1)):
-            self.mark(note)
+            self._mark(note)
 
     @contextmanager
     def _stamped(self, note: Note, version: int) -> Generator[None]:
@@ -290,7 +317,7 @@ class SparkCommitter:
         try:
             yield
         except Py4JNetworkError:
-            raise
+            raise  # the JVM was not heard of again: it may be at it still
         except Exception:
             self._busy.discard(self._table.app)
             raise
@@ -298,59 +325,13 @@ class SparkCommitter:
             self._busy.discard(self._table.app)
 
 
-class StagedRows:
-    """Rows in a folder beside the data, which no reader of the table sees.
-
-    Attributes:
-        frame: the rows to commit.
-        rows: how many rows the batch had.
-        schema: the columns that the table holds of them.
-        gone: whether they were given up.
-    """
-
-    def __init__(
-        self,
-        committer: SparkCommitter,
-        folder: str,
-        frame: DataFrame,
-        rows: int,
-        *,
-        schema: Schema,
-        merge: Merge | None = None,
-        grow: bool = False,
-    ) -> None:
-        self.frame = frame
-        self.rows = rows
-        self.schema = schema
-        self.gone = False
-        self._merge = merge
-        self._grow = grow
-        self._committer = committer
-        self._folder = folder
-
-    def abandon(self) -> None:
-        """Delete the folder; what was committed was copied out of it."""
-        if not self.gone:
-            self.gone = True
-            self._committer.discard(self._folder)
-
-    def send(self, note: Note, merge: Merge | None) -> None:
-        """Commit them and delete the folder; ``merge``: how they enter the table where no key says it."""
-        merge = self._merge or merge
-        if merge is not None:
-            self._committer.merge(note, self.frame, merge, grow=self._grow)
-        else:
-            self._committer.append(note, self.frame, grow=self._grow)
-        self.abandon()
-
-
 def _shaped(frame: DataFrame, shape: Shape) -> DataFrame:
     """The rows in the table's columns; what has its type already keeps what Arrow does not say."""
     from pyspark.sql import functions as f
-    from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+    from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = shape.schema
-    here = to_arrow_schema(frame.schema, timezone="UTC")
+    here = choose.line().arrow_schema(frame.schema)
     kinds = from_arrow_schema(schema, prefer_timestamp_ntz=True)
     columns = []
     for field, kind, source in zip(schema, kinds, shape.sources, strict=True):

@@ -1,17 +1,20 @@
-"""Statistics of a data file for the log: exact or left out, because readers skip files by them."""
+"""Statistics of a data file for the log, counted or from a Parquet footer: exact or left out."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    from onceonly_sinks.delta.footers import Told
+
+# ---- Statistics of a data file for the log: exact or left out, because readers skip files by them.
 
 _INDEXED_COLUMNS = 32
 """Statistics cover the first columns, as Delta's own writers do."""
@@ -130,3 +133,69 @@ def _milliseconds(value: datetime, towards: Callable[[float], int]) -> str | Non
         return None
     text = rounded.replace(tzinfo=None).isoformat(sep="T", timespec="milliseconds")
     return f"{text}Z" if value.tzinfo is not None else text
+
+
+# ---- What a Parquet file's own footer says of its columns: taken only where it is as exact as reading the rows.
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A column of one file.
+
+    Attributes:
+        nulls: rows without a value.
+        least: smallest value; ``None`` if there is no value at all.
+        greatest: greatest value, likewise.
+    """
+
+    nulls: int
+    least: Any
+    greatest: Any
+
+
+def footer_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Told]:
+    """Columns of which the footer tells everything, by name; whoever needs another one has to read it.
+
+    Left out are floating point numbers, of which a writer may leave NaN out of the bounds while Delta's readers take it
+    for the greatest value of all; texts that are too long for a footer; and names that could be a path into a nested
+    column.
+
+    Args:
+        footer: of a file with rows.
+        schema: the columns that are asked for.
+    """
+    from pyarrow import types
+
+    places = {footer.schema.column(at).path: at for at in range(footer.num_columns)}
+    found: dict[str, Told] = {}
+    for field in schema:
+        if types.is_floating(field.type) or types.is_nested(field.type) or "." in field.name:
+            continue
+        at = places.get(field.name)
+        column = _column(footer, at) if at is not None else None
+        if column is not None:
+            found[field.name] = column
+    return found
+
+
+def _column(footer: pq.FileMetaData, at: int) -> Told | None:
+    nulls, least, greatest = 0, list[Any](), list[Any]()
+    for group in range(footer.num_row_groups):
+        chunk = footer.row_group(group).column(at)
+        statistics = chunk.statistics
+        if statistics is None or statistics.null_count is None:
+            return None
+        nulls += statistics.null_count
+        if statistics.has_min_max:
+            bounds = _footer_bounds(statistics)
+            if bounds is None:
+                return None
+            least.append(bounds[0])
+            greatest.append(bounds[1])
+        elif statistics.null_count != chunk.num_values:
+            return None
+    return Told(nulls, min(least, default=None), max(greatest, default=None))
+
+
+def _footer_bounds(statistics: Any) -> tuple[Any, Any] | None:
+    return told(lambda: (statistics.min, statistics.max))

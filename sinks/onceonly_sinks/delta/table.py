@@ -1,23 +1,58 @@
-"""The table behind a sink: where it lies, the handle that is kept on it, and what of ours stands in its log."""
+"""The table behind a sink: where it lies, the handle that is kept on it, and who wrote it before us."""
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
+from onceonly.protocol import Transaction
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.storage import file_in_the_way
+from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
-from onceonly_sinks.delta.log import LOG, DeltaLog
-from onceonly_sinks.delta.loginspect import Entry
+from onceonly_sinks.delta.ladder import Rung
+from onceonly_sinks.delta.log import LOG, DeltaLog, Entry, is_local
 from onceonly_sinks.delta.marker import Note, unpack
-from onceonly_sinks.delta.stores import is_local
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
+
+
+# ---- Reads what another application (Delta's ``txnAppId``) last wrote to a table, and what became of that since.
+
+
+def transaction(table: Table, app: str) -> Transaction:
+    """The newest version of an application, from the table's state; what came after it, from the log.
+
+    The state alone is not enough: RESTORE takes rows back and leaves the version where it is
+    (https://github.com/delta-io/delta/issues/1813).
+    """
+    handle = table.reopen()
+    version = None if handle is None else handle.transaction_version(app)
+    if handle is None or version is None:
+        return Transaction(None, ())
+    later: list[Entry] = []
+    for number in range(handle.version(), -1, -1):
+        text = table.log.text(number)
+        if text is None:
+            return Transaction(version, (log.unreadable(0, number),))
+        if _wrote(text, app):
+            found = log.disturbances(reversed(later), table.identity, number, Rung.APPENDS)
+            return Transaction(version, tuple(one for one in found if not one.allowed))
+        later.append(log.parse(number, text, table.app))
+    return Transaction(version, (log.unreadable(0, 0),))
+
+
+def _wrote(text: str, app: str) -> bool:
+    actions = (json.loads(line) for line in text.split("\n") if line.strip())
+    return any(action.get("txn", {}).get("appId") == app for action in actions)
+
+
+# ---- Our own table: where it lies, the handle that is kept on it, and what of ours stands in its log.
 
 _TABLE_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}")
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -252,6 +287,12 @@ class Table:
                 cause="the table's owner lets rows be added only",
                 next=f"ALTER TABLE ... SET TBLPROPERTIES ('{_APPEND_ONLY}' = 'false'), or write without key=",
             )
+
+    @property
+    def appends_only(self) -> bool:
+        """Whether the table's owner lets rows be added only; a table that is not there lets everything."""
+        handle = self.current()
+        return handle is not None and handle.metadata().configuration.get(_APPEND_ONLY) == "true"
 
     def needs_spark(self) -> str | None:
         """Why deltalake cannot commit to the table, in words; ``None`` if it can."""

@@ -15,24 +15,21 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
-from onceonly.guard import check_follows
 from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
+from onceonly.protocol.guard import check_follows
+from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing
-from onceonly_sinks.delta.logcommitter import LogCommitter
-from onceonly_sinks.delta.maintenance import Maintenance
+from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, state
+from onceonly_sinks.delta.logcommitter import LogCommitter, Maintenance
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
-from onceonly_sinks.delta.prepared import HeldRows, WrittenFiles
-from onceonly_sinks.delta.sparkcommitter import SparkCommitter, StagedRows
-from onceonly_sinks.delta.standing import Standing
+from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
+from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.state import SinkState
 from onceonly_sinks.delta.table import Found, Table
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
-
-Rows = HeldRows | WrittenFiles | StagedRows
-"""What can be committed."""
 
 _TRIES = 20
 _BUSY = "other commits of this pipeline were faster each time"
@@ -55,7 +52,6 @@ class Writer:
         self, table: Table, settings: Settings, spark: Callable[[], SparkCommitter | None], *, free: bool
     ) -> None:
         self._table = table
-        self._merge = settings.merge
         self._mode = "merge" if settings.merge else "append"
         self._removes = settings.merge is not None and settings.merge.removes
         self._free = free
@@ -67,16 +63,16 @@ class Writer:
         self.seen: list[Disturbance] = []
         self._log = LogCommitter(table.sink, table.root, table.options)
         self._maintenance = Maintenance(table)
-        self._standing: Standing | None = None
+        self._state: SinkState | None = None
 
     @property
     def generation(self) -> int:
         """Generation of our fence; 0 before there is one."""
-        return self._standing.fence.generation if self._standing else 0
+        return self._state.fence.generation if self._state else 0
 
     def close(self) -> None:
         """Let go of the fence; in the table it stays."""
-        self._standing = None
+        self._state = None
 
     def passed(self) -> tuple[Disturbance, ...]:
         """What the newest commit let pass of what others did; each is told once."""
@@ -98,8 +94,8 @@ class Writer:
         for _ in range(_TRIES):
             handle = self._table.reopen()
             found = self._table.found(handle)
-            if standing.still_ours(self._table.sink, fence, found):
-                self._standing = standing.first(fence, found, self._table.identity)
+            if state.still_ours(self._table.sink, fence, found):
+                self._state = state.first(fence, found, self._table.identity)
                 return
             self._try_fence(fence, handle, found)
         raise OutcomeUnknown(self._table.sink, _BUSY)
@@ -107,14 +103,14 @@ class Writer:
     def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
         """Commit a fence on the handle that was read; whether it stands, the next look tells."""
         judged = self._judged_until(fence, found)
-        note = standing.fence_note(self._table.app, fence, found, judged=judged, mode=self._mode, token=_token())
+        note = state.fence_note(self._table.app, fence, found, judged=judged, mode=self._mode, token=_token())
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:
                 self._log.create(note)
             else:
                 self._table.check_properties(removes=self._removes)
-                self._mark(handle, note)
+                self._committer(None).send(handle, note, None)
             faults.fire(Point.INSTALL_SENT)
         except OnceOnlyError:
             raise
@@ -130,7 +126,7 @@ class Writer:
         """
         if found.note is None or not found.note.epoch:
             return found.head
-        told = self._judged(standing.first(fence, found, self._table.identity))
+        told = self._judged(state.first(fence, found, self._table.identity))
         if any(not one.allowed for one in told):
             return found.note.judged
         self._passing = told
@@ -149,15 +145,15 @@ class Writer:
         now = self._renewed(self._need())
         self._table.check_properties(removes=self._removes)
         identity = self._table.identity
-        found = self._judged(standing.since(now, since)) if now.epoch else ()
+        found = self._judged(state.since(now, since)) if now.epoch else ()
         found = (*(one for one in self._passing if one.at not in {other.at for other in found}), *found)
         self.seen = [one for one in found if one.allowed]
-        self._standing = replace(now, told=self._table.handle.version(), told_identity=identity)
+        self._state = replace(now, told=self._table.handle.version(), told_identity=identity)
         return Position(now.fence, now.marker, now.epoch, identity, self._table.has_rows(), found)
 
-    def _judged(self, known: Standing) -> tuple[Disturbance, ...]:
+    def _judged(self, known: SinkState) -> tuple[Disturbance, ...]:
         head, identity = self._table.handle.version(), self._table.identity
-        found = standing.judge(self._table.log, known, head, self._allowed)
+        found = state.judge(self._table.log, known, head, self._allowed)
         replaced = known.identity != identity and all(one.kind != "recreated" for one in found)
         recreated = Disturbance("recreated", f"table id {identity}", fatal=True, at=head)
         return (*found, recreated) if replaced else found
@@ -196,16 +192,19 @@ class Writer:
         except Exception as error:
             held = prepared.table.nbytes if isinstance(prepared, HeldRows) else None
             raise self._after(error, before, note, held) from error
-        self._standing = replace(before, note=note, version=version)
+        self._state = replace(before, note=note, version=version)
         self._passed = passing
         self.seen += passing
         self._maintenance.committed(version)
         return reading.receipt(self._table.sink, note, version)
 
-    def _ready(self, marker: Marker) -> tuple[Standing, tuple[Disturbance, ...]]:
+    def _ready(self, marker: Marker) -> tuple[SinkState, tuple[Disturbance, ...]]:
         """Everything that must hold before a commit is sent, read on the handle that will commit; also what passes."""
-        before = standing.accepted(self._renewed(self._need(marker.fence)))
-        self._table.check_properties(removes=self._removes)
+        before = state.accepted(self._renewed(self._need(marker.fence)))
+        replaces = marker.epoch.replaces is not None
+        self._table.check_properties(removes=self._removes or replaces)
+        if replaces and (reason := self.keeps_from_replacing()):
+            raise refusal(self._table.sink, marker.pipeline, reason)
         sink, identity = self._table.sink, self._table.identity
         if identity != before.identity:
             raise refuse("E208", sink=sink, was=before.identity, now=identity, pipeline=marker.pipeline)
@@ -216,40 +215,41 @@ class Writer:
             raise refused
         return replace(before, judged=self._table.handle.version()), tuple(one for one in found if one.allowed)
 
-    def _send(self, prepared: Rows | None, note: Note, before: Standing) -> None:
+    def keeps_from_replacing(self) -> str:
+        """Why not all rows of the table can leave at once; empty where they can."""
+        if self._table.appends_only:
+            return "delta.appendOnly is true: its owner lets rows be added only"
+        reason = reading.beside_ours(self._table)
+        return f"the table is not known to be ours alone: {reason}" if reason else ""
+
+    def _send(self, prepared: Rows | None, note: Note, before: SinkState) -> None:
         handle = self._table.handle
-        if prepared is None:
-            self._mark(handle, note)
-            return
-        if columns.is_placeholder(self._table.columns):
-            self._log.define(handle, self._again(before), prepared.schema, self._partition_by)
-        if isinstance(prepared, StagedRows):
-            prepared.send(note, self._merge)
-        else:
+        if prepared is not None:
+            if columns.is_placeholder(self._table.columns):
+                self._log.define(handle, self._again(before), prepared.schema, self._partition_by)
             if prepared.widens_before:
                 self._log.widen(handle, self._again(before), prepared.schema)
-            prepared.send(self._log, handle, note)
+        self._committer(prepared).send(handle, note, prepared)
 
     @staticmethod
-    def _again(before: Standing) -> Note:
+    def _again(before: SinkState) -> Note:
         """What stood before, in a commit that brings no rows."""
         return before.note.repeated(before.fence, before.version, before.judged, _token())
 
-    def _mark(self, handle: DeltaTable, note: Note) -> None:
-        """Commit a note without rows, through whichever committer the table takes."""
-        why = self._table.needs_spark()
-        if why is None:
-            self._log.mark(handle, note)
-        else:
-            sparkcommitter.needed(self._table.sink, self._spark(), why).mark(note)
+    def _committer(self, rows: Rows | None) -> Committer:
+        """Who makes the entry: of what Spark staged it does, and of a note alone whoever can write the table."""
+        if isinstance(rows, StagedRows):
+            return rows.committer
+        why = self._table.needs_spark() if rows is None else None
+        return self._log if why is None else sparkcommitter.needed(self._table.sink, self._spark(), why)
 
-    def _after(self, error: Exception, before: Standing, note: Note, held: int | None) -> Exception:
+    def _after(self, error: Exception, before: SinkState, note: Note, held: int | None) -> Exception:
         """What a failure after the commit was sent means: fenced, certainly refused, or not known."""
         if isinstance(error, OnceOnlyError):
             return error
         found = self._table.found(self._table.reopen())
         try:
-            if not standing.still_ours(self._table.sink, before.fence, found):
+            if not state.still_ours(self._table.sink, before.fence, found):
                 return failures.no_fence(self._table.sink)
         except Superseded as fenced:
             return fenced
@@ -271,22 +271,23 @@ class Writer:
         before = self._need(marker.fence)
         for _ in range(_TRIES):
             self._table.drop_handle()
-            now = self._standing = self._renewed(before)
+            now = self._state = self._renewed(before)
             if receipt := reading.find(self._table.log, self._table.handle, marker):
                 return receipt
             if self._closed_behind(now):
-                self._standing = self._renewed(now)
+                self._state = self._renewed(now)
                 return None
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
-    def _closed_behind(self, now: Standing) -> bool:
+    def _closed_behind(self, now: SinkState) -> bool:
         """Make sure that nothing which was sent can land any more; ``False``: something of ours landed meanwhile."""
         if self._table.needs_spark():
             if not SparkCommitter.at_rest(self._table):
                 raise OutcomeUnknown(self._table.sink, "Spark may still be committing")
             return True
         try:
-            self._log.mark(self._table.handle, now.note.repeated(now.fence, now.version, now.note.judged, _token()))
+            note = now.note.repeated(now.fence, now.version, now.note.judged, _token())
+            self._log.send(self._table.handle, note, None)
         except Exception as error:
             if failures.lost_a_race(error, created=False):
                 return False
@@ -295,14 +296,14 @@ class Writer:
 
     # ---- helpers
 
-    def _need(self, fence: Fence | None = None) -> Standing:
-        if self._standing is not None and fence in (None, self._standing.fence):
-            return self._standing
+    def _need(self, fence: Fence | None = None) -> SinkState:
+        if self._state is not None and fence in (None, self._state.fence):
+            return self._state
         if fence is not None:
-            standing.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
+            state.still_ours(self._table.sink, fence, self._table.found(self._table.reopen()))
         raise failures.no_fence(self._table.sink)
 
-    def _renewed(self, before: Standing) -> Standing:
+    def _renewed(self, before: SinkState) -> SinkState:
         """The standing with whatever of ours was committed since, under our fence, read on the handle that will commit.
 
         Raises:
@@ -312,9 +313,9 @@ class Writer:
         found = self._table.look()
         if found.entry is None and found.packed == pack(self._table.sink, *before.note.packed):
             return before
-        if not standing.still_ours(self._table.sink, before.fence, found):
+        if not state.still_ours(self._table.sink, before.fence, found):
             raise failures.no_fence(self._table.sink)
-        return standing.advanced(before, found)
+        return state.advanced(before, found)
 
 
 def _token() -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly_checkpoints.strenum import StrEnum
 
 
 class Kind(StrEnum):
@@ -31,17 +31,24 @@ class Kind(StrEnum):
 _NAMES: Mapping[Kind, tuple[str, ...]] = {
     # The id is another's, or the coordinator ended our transaction: which of the two, only the markers tell.
     Kind.LOST: (
+        # Also for a transaction that grew too old: the coordinator raises its epoch, which looks like another driver.
         "_FENCED",
+        # What ``produce`` answers after that, with a flag that says it is not fatal.
         "_FATAL",
         "PRODUCER_FENCED",
         "INVALID_PRODUCER_EPOCH",
+        # Behind this one, and behind TRANSACTION_ABORTABLE, a commit can stand that was carried out, while the client
+        # asks for an abort: that is refused with INVALID_TXN_STATE, and the rows are there.
         "INVALID_PRODUCER_ID_MAPPING",
         "UNKNOWN_PRODUCER_ID",
         "INVALID_TXN_STATE",
         "TRANSACTION_ABORTABLE",
+        # Calls that do not fit what became of the transaction: after a refused record, and beside a commit whose answer
+        # did not come in time.
         "_STATE",
         "_CONFLICT",
     ),
+    # Wherever the login or a right is missing, asking again gives the same answer: an operator has to grant it.
     Kind.DENIED: (
         "_AUTHENTICATION",
         "SASL_AUTHENTICATION_FAILED",
@@ -50,14 +57,18 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
         "CLUSTER_AUTHORIZATION_FAILED",
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     ),
+    # Asked again for as long as patience lasts (``Cluster.ask``); of a commit, none of these says what became of it.
     Kind.UNREACHABLE: (
         "_TRANSPORT",
         "_ALL_BROKERS_DOWN",
+        # Byte for byte the same for a commit that never arrived and for one that was carried out and lost its answer.
         "_TIMED_OUT",
         "_TIMED_OUT_QUEUE",
         "_MSG_TIMED_OUT",
         "_RESOLVE",
         "_SSL",
+        # An admin client that lived through a broker's restart knows no leaders any more, and does not recover: four of
+        # four loops of 5 s asked in vain, and a new client answered.
         "_NOENT",
         "_WAIT_COORD",
         "NETWORK_EXCEPTION",
@@ -66,15 +77,18 @@ _NAMES: Mapping[Kind, tuple[str, ...]] = {
         "NOT_LEADER_FOR_PARTITION",
         "FENCED_LEADER_EPOCH",
         "UNKNOWN_LEADER_EPOCH",
+        # A new leader does not know its high watermark yet, and says so rather than giving an old one.
         "OFFSET_NOT_AVAILABLE",
         "REQUEST_TIMED_OUT",
         "COORDINATOR_LOAD_IN_PROGRESS",
         "COORDINATOR_NOT_AVAILABLE",
         "NOT_COORDINATOR",
+        # The predecessor's transaction is being ended: after a lost request for its end that takes the brokers 30 s.
         "CONCURRENT_TRANSACTIONS",
         "NOT_ENOUGH_REPLICAS",
         "NOT_ENOUGH_REPLICAS_AFTER_APPEND",
     ),
+    # One row, refused for good. Taken for a lost answer, it would stop every start with a commit that nobody knows of.
     Kind.ROW: (
         "MSG_SIZE_TOO_LARGE",
         "RECORD_LIST_TOO_LARGE",
@@ -97,7 +111,7 @@ _GRANTS: Mapping[str, str] = {
     "CLUSTER_AUTHORIZATION_FAILED": "grant DESCRIBE on the cluster, or CREATE to have the marker topic made",
 }
 _CAUSES = {
-    # The name of librdkafka for the broker's CORRUPT_MESSAGE.
+    # Kept apart from a refused record, which it sounds like. The name of librdkafka for the broker's CORRUPT_MESSAGE.
     "INVALID_MSG": "bytes did not match their check sum at the broker: a fault of a network, a disk or memory",
 }
 _LOGIN = "correct kafka.sasl.* or kafka.ssl.* in options=, or ONCEONLY_KAFKA_SASL_PASSWORD"
@@ -147,7 +161,8 @@ def read(error: BaseException | None) -> Failure | None:
     from confluent_kafka import KafkaError, KafkaException
 
     if isinstance(error, SystemError):
-        # The client's own callback ran into a fatal error: what it hides is the cause, if anything.
+        # The client's own callback ran into a fatal error: what it hides is the cause, if anything. With a delivery
+        # callback in Python every ``flush`` of a fenced producer ends so, and no code is to be had.
         return read(error.__cause__ or error.__context__) or Failure(Kind.LOST, "_FENCED", "the producer was fenced")
     said = error.args[0] if isinstance(error, KafkaException) and error.args else error
     if not isinstance(said, KafkaError):

@@ -26,6 +26,8 @@ Place = tuple[str, int]
 """A topic's partition."""
 
 _LONGEST_TRANSACTION = 900.0
+"""Seconds: what brokers allow by default, for a role that may not ask them."""
+
 SCAN = 10.0
 """Brokers look for expired transactions this often, seconds."""
 
@@ -244,6 +246,7 @@ class Cluster:
                 command = f"kafka-topics.sh --create --topic {name} --partitions 1 --config cleanup.policy=compact"
                 next_ = f"grant CREATE on topics that begin with onceonly., or make it: {command}"
                 raise refuse("E502", sink=self._context.sink, reason=failure.reason, next=next_) from error
+            # Two drivers that start at once both find none; the check of what is there comes after.
             if failure is None or failure.name != "TOPIC_ALREADY_EXISTS":
                 raise
         self._await_topic(name)

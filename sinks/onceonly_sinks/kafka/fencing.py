@@ -1,4 +1,4 @@
-"""Raises the fence with a claim, and keeps the standing of the next epoch at hand."""
+"""The producer slot: raises the fence with a claim, and keeps the state of the next epoch at hand."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from functools import partial
 
 from onceonly import faults
 from onceonly.faults import Point
-from onceonly.guard import check_install
 from onceonly.protocol import OutcomeUnknown
+from onceonly.protocol.guard import check_install
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.kafka import classify, records, writing
 from onceonly_sinks.kafka.classify import Kind
+from onceonly_sinks.kafka.producer import Destination, Prewarmed, SinkState
 from onceonly_sinks.kafka.records import Entry
-from onceonly_sinks.kafka.standing import Ground, Prewarmed, Standing
 from onceonly_sinks.kafka.transactions import NotFlushed, lost
 
 log = logging.getLogger(__name__)
@@ -26,18 +26,18 @@ _CLAIMS = 6
 _PAUSE = 0.1
 
 
-class Footing:
-    """One opening's fence and standings.
+class ProducerSlot:
+    """One opening's fence and states.
 
     Args:
-        ground: where.
+        destination: where.
     """
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
         self._fence: Fence | None = None
         self._prewarmed: Prewarmed | None = None
-        self._ready: Standing | None = None
+        self._ready: SinkState | None = None
 
     @property
     def fence(self) -> Fence:
@@ -59,48 +59,48 @@ class Footing:
             DestinationError: certainly not installed.
         """
         self.forget()
-        with self._ground.refusing():
-            self._ground.cluster.make_marker_topic(self._ground.marker_topic)
+        with self._destination.refusing():
+            self._destination.cluster.make_marker_topic(self._destination.marker_topic)
             # Fencing ends whatever a living driver has open, so it is not done where it is known to be in vain.
-            self._not_superseded(self._ground.tail.visible(), fence)
+            self._not_superseded(self._destination.tail.visible(), fence)
         for attempt in range(_CLAIMS):
             if self._claims(fence):
                 self._fence = fence
                 return
             # Each fencing ends the claims of the others: without chance between them, several could do so for ever.
             time.sleep(random.uniform(0, _PAUSE * 2**attempt))
-        raise OutcomeUnknown(self._ground.context.sink, f"a claim was lost {_CLAIMS} times")
+        raise OutcomeUnknown(self._destination.context.sink, f"a claim was lost {_CLAIMS} times")
 
     def _claims(self, fence: Fence) -> bool:
         """Fence, read, claim, read back; whether our fence stands. A lost answer is found by the next round."""
-        standing = self._fences()
-        if standing is None:
+        state = self._fences()
+        if state is None:
             return False
-        if standing.found.fence == fence:
-            self._ready = standing
+        if state.found.fence == fence:
+            self._ready = state
             return True
         try:
-            self._not_superseded(standing.found, fence)
-            if not self._sends(standing, fence):
+            self._not_superseded(state.found, fence)
+            if not self._sends(state, fence):
                 return False
         finally:
-            standing.transaction.end()
+            state.transaction.end()
         return self._reads_back(fence)
 
-    def _fences(self) -> Standing | None:
-        with self._ground.refusing():
+    def _fences(self) -> SinkState | None:
+        with self._destination.refusing():
             try:
-                return self._ground.stand()
+                return self._destination.stand()
             except Exception as error:
                 if not lost(error):
                     raise
                 return None
 
-    def _sends(self, standing: Standing, fence: Fence) -> bool:
+    def _sends(self, state: SinkState, fence: Fence) -> bool:
         """Whether the claim was answered with yes; what is not known is read in the next round."""
-        sink = self._ground.context.sink
+        sink = self._destination.context.sink
         try:
-            writing.claim(self._ground, standing, fence)
+            writing.claim(self._destination, state, fence)
             faults.fire(Point.INSTALL_SENT)
         except NotFlushed:
             return False
@@ -108,68 +108,68 @@ class Footing:
             failure = classify.read(error)
             if failure is None:
                 raise OutcomeUnknown(sink, type(error).__name__) from error
-            if failure.kind not in (Kind.LOST, Kind.UNREACHABLE) and not standing.transaction.sent:
-                raise classify.refusal(failure, self._ground.context) from error
+            if failure.kind not in (Kind.LOST, Kind.UNREACHABLE) and not state.transaction.sent:
+                raise classify.refusal(failure, self._destination.context) from error
             log.info("%s: a claim was lost (%s)", sink, failure.name)
             return False
         return True
 
     def _reads_back(self, fence: Fence) -> bool:
-        with self._ground.refusing():
-            entry = self._ground.newest()
+        with self._destination.refusing():
+            entry = self._destination.newest()
         self._not_superseded(entry, fence)
         return entry.fence == fence
 
     def _not_superseded(self, entry: Entry, fence: Fence) -> None:
-        superseded = check_install(self._ground.context.sink, entry.fence, fence)
+        superseded = check_install(self._destination.context.sink, entry.fence, fence)
         if superseded is not None:
             raise superseded
 
-    def stand(self, fence: Fence) -> Standing:
-        """The standing made ready, or a new one, under our fence.
+    def stand(self, fence: Fence) -> SinkState:
+        """The state made ready, or a new one, under our fence.
 
         Raises:
             Superseded: another fence stands.
             DestinationError: E508, ours does not.
-            KafkaException, Hidden: see :meth:`Ground.stand`.
+            KafkaException, Hidden: see :meth:`Destination.stand`.
         """
         ready, prewarmed = self._ready, self._prewarmed
         self._ready = self._prewarmed = None
-        standing = ready or (prewarmed.take() if prewarmed else None)
-        return standing or self.stand_anew(fence)
+        state = ready or (prewarmed.take() if prewarmed else None)
+        return state or self.stand_anew(fence)
 
-    def stand_anew(self, fence: Fence) -> Standing:
-        """A new standing under our fence; a driver that is fenced out does not disturb the one that is not.
+    def stand_anew(self, fence: Fence) -> SinkState:
+        """A new state under our fence; a driver that is fenced out does not disturb the one that is not.
 
         Raises:
             Superseded: another fence stands.
             DestinationError: E508, ours does not.
-            KafkaException, Hidden: see :meth:`Ground.stand`.
+            KafkaException, Hidden: see :meth:`Destination.stand`.
         """
-        standing = self._ground.stand(partial(self._worth, fence))
+        state = self._destination.stand(partial(self._worth, fence))
         try:
-            self._must_stand(standing.found, fence)
+            self._must_stand(state.found, fence)
         except BaseException:
-            standing.transaction.drop()
+            state.transaction.drop()
             raise
-        return standing
+        return state
 
     def _worth(self, fence: Fence) -> None:
-        if not self._ground.tail.unmoved():
-            self._must_stand(self._ground.tail.visible(), fence)
+        if not self._destination.tail.unmoved():
+            self._must_stand(self._destination.tail.visible(), fence)
 
     def _must_stand(self, entry: Entry, fence: Fence) -> None:
-        refused = records.fenced(entry, fence, self._ground.context.sink)
+        refused = records.fenced(entry, fence, self._destination.context.sink)
         if refused is not None:
             raise refused
 
-    def keep(self, standing: Standing) -> None:
-        """Keep a standing for the next epoch."""
+    def keep(self, state: SinkState) -> None:
+        """Keep a state for the next epoch."""
         self.forget()
-        self._ready = standing
+        self._ready = state
 
     def prewarm(self, fence: Fence) -> None:
-        """Begin to make the standing of the next epoch, where none is at hand."""
+        """Begin to make the state of the next epoch, where none is at hand."""
         if self._ready is not None:
             return
         self.forget()

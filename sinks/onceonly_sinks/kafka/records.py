@@ -11,15 +11,18 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.guard import Held, check_fence, check_follows
 from onceonly.protocol import Superseded
+from onceonly.protocol.guard import Held, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.jsonform import UnreadableMarker
-from onceonly_checkpoints.slices import canonical
+from onceonly_checkpoints.model import UnreadableMarker, canonical
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 FORMAT = 1
 """Version of the record's format."""

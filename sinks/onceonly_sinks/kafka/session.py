@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
 from onceonly.errors import refuse
-from onceonly.pins import kafka_artifact
+from onceonly.spark import choose
 
 _CLASS_PATHS = ("spark.jars", "spark.driver.extraClassPath")
 _GROUP = "org.apache.spark"
@@ -25,16 +24,16 @@ def with_kafka(builder: Builder, jars: Sequence[Path | str] = ()) -> Builder:
 
     Spark fetches the package, and everything that this needs, from its registry at the start. If one part is missing
     there, Spark does not start, says only ``JAVA_GATEWAY_EXITED``, and names the part on standard error. Then give the
-    jars as files; ``onceonly.jars.kafka_source_jars()`` fetches them one by one, in versions that registries have.
+    jars as files; ``onceonly.spark.jars.kafka_source_jars()`` fetches them, in versions that registries have.
 
     Args:
         builder: ``SparkSession.builder``; returned, for chaining.
         jars: files to use instead of the package.
 
     Raises:
-        ConfigurationError: E108 PySpark is not installed.
+        ConfigurationError: E108 PySpark is not installed; E113 it is not known.
     """
-    spark = _installed("pyspark")
+    spark = choose.installed()
     if spark is None:
         raise refuse("E108", what="with_kafka()", package="pyspark", distribution="onceonly", extra="spark")
     for name, value in settings(dict(getattr(builder, "_options", {})), spark, jars).items():
@@ -50,7 +49,7 @@ def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = (
         spark: version of Spark, which is also the version of the package.
         jars: files to use instead of the package.
     """
-    artifact = kafka_artifact()
+    artifact = choose.line_of(spark).kafka_jar
     line = artifact.rpartition("_")[0]
     packages = str(present.get("spark.jars.packages") or "")
     if line in packages or any(line in str(present.get(name) or "") for name in _CLASS_PATHS):
@@ -58,13 +57,6 @@ def settings(present: dict[str, Any], spark: str, jars: Sequence[Path | str] = (
     if jars:
         return {"spark.jars": _joined(present.get("spark.jars"), map(str, jars))}
     return {"spark.jars.packages": _joined(packages, [f"{_GROUP}:{artifact}:{spark}"])}
-
-
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _joined(present: object, added: Iterable[str]) -> str:

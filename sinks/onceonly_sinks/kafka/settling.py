@@ -1,15 +1,113 @@
-"""The wait for transactions whose end is hidden: decided, but not visible; or open, and not known to be another's."""
+"""The wait for transactions whose end is hidden, and whose they are: ours or a stranger's."""
 
 from __future__ import annotations
 
 import logging
+import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from onceonly_sinks.kafka.cluster import Cluster, End, Place
-from onceonly_sinks.kafka.ownership import Held, untold
+from onceonly_sinks.kafka.options import Options
+
+# ---- Whose open transaction holds a partition back: ours, which must be waited for, or a stranger's, which need not.
+#
+# A transaction of ours that is decided but still hidden would be decided again by our next one; one of another
+# producer cannot be touched by us. The brokers tell them apart by producer id (KIP-664), a question that librdkafka
+# does not have. Kafka's own Admin client does: it is asked where Spark has it loaded, which is so in every query with
+# a Kafka source.
 
 log = logging.getLogger(__name__)
+
+_ADMIN = "org.apache.kafka.clients.admin.Admin"
+# Only plain connections are asked for: Java's client spells a login in settings of its own, which nobody gave us.
+_SECURE = ("security.protocol", "sasl.mechanism", "sasl.mechanisms")
+_MILLISECONDS = 10_000
+
+Held = Callable[[Iterable[Place]], frozenset[Place] | None]
+"""Which of these partitions hold an open transaction of ours; ``None`` where that cannot be told, and each may."""
+
+
+def untold(_: Iterable[Place]) -> None:
+    """Tell nothing: each is waited for."""
+
+
+class Ownership:
+    """Asks the brokers which partitions an open transaction of one transactional id holds back.
+
+    Args:
+        options: where the brokers are.
+        transactional_id: ours.
+    """
+
+    def __init__(self, options: Options, transactional_id: str) -> None:
+        self._options = options
+        self._id = transactional_id
+
+    def held(self, places: Iterable[Place]) -> frozenset[Place] | None:
+        """Which of the partitions hold an open transaction of ours; ``None`` where nobody can tell."""
+        wanted = frozenset(places)
+        jvm = None if any(name in self._options.settings for name in _SECURE) else _loaded()
+        if jvm is None:
+            return None
+        try:
+            with _admin(jvm, self._options.servers) as admin:
+                return frozenset(_held(jvm, admin, self._id, wanted))
+        except Exception as error:  # noqa: BLE001  py4j raises what it likes; waiting is always right
+            log.debug("the brokers do not tell whose transactions are open: %s", type(error).__name__)
+            return None
+
+
+def _loaded() -> Any | None:
+    """The gateway of a Spark that runs here and has Kafka's client on its class path."""
+    # By what is imported already: the public ``getOrCreate`` would start a Spark for a driver that has none.
+    context = getattr(getattr(sys.modules.get("pyspark"), "SparkContext", None), "_active_spark_context", None)
+    jvm = getattr(context, "_jvm", None)
+    if jvm is None:
+        return None
+    try:
+        # By the loader that sees ``spark.jars``. As an attribute of ``jvm``, a class that is missing is a package, not
+        # an error.
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(_ADMIN, False, loader)
+    except Exception:  # noqa: BLE001  ClassNotFoundException, wrapped by py4j
+        return None
+    return jvm
+
+
+@contextmanager
+def _admin(jvm: Any, servers: str) -> Generator[Any]:
+    settings = jvm.java.util.Properties()
+    settings.put("bootstrap.servers", servers)
+    settings.put("client.id", "onceonly-ownership")
+    settings.put("default.api.timeout.ms", str(_MILLISECONDS))
+    settings.put("request.timeout.ms", str(_MILLISECONDS))
+    admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+    try:
+        yield admin
+    finally:
+        admin.close(jvm.java.time.Duration.ZERO)  # without it, it waits for answers without end
+
+
+def _held(jvm: Any, admin: Any, transactional_id: str, places: Iterable[Place]) -> Iterator[Place]:
+    ids = jvm.java.util.Collections.singletonList(transactional_id)
+    # The id that the brokers have for us now, after the fence: one that they gave us before cannot be decided by us.
+    ours = admin.describeTransactions(ids).description(transactional_id).get().producerId()
+    partitions = {place: jvm.org.apache.kafka.common.TopicPartition(*place) for place in sorted(places)}
+    asked = jvm.java.util.ArrayList()
+    for partition in partitions.values():
+        asked.add(partition)
+    described = admin.describeProducers(asked)
+    for place, partition in partitions.items():
+        producers = described.partitionResult(partition).get().activeProducers()
+        if any(one.producerId() == ours and one.currentTransactionStartOffset().isPresent() for one in producers):
+            yield place
+
+
+# ---- The wait itself: for what is decided and not visible, or open and not known to be another's.
+
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 _UNUSUAL = 0.2

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
@@ -21,20 +21,25 @@ from onceonly.protocol import (
     Prepared,
     Recorder,
     Sight,
+    SinkBase,
     Superseded,
+    own,
 )
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.kafka import classify, health, reading, records, writing
-from onceonly_sinks.kafka.address import address_of, default_id, read_address
+from onceonly_sinks.kafka import classify, reading, records, writing
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Topic
-from onceonly_sinks.kafka.fencing import Footing
-from onceonly_sinks.kafka.options import Options
-from onceonly_sinks.kafka.prepared import KafkaPrepared
+from onceonly_sinks.kafka.fencing import ProducerSlot
+from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
+from onceonly_sinks.kafka.producer import Destination, flat
 from onceonly_sinks.kafka.records import Entry, Writer, Written
 from onceonly_sinks.kafka.settling import Hidden
-from onceonly_sinks.kafka.standing import Ground, flat
 from onceonly_sinks.kafka.transactions import lost
+from onceonly_sinks.kafka.writing import KafkaPrepared
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +49,7 @@ PATIENCE = 30.0
 _CLOSING = 2.0
 
 
-class KafkaSink:
+class KafkaSink(SinkBase):
     """Writes each epoch to Kafka in one transaction with its marker; columns and options are those of Spark's own sink.
 
     Readers see whole epochs if they read committed records; see :func:`onceonly_sinks.kafka.read_committed`. The
@@ -81,21 +86,12 @@ class KafkaSink:
     ) -> None:
         self._options = Options.check(servers, options)
         self._topic = topic
-        self._id = id or default_id(topic)
+        super().__init__(id or default_id(topic))
         self._marker_topic = marker_topic
         self._patience = patience
         self._settle = settle
-        self._pipeline = ""
-        self._ground: Ground | None = None
-        self._footing: Footing | None = None
-
-    def __repr__(self) -> str:
-        return f"KafkaSink({self.address!r})"
-
-    @property
-    def id(self) -> str:
-        """One logical write, unique in the pipeline."""
-        return self._id
+        self._destination: Destination | None = None
+        self._slot: ProducerSlot | None = None
 
     @property
     def address(self) -> str:
@@ -106,11 +102,6 @@ class KafkaSink:
     def capabilities(self) -> Capabilities:
         """Rows are only ever added, and can be counted between the offsets of each epoch."""
         return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=reading.READERS)
-
-    @property
-    def ledger_url(self) -> str | None:
-        """None: Kafka is no database."""
-        return None
 
     @classmethod
     def from_address(cls, address: str) -> Self:
@@ -134,16 +125,18 @@ class KafkaSink:
         """
         self.close()
         _need_client(self._id)
-        self._pipeline = pipeline
+        super().open(pipeline)
         writer = Writer(pipeline, self._id)
         marker_topic = self._marker_topic or writer.topic
         context = Context(self._id, self.address, self._options.timeout)
-        ground = Ground(self._options, writer, self._topic, marker_topic, self._patience, self._settle, context)
-        self._ground, self._footing = ground, Footing(ground)
+        destination = Destination(
+            self._options, writer, self._topic, marker_topic, self._patience, self._settle, context
+        )
+        self._destination, self._slot = destination, ProducerSlot(destination)
         with self._on.refusing():
-            ground.transactions.ready()
-            ground.look_at([self._topic] if self._topic else [])
-            _ = ground.cluster.id
+            destination.transactions.ready()
+            destination.look_at([self._topic] if self._topic else [])
+            _ = destination.cluster.id
 
     def fence(self) -> Fence | None:
         """The newest claim or marker, as readers see it now."""
@@ -168,7 +161,7 @@ class KafkaSink:
             OutcomeUnknown: the answer was lost.
             DestinationError: certainly not installed; E514, a transaction's end stays hidden.
         """
-        self._foot.install(fence)
+        self._open_slot.install(fence)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the sink stands, under our fence.
@@ -177,20 +170,20 @@ class KafkaSink:
             Superseded: another fence stands.
             DestinationError: E508, ours does not; E514, a transaction's end stays hidden.
         """
-        fence, ground = self._foot.fence, self._on
-        self._foot.quiet()
-        with ground.refusing():
-            entry = ground.newest()
+        fence, destination = self._open_slot.fence, self._on
+        self._open_slot.quiet()
+        with destination.refusing():
+            entry = destination.newest()
             refused = records.fenced(entry, fence, self._id)
             if refused is not None:
                 raise refused
             names = set(entry.written.topics if entry.written else ()) | ({self._topic} if self._topic else set())
-            topics = ground.cluster.topics(name for name in names if name)
-            rows = reading.has_rows(ground, topics)
-            identity = ground.identity(topics) if self._topic is None or self._topic in topics else ""
-            disturbances = reading.disturbances(ground, since or reading.newest_receipt(entry))
+            topics = destination.cluster.topics(name for name in names if name)
+            rows = reading.has_rows(destination, topics)
+            identity = destination.identity(topics) if self._topic is None or self._topic in topics else ""
+            disturbances = reading.disturbances(destination, since or reading.newest_receipt(entry))
             marker = entry.written.marker if entry.written else None
-            self._foot.prewarm(fence)  # only now: its fence would have had these reads wait for it
+            self._open_slot.prewarm(fence)  # only now: its fence would have had these reads wait for it
             return Position(fence, marker, entry.epoch, identity, rows, disturbances)
 
     # ---- writing
@@ -202,15 +195,15 @@ class KafkaSink:
             DestinationError: E501 to E517: the rows cannot be written; none of them is visible.
             FencedOut: E401, another driver's fence stands.
         """
-        fence = self._foot.fence
+        fence = self._open_slot.fence
         with self._on.refusing():
             try:
-                standing = self._foot.stand(fence)
+                state = self._open_slot.stand(fence)
             except Superseded as fenced:
                 theirs, ours = fenced.found.generation, fence.generation
                 by = fenced.found.who or "a newer driver"
                 raise refuse("E401", sink=self._id, theirs=theirs, ours=ours, by=by) from fenced
-            prepared = writing.fill(self._on, standing, batch, epoch, partial(self._foot.stand_anew, fence))
+            prepared = writing.fill(self._on, state, batch, epoch, partial(self._open_slot.stand_anew, fence))
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -227,15 +220,15 @@ class KafkaSink:
             IdentityError: E207, E208, E210: the sink or the topic is not what the epoch follows.
             DestinationError: nothing was written.
         """
-        ours = _ours(prepared) or self._marker_alone(marker)
+        ours = own(prepared, KafkaPrepared) or self._marker_alone(marker)
         written = self._put(ours, marker)
         self._send(ours, written)
-        self._foot.prewarm(marker.fence)
+        self._open_slot.prewarm(marker.fence)
         return written.receipt
 
     def _put(self, ours: KafkaPrepared, marker: Marker, *, again: bool = True) -> Written:
         """Bring the marker into the transaction; until then it is certain that nothing was committed."""
-        transaction = ours.standing.transaction
+        transaction = ours.state.transaction
         try:
             with self._on.refusing():
                 written = self._judged(ours, marker)
@@ -250,7 +243,7 @@ class KafkaSink:
             if again and not ours.rows:
                 # It held nothing but the marker: a producer made ready may have been fenced in vain since.
                 with self._on.refusing():
-                    ours.standing = self._foot.stand_anew(marker.fence)
+                    ours.state = self._open_slot.stand_anew(marker.fence)
                 return self._put(ours, marker, again=False)
             ours.lost = type(error.__cause__ or error).__name__
         transaction.end()
@@ -258,28 +251,28 @@ class KafkaSink:
 
     def _marker_alone(self, marker: Marker) -> KafkaPrepared:
         with self._on.refusing():
-            standing = self._foot.stand(marker.fence)
-            now = writing.offsets_now(self._on, standing.topics)
-        return KafkaPrepared(standing, 0, now, now)
+            state = self._open_slot.stand(marker.fence)
+            now = writing.offsets_now(self._on, state.topics)
+        return KafkaPrepared(state, 0, now, now)
 
     def _judged(self, ours: KafkaPrepared, marker: Marker) -> Written:
         """What the record says, if the epoch follows what was found under the fence."""
-        now = self._on.look_at([*ours.standing.topics, self._on.marker_topic])
+        now = self._on.look_at([*ours.state.topics, self._on.marker_topic])
         written = writing.written(self._on, ours, marker)
-        refused = records.judge(ours.standing.found, marker, written.identity) or self._made_anew(ours, marker, now)
+        refused = records.judge(ours.state.found, marker, written.identity) or self._made_anew(ours, marker, now)
         if refused is not None:
             raise refused
-        if ours.standing.transaction.expired:
-            raise writing.too_old(self._on, ours.standing.transaction, marker.epoch.number)
+        if ours.state.transaction.expired:
+            raise writing.too_old(self._on, ours.state.transaction, marker.epoch.number)
         return written
 
     def _made_anew(self, ours: KafkaPrepared, marker: Marker, now: Mapping[str, Topic]) -> OnceOnlyError | None:
-        """A topic that was made anew since the standing looked at it; its rows and its marker would lie in two topics.
+        """A topic that was made anew since the state looked at it; its rows and its marker would lie in two topics.
 
         Some of the rows may have gone to either one, so the epoch is given up, and the next opening judges the rest.
         """
-        then = {name: topic.id for name, topic in ours.standing.topics.items()}
-        then[self._on.marker_topic] = ours.standing.mark.topic
+        then = {name: topic.id for name, topic in ours.state.topics.items()}
+        then[self._on.marker_topic] = ours.state.mark.topic
         changed = [name for name, id_ in then.items() if now[name].id != id_]
         if not changed:
             return None
@@ -288,14 +281,14 @@ class KafkaSink:
 
     def _send(self, ours: KafkaPrepared, written: Written) -> None:
         """Commit, and wait until readers see it: the brokers' yes means decided, not visible."""
-        transaction, marker, place = ours.standing.transaction, written.marker, self._on.tail.place
+        transaction, marker, place = ours.state.transaction, written.marker, self._on.tail.place
         try:
             transaction.commit()
             faults.fire(Point.COMMIT_SENT)
             ends = self._on.cluster.ends([place, *flat(ours.end)])
             targets = {**flat(ours.end), place: ends[place].high}
             ends = self._on.settle(targets, ends)
-            self._on.tail.landed(ours.standing.mark, ends[place], Entry(marker.fence, written, claim=False))
+            self._on.tail.landed(ours.state.mark, ends[place], Entry(marker.fence, written, claim=False))
         except Exception as error:
             failure = classify.read(error)
             reason = failure.reason if failure else str(error) or type(error).__name__
@@ -321,10 +314,10 @@ class KafkaSink:
             OutcomeUnknown: it cannot be said.
             DestinationError: E508, our fence does not stand, or a topic is gone.
         """
-        self._foot.forget()
+        self._open_slot.forget()
         self._on.forget()
         try:
-            standing = self._foot.stand_anew(marker.fence)
+            state = self._open_slot.stand_anew(marker.fence)
         except (Hidden, TimeoutError) as error:
             raise OutcomeUnknown(self._id, str(error)) from error
         except Exception as error:
@@ -332,12 +325,9 @@ class KafkaSink:
             if failure is None:
                 raise
             raise OutcomeUnknown(self._id, failure.reason) from error
-        self._foot.keep(standing)
-        written = standing.found.written
+        self._open_slot.keep(state)
+        written = state.found.written
         return written.receipt if written is not None and written.marker == marker else None
-
-    def sweep(self) -> None:
-        """Do nothing: what an older driver left open was aborted when the fence was installed."""
 
     # ---- reading
 
@@ -362,17 +352,17 @@ class KafkaSink:
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""
         with self._on.refusing():
-            facts = health.read(self._on)
-        return list(health.judge(self.address, facts, observed))
+            facts = reading.read(self._on)
+        return list(reading.judge(self.address, facts, observed))
 
     def close(self) -> None:
         """Release connections. May repeat."""
-        if self._footing is not None:
+        if self._slot is not None:
             # A fence that comes late would end the transaction of whoever opens next.
-            self._footing.quiet(_CLOSING)
-            self._footing.forget()
-        if self._ground is not None:
-            self._ground.close()
+            self._slot.quiet(_CLOSING)
+            self._slot.forget()
+        if self._destination is not None:
+            self._destination.close()
 
     # ---- helpers
 
@@ -383,22 +373,16 @@ class KafkaSink:
         return self._on.cluster.topics([self._topic] if self._topic else [])
 
     @property
-    def _on(self) -> Ground:
-        if self._ground is None:
+    def _on(self) -> Destination:
+        if self._destination is None:
             raise RuntimeError("open the sink first")
-        return self._ground
+        return self._destination
 
     @property
-    def _foot(self) -> Footing:
-        if self._footing is None:
+    def _open_slot(self) -> ProducerSlot:
+        if self._slot is None:
             raise RuntimeError("open the sink first")
-        return self._footing
-
-
-def _ours(prepared: Prepared | None) -> KafkaPrepared | None:
-    if prepared is not None and not isinstance(prepared, KafkaPrepared):
-        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
-    return prepared
+        return self._slot
 
 
 def _need_client(sink: str) -> None:

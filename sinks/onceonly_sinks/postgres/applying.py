@@ -12,8 +12,8 @@ from psycopg.pq import TransactionStatus
 
 from onceonly.errors import mask, refuse
 from onceonly_sinks.postgres import classify, staging
+from onceonly_sinks.postgres.head import DURABLE
 from onceonly_sinks.postgres.server import quote
-from onceonly_sinks.postgres.statements import DURABLE
 from onceonly_sinks.postgres.transactions import raw
 from onceonly_sinks.postgres.upsert import Waiting
 
@@ -26,6 +26,7 @@ _GUARD = (
     "INSERT INTO pg_temp.onceonly_guard VALUES (1), (1)",
 )
 _MEND = "DELETE FROM pg_temp.onceonly_guard"
+# Asked before and after: a function that ended the transaction and began another leaves a connection that looks alike.
 _WHICH = "SELECT pg_catalog.pg_current_xact_id()::text"
 
 

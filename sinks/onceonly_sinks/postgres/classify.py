@@ -14,6 +14,10 @@ NO_SUCH_TABLE = "42P01"
 NOT_SUPPORTED = "0A000"
 
 _UNKNOWN_COMPLETION = "40003"
+"""Of class 40, whose other states say that the transaction was taken back; this one says that nobody knows."""
+
+# The only text that is read: a COPY's line has no field of its own. A server that speaks another language is not
+# understood, and the message lacks the place; nothing is decided by it.
 _IN_COPY = re.compile(r"^COPY .*?, line (?P<line>\d+)(?:, column (?P<column>[^:\n]+))?", re.MULTILINE)
 _GRANT = "grant what is missing: INSERT and SELECT on the table, USAGE and CREATE on schema onceonly"
 """Where it cannot be found out what the role lacks."""
@@ -63,11 +67,17 @@ class Failure:
     @property
     def lost(self) -> bool:
         """Whether the connection is gone: before a COMMIT was sent, that takes the transaction back."""
+        # 57P: the session was ended, or the server is going down or coming up. 25P03 and 25P04 are timeouts that end
+        # the session with the transaction. A connection that breaks has no state at all, and neither has a login that
+        # is refused.
         return not self.password and (not self.state or self.state.startswith(("08", "57P", "25P03", "25P04")))
 
     @property
     def transaction_is_over(self) -> bool:
         """Whether the server said that the transaction failed: an ERROR aborts it, a FATAL may follow a commit."""
+        # A session that is ended while its commit waits for a standby has committed already. Class 08 tells of the
+        # connection, in whatever severity: 08007 is a COMMIT of which nobody knows. Taken for a refusal, an epoch that
+        # stands would be reported as not written.
         return self.severity == "ERROR" and self.state != _UNKNOWN_COMPLETION and not self.state.startswith("08")
 
 
@@ -122,7 +132,7 @@ def read(error: BaseException) -> Failure | None:
     state = error.sqlstate or ""
     return Failure(
         state=state,
-        severity=said.severity_nonlocalized or "",
+        severity=said.severity_nonlocalized or "",  # the plain one is translated by the server's lc_messages
         reason=refused_value(state, said.constraint_name) or mask(said.message_primary or first),
         column=said.column_name or ((in_copy["column"] or "").strip() if in_copy else ""),
         constraint=said.constraint_name or "",
@@ -187,6 +197,7 @@ def refused_value(state: str, constraint: str | None) -> str:
     """What a refusal of class 22 or 23 means, in words that quote no value; empty for any other state."""
     if not state.startswith(_VALUES):
         return ""
+    # Postgres gives a row that no partition takes the state of a CHECK, and only there no constraint.
     if state == "23514" and not constraint:
         return "no partition of the table takes the row"
     return _REFUSED.get(state) or ("a value is refused" if state < "23" else "a constraint refuses the row")
@@ -206,6 +217,7 @@ def _value(failure: Failure, context: Context) -> OnceOnlyError:
 
 
 _VALUES = ("22", "23")
+"""Classes of data exceptions and of constraints: the server's own words for them quote the value or the whole row."""
 
 _REFUSED: Mapping[str, str] = {
     "22001": "a value is longer than the column takes",
@@ -238,6 +250,8 @@ _NEXT: Mapping[str, str] = {
 
 
 _CONFLICTS = (LOCK_NOT_AVAILABLE, "40001", "40P01")
+"""A lock that was not got in ``lock_timeout``, a serialization failure, a deadlock: nothing of the transaction stands,
+and what was in its way passes by itself, so the epoch is tried again from the fence."""
 
 
 def _locked(failure: Failure, context: Context) -> OnceOnlyError:
@@ -262,9 +276,13 @@ _FAMILIES: tuple[tuple[tuple[str, ...], Callable[[Failure, Context], OnceOnlyErr
     ((LOCK_NOT_AVAILABLE,), _locked),
     (("28",), _login),
     ((INSUFFICIENT_PRIVILEGE,), _right),
+    # 53300, too many connections, passes by itself; the rest of class 53 wants somebody to make room.
     (("08", "57P", "53300", "25P03", "25P04"), _unreachable),
+    # 25006 is what a standby answers, after a failover to another server above all.
     (("53", "25006", "58030"), _no_room),
     (("22", "23"), _value),
+    # The table was changed under us. 42P10: the unique index behind ON CONFLICT is gone; 428C9: a column has become
+    # generated; 42P07 and 42701: somebody else has made the table or the column meanwhile. A new look settles each.
     ((NO_SUCH_TABLE, "42703", "42804", "42P07", "42701", "42P10", "428C9"), _other_shape),
 )
 """Beginnings of SQLSTATEs, first match first."""

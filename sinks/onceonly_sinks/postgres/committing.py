@@ -11,11 +11,11 @@ from onceonly.errors import refuse
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import head, obstacles, searching, survey, upsert
-from onceonly_sinks.postgres.loading import Target
-from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres import head, obstacles, replacing, schema, searching, upsert
+from onceonly_sinks.postgres.loading import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transactions import Transactions
+from onceonly_sinks.sql.outcome import check_counted
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -39,9 +39,12 @@ def fill(
     ready = rows.connection if rows else None
     connection = ready or transactions.begin(target.writer.session(marker.fence), transactions.lock_seconds)
     try:
+        span = marker.epoch.replaces
+        if span and (rows is None or rows.cleared != span):
+            replacing.clear(connection, target, span)
         oid = _bring(connection, target, rows, marker.epoch.number)
         count = rows.rows if rows else 0
-        where = head.advance(connection, marker, oid, count, target.sight)
+        where = head.advance(connection, marker, oid, count, target.visibility)
         if where is None:
             raise _why_not(connection, marker, target, oid)
         receipt = head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
@@ -61,19 +64,17 @@ def fill(
 def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, epoch: int) -> int:
     """Bring rows that wait into the target; return the table's oid."""
     if rows is None:
-        return survey.oid(connection, target.name)
+        return schema.oid(connection, target.name)
     if target.apply is not None:
         return _apply(connection, target, target.apply, rows, epoch)
     if not rows.rows:
-        return survey.oid(connection, target.name) or target.stands(connection, rows.plan).oid
+        return schema.oid(connection, target.name) or target.stands(connection, rows.plan).oid
     # Rows that were loaded into the target itself hold it locked since; the others meet it only now.
     loaded = rows.connection is not None and rows.plan.table.oid and not rows.plan.added
     table = rows.plan.table if loaded else target.stands(connection, rows.plan)
     if rows.waiting is None:
         return table.oid
-    counted = _count(connection, rows, rows.waiting)
-    if counted not in (None, rows.rows):
-        raise refuse("E510", sink=target.writer.sink, written=counted, epoch=epoch, counted=rows.rows)
+    _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     return table.oid
@@ -86,14 +87,18 @@ def _all_stand(
     assert rows.waiting is not None
     sink, events, merge = target.writer.sink, target.events, target.merge
     if not obstacles.triggers_of(table.parts, events):
-        if not merge.key and changed != rows.rows:
-            raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
+        _complete(target, rows, None if merge.key else changed, epoch)
         return
     lacking = upsert.kept_back(connection, table, rows.waiting, merge, changed=changed, rows=rows.rows)
     if lacking > 0:
         raise obstacles.kept_back(sink, table.parts, events, epoch, lacking)
     if lacking < 0:
         raise refuse("E510", sink=sink, written=changed, epoch=epoch, counted=rows.rows)
+
+
+def _complete(target: Target, rows: PostgresPrepared, written: int | None, epoch: int) -> None:
+    if refused := check_counted(target.writer.sink, epoch, rows.rows, written):
+        raise refused
 
 
 def _count(connection: Connection, rows: PostgresPrepared, waiting: upsert.Waiting) -> int | None:
@@ -106,12 +111,10 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
 
     sink = target.writer.sink
     if rows.waiting is None or not rows.rows:
-        return survey.oid(connection, target.name)
-    counted = _count(connection, rows, rows.waiting)
-    if counted not in (None, rows.rows):
-        raise refuse("E510", sink=sink, written=counted, epoch=epoch, counted=rows.rows)
+        return schema.oid(connection, target.name)
+    _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
     applying.run(connection, apply, rows.waiting, epoch, sink=sink, address=target.address)
-    oid = survey.oid(connection, target.name)
+    oid = schema.oid(connection, target.name)
     if not oid:
         reason = f"after epoch {epoch} there is no table {target.name.text}"
         cause = "table= names another table than the function given as apply= writes"
@@ -121,8 +124,9 @@ def _apply(connection: Connection, target: Target, apply: Apply, rows: PostgresP
 
 def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -> Exception:
     """Why the head did not move, read under its lock."""
-    found = head.read(connection, target.writer, lock=True)
-    refused = head.judge(found, marker) or survey.replaced(found, head.place(connection, oid, target.sight), marker)
+    found = head.read(connection, target.writer, lock="FOR UPDATE")
+    place = head.place(connection, oid, target.visibility)
+    refused = head.judge(found, marker) or schema.replaced(found, place, marker)
     return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.carried import USER_DEFINED
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark.frames import USER_DEFINED
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN, Column, Table, stamping
 from onceonly_sinks.postgres.server import TableName, quote
 

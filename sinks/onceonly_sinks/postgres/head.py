@@ -1,27 +1,155 @@
-"""The sink's own two tables: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
-
-They lie in the target's database. ``head`` has one row per (pipeline, sink); every change of it is conditional on the
-fence and the chain that were read. The functions here run one statement each inside the caller's transaction;
-:func:`judge` decides without I/O.
-"""
+"""The two tables of a Postgres sink: what is its own beside those of every SQL sink, statements included."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError
-from onceonly.guard import Held, check_fence, check_follows, joins
 from onceonly.protocol import Superseded
+from onceonly.protocol.guard import Held, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.sqlledger import SCHEMA_LOCK
-from onceonly_sinks.postgres import statements as q
+from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
+from onceonly_sinks.sql import tables
+from onceonly_sinks.sql.tables import OURS, Row, Tables
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+
+# ---- The SQL of the sink's own tables, where it is Postgres' own; the rest is :data:`TABLES`, as in every SQL sink.
+
+# IF NOT EXISTS does not order those that come at once: of six, most fail with 23505. The lock is the transaction's, as
+# a pooler hands the session to others after it.
+LOCK_DDL = "SELECT pg_catalog.pg_advisory_xact_lock(%(key)s)"
+# Not CREATE SCHEMA IF NOT EXISTS, which wants CREATE on the database even where the schema is there.
+KNOWN_SCHEMA = "SELECT pg_catalog.to_regnamespace('onceonly') IS NOT NULL"
+SCHEMA = "CREATE SCHEMA onceonly"
+# By functions that answer null: a table that is not there is an error elsewhere, which would end the transaction.
+KNOWN = """
+SELECT pg_catalog.to_regclass('onceonly.head') IS NOT NULL AND pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL
+       AND pg_catalog.to_regclass('onceonly.pruned') IS NOT NULL
+"""
+TABLES = Tables(
+    head="onceonly.head",
+    epoch="onceonly.epoch",
+    place={"system_id": "text", "timeline": "bigint", "target_oid": "bigint"},
+    target="target_oid",
+    now="clock_timestamp()",  # now() is when the transaction began: before its rows were copied
+    moment="timestamptz NOT NULL DEFAULT clock_timestamp()",
+    storage=" WITH (fillfactor = 50)",  # each epoch updates the row: with room in its page, no index is written
+)
+DDL = (
+    *TABLES.ddl,
+    """
+    CREATE TABLE IF NOT EXISTS onceonly.pruned (
+        pipeline text NOT NULL, sink text NOT NULL,
+        epoch bigint NOT NULL, chain text NOT NULL, rows bigint NOT NULL, accepted bigint NOT NULL,
+        pruned_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+        PRIMARY KEY (pipeline, sink)
+    )
+    """,
+)
+
+# A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
+DURABLE = """
+set_config('synchronous_commit',
+           CASE WHEN current_setting('synchronous_commit') IN ('off', 'local', 'remote_write') THEN 'on'
+                ELSE current_setting('synchronous_commit') END, true)
+"""
+
+# Local to the transaction, so that a pooler hands none of it to others. A role's own timeouts would end an epoch in its
+# midst: between two pieces of rows it is idle for as long as Spark computes. The name is by which a successor finds and
+# ends a session that keeps the head locked.
+SETTINGS = f"""
+SELECT set_config('application_name', %(application)s, true), set_config('lock_timeout', %(lock)s, true),
+       set_config('statement_timeout', '0', true),
+       set_config('idle_in_transaction_session_timeout', '0', true),
+       {DURABLE}
+"""
+
+# Without it an opening waits, without a word and without end, for an ALTER that somebody has left open.
+READING = "SELECT set_config('lock_timeout', %(lock)s, true)"
+
+CLUSTER = "(SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c)"
+# Of the file that is being written: pg_control_checkpoint() still shows the old timeline after a promotion.
+TIMELINE = "('x' || substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+
+UNSEEN = "unseen"
+"""Stands for the cluster's identifier where the server does not tell it."""
+
+INSTALL = TABLES.sql_install
+
+# One statement: it waits for the row's lock, looks at the row as it is then, and moves it only from where we left it.
+# here: what the server says it is; materialized, or it would be asked anew at each mention.
+# advanced: the head, if fence and chain are those we follow. A table that is not the one of the last epoch is refused
+# here, too; an adoption accepts what it finds. A sink joins above whatever it holds from an earlier time.
+# written: the epoch row, only if the head moved. Where one lies there already it stays empty, and so does the answer:
+# the caller takes that for a refusal and rolls the head back.
+ADVANCE = f"""
+WITH here AS MATERIALIZED ({{place}}),
+advanced AS (
+    UPDATE onceonly.head h
+    SET epoch = %(epoch)s, chain = %(chain)s,
+        system_id = CASE WHEN '{UNSEEN}' IN (h.system_id, here.system_id) AND h.target_oid <> 0 AND NOT %(adopts)s
+                         THEN h.system_id ELSE here.system_id END, timeline = here.timeline, target_oid = %(oid)s,
+        updated_at = clock_timestamp()
+    FROM here
+    WHERE {OURS} AND h.generation = %(generation)s AND h.owner = %(owner)s
+      AND ((h.epoch = %(before_epoch)s AND h.chain = %(before_chain)s)
+           OR (%(joins)s AND h.epoch <= %(before_epoch)s))
+      AND (h.target_oid = 0 OR %(adopts)s OR (h.target_oid = %(oid)s
+           AND (h.system_id = here.system_id OR '{UNSEEN}' IN (h.system_id, here.system_id))))
+    RETURNING h.system_id, h.timeline
+),
+written AS (
+    INSERT INTO onceonly.epoch
+        (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline, target_oid)
+    SELECT %(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
+           a.system_id, a.timeline, %(oid)s
+    FROM advanced a
+    ON CONFLICT DO NOTHING
+    RETURNING 1
+)
+SELECT a.system_id, a.timeline FROM advanced a, written
+"""
+
+# A DELETE has no LIMIT; the first look after a long time would otherwise hold its locks for all that has gathered. What
+# goes comes back, for REMEMBER: the milestone is written in the same transaction, or history would lose its beginning.
+FORGET = f"""
+DELETE FROM onceonly.epoch WHERE {OURS} AND epoch IN (
+    SELECT epoch FROM onceonly.epoch WHERE {OURS} AND epoch <= %(upto)s ORDER BY epoch LIMIT %(limit)s)
+RETURNING epoch, chain, rows, marker
+"""
+# Rows are summed up, so that a recount has something to be compared with; what was accepted begins the sum anew.
+REMEMBER = """
+INSERT INTO onceonly.pruned AS p (pipeline, sink, epoch, chain, rows, accepted)
+VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(chain)s, %(rows)s, %(accepted)s)
+ON CONFLICT (pipeline, sink) DO UPDATE
+SET epoch = excluded.epoch, chain = excluded.chain,
+    rows = CASE WHEN excluded.accepted > 0 THEN 0 ELSE p.rows END + excluded.rows,
+    accepted = greatest(p.accepted, excluded.accepted), pruned_at = clock_timestamp()
+"""
+MILESTONE = f"SELECT epoch, chain, rows, accepted FROM onceonly.pruned WHERE {OURS}"
+
+BACKENDS = """
+SELECT pid, application_name FROM pg_catalog.pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_catalog.pg_backend_pid() AND starts_with(application_name, %(prefix)s)
+"""
+# By name, too: the process id may be another session's by now.
+TERMINATE = """
+SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
+WHERE pid = %(pid)s AND application_name = %(name)s
+"""
+
+
+# ---- What the rows of these tables mean, and the steps of a transaction on them.
+#
+# They are the tables of every SQL sink (:mod:`onceonly_sinks.sql.tables`), with what says here which table it was,
+# and with an ``advance`` of one statement. The functions here run one statement each inside the caller's transaction;
+# :func:`judge` decides without I/O.
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +174,17 @@ class Place:
     def beside(self, identity: str) -> str:
         """Our identity beside another one: that one, where the two differ only in what a server did not tell."""
         system, _, oid = identity.rpartition("/")
-        unseen = q.UNSEEN in (system, self.system)
+        unseen = UNSEEN in (system, self.system)
         return identity if unseen and self.oid and oid == str(self.oid) else self.identity
 
     def follows(self, identity: str) -> bool:
         """Whether this is a table of another server, where a table made again would be one of the same."""
         system = identity.rpartition("/")[0]
-        return bool(self.oid) and q.UNSEEN not in (system, self.system) and system != self.system
+        return bool(self.oid) and UNSEEN not in (system, self.system) and system != self.system
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Visibility:
     """What the server tells of itself: a managed one may keep functions from its users, or not have them.
 
     Attributes:
@@ -70,7 +198,7 @@ class Sight:
     @property
     def sql(self) -> str:
         """The query whose one row is (identifier, timeline)."""
-        cluster, timeline = q.CLUSTER if self.cluster else f"'{q.UNSEEN}'", q.TIMELINE if self.timeline else "0::bigint"
+        cluster, timeline = CLUSTER if self.cluster else f"'{UNSEEN}'", TIMELINE if self.timeline else "0::bigint"
         return f"SELECT {cluster} AS system_id, {timeline} AS timeline"
 
     @property
@@ -82,14 +210,14 @@ class Sight:
         return (*(() if self.cluster else (cluster,)), *(() if self.timeline else (timeline,)))
 
 
-def sight(connection: Connection) -> Sight:
+def visibility(connection: Connection) -> Visibility:
     """Find out what the server tells; each question in a savepoint, as a refusal ends what it is asked in."""
-    if _answers(connection, Sight()):
-        return Sight()
-    return Sight(_answers(connection, Sight(True, False)), _answers(connection, Sight(False, True)))
+    if _answers(connection, Visibility()):
+        return Visibility()
+    return Visibility(_answers(connection, Visibility(True, False)), _answers(connection, Visibility(False, True)))
 
 
-def _answers(connection: Connection, asked: Sight) -> bool:
+def _answers(connection: Connection, asked: Visibility) -> bool:
     from sqlalchemy.exc import NotSupportedError, ProgrammingError
 
     try:
@@ -111,21 +239,8 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Writer:
-    """Whose rows are meant.
-
-    Attributes:
-        pipeline: the user's stable name.
-        sink: sink id.
-    """
-
-    pipeline: str
-    sink: str
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """For the statements here."""
-        return {"pipeline": self.pipeline, "sink": self.sink}
+class Writer(tables.Writer):
+    """Whose rows are meant."""
 
     @property
     def tag(self) -> str:
@@ -139,12 +254,12 @@ class Writer:
 
 def settings(application: str, lock_seconds: float) -> tuple[str, dict[str, Any]]:
     """The statement that begins a writing transaction. It is local to it, so it works through a transaction pooler."""
-    return q.SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
+    return SETTINGS, {"application": application, "lock": f"{int(lock_seconds * 1000)}ms"}
 
 
 def exists(connection: Connection) -> bool:
     """Whether our tables are there."""
-    return bool(connection.exec_driver_sql(q.KNOWN, {}).scalar_one())
+    return bool(connection.exec_driver_sql(KNOWN, {}).scalar_one())
 
 
 def create(connection: Connection) -> None:
@@ -152,35 +267,28 @@ def create(connection: Connection) -> None:
     if exists(connection):
         return
     # The ledger makes its tables in the same schema: one lock for both.
-    connection.exec_driver_sql(q.LOCK_DDL, {"key": SCHEMA_LOCK})
-    if not connection.exec_driver_sql(q.KNOWN_SCHEMA, {}).scalar_one():
-        connection.exec_driver_sql(q.SCHEMA, {})
-    for statement in q.DDL:
+    connection.exec_driver_sql(LOCK_DDL, {"key": SCHEMA_LOCK})
+    if not connection.exec_driver_sql(KNOWN_SCHEMA, {}).scalar_one():
+        connection.exec_driver_sql(SCHEMA, {})
+    for statement in DDL:
         connection.exec_driver_sql(statement, {})
 
 
-def place(connection: Connection, oid: int, seen: Sight) -> Place:
+def place(connection: Connection, oid: int, seen: Visibility) -> Place:
     """The database's identity now, as far as it is told, with the table's oid."""
     system, timeline = connection.exec_driver_sql(seen.sql, {}).one()
     return Place(system, int(timeline), oid)
 
 
-def read(connection: Connection, writer: Writer, *, lock: bool = False) -> Head | None:
-    """The head row; ``lock`` waits until every transaction that changed it has ended."""
-    row = connection.exec_driver_sql(q.READ + (" FOR UPDATE" if lock else ""), writer.parameters).one_or_none()
-    if row is None:
-        return None
-    return Head(Fence(row[0], row[1]), row[2], row[3], Place(row[4], row[5], row[6]))
+def read(connection: Connection, writer: Writer, *, lock: str = "") -> Head | None:
+    """The head row; ``lock``: as ``FOR UPDATE``, it waits until every transaction that changed it has ended."""
+    found = TABLES.read(connection.exec_driver_sql, writer, lock)
+    return Head(found.fence, found.epoch, found.chain, Place(*found.place)) if found else None
 
 
 def newest_fence(connection: Connection, writer: Writer) -> Fence | None:
     """The fence that stands; that of the newest epoch where the head row is gone."""
-    head = read(connection, writer)
-    if head is not None:
-        return head.fence
-    query = f"SELECT generation, owner FROM onceonly.epoch WHERE {q.OURS} ORDER BY epoch DESC LIMIT 1"
-    row = connection.exec_driver_sql(query, writer.parameters).one_or_none()
-    return Fence(row[0], row[1]) if row else None
+    return TABLES.newest_fence(connection.exec_driver_sql, writer)
 
 
 def install(connection: Connection, writer: Writer, fence: Fence) -> None:
@@ -189,12 +297,7 @@ def install(connection: Connection, writer: Writer, fence: Fence) -> None:
     Raises:
         Superseded: a fence stands that is neither lower nor this one.
     """
-    parameters = {**writer.parameters, **fence.to_json()}
-    if connection.exec_driver_sql(q.INSTALL, parameters).rowcount == 1:
-        return
-    found = newest_fence(connection, writer)
-    if found is not None and found != fence:
-        raise Superseded(writer.sink, found)
+    TABLES.install(connection.exec_driver_sql, writer, fence)
 
 
 def fenced(found: Head | None, fence: Fence, sink: str) -> Superseded | OnceOnlyError | None:
@@ -209,52 +312,38 @@ def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | No
     return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
 
 
-def advance(connection: Connection, marker: Marker, oid: int, rows: int, seen: Sight) -> Place | None:
+def advance(connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility) -> Place | None:
     """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows."""
-    parameters = {
-        **Writer(marker.pipeline, marker.sink).parameters,
-        **marker.fence.to_json(),
-        "epoch": marker.epoch.number,
-        "chain": marker.epoch.chain,
-        "before_epoch": marker.epoch.number - 1,
-        "before_chain": marker.epoch.previous_chain,
-        "joins": joins(marker),
-        "adopts": marker.epoch.adoption is not None,
-        "rows": rows,
-        "marker": marker.text,
-        "oid": oid,
-    }
-    row = connection.exec_driver_sql(q.ADVANCE.format(place=seen.sql), parameters).one_or_none()
+    adopts = marker.epoch.adoption is not None
+    writer = Writer(marker.pipeline, marker.sink)
+    parameters = {**tables.advancing(writer, marker, rows), "adopts": adopts, "oid": oid}
+    row = connection.exec_driver_sql(ADVANCE.format(place=seen.sql), parameters).one_or_none()
     return Place(row[0], row[1], oid) if row else None
 
 
 def touch(connection: Connection, writer: Writer) -> None:
     """Write the head without changing what it says: the commit then waits for the standby that the lost one needs."""
-    connection.exec_driver_sql(q.TOUCH, writer.parameters)
+    TABLES.touch(connection.exec_driver_sql, writer)
 
 
 def epoch_at(connection: Connection, writer: Writer, number: int) -> tuple[Marker, Receipt] | None:
     """One epoch; ``None`` if it is not there."""
-    row = connection.exec_driver_sql(q.ONE_EPOCH, {**writer.parameters, "epoch": number}).one_or_none()
+    row = TABLES.epoch_at(connection.exec_driver_sql, writer, number)
     return _epoch(writer, row) if row else None
 
 
 def newest_epoch(connection: Connection, writer: Writer) -> tuple[int, Marker | None]:
     """Number of the newest epoch, 0 for none, and its marker if that is still there."""
-    row = connection.exec_driver_sql(q.NEWEST_EPOCH, writer.parameters).one_or_none() if exists(connection) else None
-    return (row[0], Marker.from_json(json.loads(row[1])) if row[1] else None) if row else (0, None)
+    return TABLES.newest_epoch(connection.exec_driver_sql, writer) if exists(connection) else (0, None)
 
 
 def epochs_after(connection: Connection, writer: Writer, after: int, limit: int) -> list[tuple[Marker, Receipt]]:
     """The next epochs, oldest first."""
-    parameters = {**writer.parameters, "after": after, "limit": limit}
-    return [_epoch(writer, row) for row in connection.exec_driver_sql(q.EPOCHS, parameters)]
+    return [_epoch(writer, row) for row in TABLES.epochs_after(connection.exec_driver_sql, writer, after, limit)]
 
 
-def _epoch(writer: Writer, row: Sequence[Any]) -> tuple[Marker, Receipt]:
-    number, chain, rows, text, system, timeline, oid = row
-    marker = Marker.from_json(json.loads(text))
-    return marker, receipt(writer.sink, number, chain, Place(system, timeline, oid), rows)
+def _epoch(writer: Writer, row: Row) -> tuple[Marker, Receipt]:
+    return row.marker, receipt(writer.sink, row.number, row.chain, Place(*row.place), row.rows)
 
 
 def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Receipt:
@@ -264,19 +353,17 @@ def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Rece
 
 def shared(connection: Connection, writer: Writer, oid: int) -> bool:
     """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
-    return bool(connection.exec_driver_sql(q.SHARED, {**writer.parameters, "oid": oid}).scalar_one())
+    return TABLES.shared(connection.exec_driver_sql, writer, oid)
 
 
 def writers(connection: Connection, oid: int) -> list[str]:
     """Pipelines with an epoch in a table."""
-    if not oid or not exists(connection):
-        return []
-    return [row[0] for row in connection.exec_driver_sql(q.WRITERS, {"oid": oid})]
+    return TABLES.writers(connection.exec_driver_sql, oid) if oid and exists(connection) else []
 
 
 def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
     """Process id and name of the other sessions that write for this sink, under whatever fence."""
-    rows = connection.exec_driver_sql(q.BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
+    rows = connection.exec_driver_sql(BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
     return [(row[0], row[1]) for row in rows]
 
 
@@ -289,4 +376,4 @@ def of_generation_up_to(highest: int, session: str) -> bool:
 def terminate(connection: Connection, victims: Sequence[tuple[int, str]]) -> None:
     """End sessions; one that has ended meanwhile, or is another's by now, is left alone."""
     for pid, name in victims:
-        connection.exec_driver_sql(q.TERMINATE, {"pid": pid, "name": name})
+        connection.exec_driver_sql(TERMINATE, {"pid": pid, "name": name})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.doctor import Check, State, spot
 from onceonly_sinks.postgres import schema
-from onceonly_sinks.postgres.head import Sight
+from onceonly_sinks.postgres.head import Visibility
 from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import TableName, quote
@@ -17,6 +17,7 @@ from onceonly_sinks.postgres.upsert import Merge
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+# By oid, out of the catalogue: asked by name, a schema that is not there is an error (3F000), not a no.
 _ROLE = """
 SELECT current_user AS role,
        EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'onceonly') AS has_schema,
@@ -133,7 +134,7 @@ def judge(name: str, target: TableName, merge: Merge, role: RoleFacts, found: Ta
         yield spot("D210", name, table=target.text, role=role.role, schema=home, to=_quoted(role.role))
 
 
-def judge_sight(name: str, role: str, seen: Sight) -> Iterator[Check]:
+def judge_visibility(name: str, role: str, seen: Visibility) -> Iterator[Check]:
     """D215: what the server does not tell of itself, so that it cannot be noticed."""
     functions = []
     if not seen.cluster:

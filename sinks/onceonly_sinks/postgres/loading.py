@@ -5,17 +5,17 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
+from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.postgres import classify, ddl, obstacles, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
-from onceonly_sinks.postgres.head import Sight, Writer
-from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.head import Visibility, Writer
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import Server, TableName, address_of
 from onceonly_sinks.postgres.transactions import Transactions, raw
@@ -26,6 +26,45 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from onceonly_sinks.postgres.applying import Apply
+    from onceonly_sinks.postgres.upsert import Waiting
+
+
+# ---- What ``prepare`` hands to ``commit``: rows near the target, that nobody else can see.
+
+
+@dataclass(slots=True)
+class PostgresPrepared:
+    """Rows of one epoch.
+
+    Attributes:
+        plan: how they were converted, and for which table.
+        rows: counted by the server as it took them.
+        release: what to do when they are not needed any more; never raises.
+        connection: the open transaction that holds them; ``None`` if they were staged, or if there are none.
+        waiting: where those wait that are not yet in the target.
+        proven: whether the rows that wait must be counted again before the commit.
+        cleared: epochs whose rows have left in the transaction of ``connection``; ``None`` for none.
+    """
+
+    plan: Plan
+    rows: int
+    release: Callable[[], None]
+    connection: Connection | None = None
+    waiting: Waiting | None = None
+    proven: bool = True
+    cleared: Span | None = None
+
+    def abandon(self) -> None:
+        """Roll back, or drop the staging table. Never raises; may repeat."""
+        release, self.release = self.release, _nothing
+        release()
+
+
+def _nothing() -> None:
+    return
+
+
+# ---- The two ways there: through the driver into an open transaction, or by executors into a staging table.
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +88,7 @@ class Target:
         grows: whether columns that the table lacks are added.
         apply: the user's function that brings the rows into the table, in place of ours.
         triggers: whether triggers of the table may run before each row.
-        sight: what the server tells of itself.
+        visibility: what the server tells of itself.
     """
 
     server: Server
@@ -60,7 +99,7 @@ class Target:
     grows: bool = False
     apply: Apply | None = None
     triggers: bool = False
-    sight: Sight = field(default_factory=Sight)
+    visibility: Visibility = field(default_factory=Visibility)
 
     @property
     def address(self) -> str:
@@ -146,7 +185,9 @@ class Loader:
         """How the newest batch was to be written, if there was one."""
         return self._last[1] if self._last else None
 
-    def load(self, batch: Batch, epoch: int, limit: int | None) -> PostgresPrepared:
+    def load(
+        self, batch: Batch, epoch: int, limit: int | None, clear: Callable[[Connection], Span] | None = None
+    ) -> PostgresPrepared:
         """Stream the rows through the driver into an open transaction.
 
         The transaction opens with the first rows: while Spark still computes, nothing is held in the database.
@@ -155,6 +196,7 @@ class Loader:
             batch: the rows.
             epoch: its number.
             limit: bytes in Arrow form; ``None`` for any.
+            clear: takes rows away before these come, and says of which epochs: the same keys may come again.
 
         Raises:
             TooLarge: more than ``limit``; everything was rolled back.
@@ -166,7 +208,9 @@ class Loader:
             return PostgresPrepared(plan, 0, _nothing)
         connection, plan = self._begin(batch.schema, plan)
         try:
-            return self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit))
+            cleared = clear(connection) if clear else None
+            made = self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit))
+            return replace(made, cleared=cleared)
         except BaseException:
             self._transactions.drop(connection)
             raise
@@ -304,7 +348,3 @@ def _capped(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa
         if limit is not None and size > limit:
             raise TooLarge
         yield batch
-
-
-def _nothing() -> None:
-    return

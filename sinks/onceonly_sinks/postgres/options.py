@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
@@ -12,6 +12,8 @@ from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from onceonly_sinks.postgres.applying import Apply
 
 PATIENCE = 120.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.protocol import Conflict, OutcomeUnknown, Superseded, TooLargeForDriver
-from onceonly_checkpoints.absentdatabase import absent_database
-from onceonly_sinks.postgres import classify, head, health, staging, survey
+from onceonly_checkpoints.ledger.databases import absent_database
+from onceonly_sinks.postgres import classify, head, health, schema, staging
 from onceonly_sinks.postgres.classify import Failure
 from onceonly_sinks.postgres.head import Head, Writer
 from onceonly_sinks.postgres.lanes import ValueRefused
@@ -124,13 +124,13 @@ class Saying:
         """With the constraint's definition and its columns, where they can be read."""
         if not failure.constraint:
             return failure
-        found = self._asked(lambda connection: survey.constraint(connection, failure.table, failure.constraint))
+        found = self._asked(lambda connection: schema.constraint(connection, failure.table, failure.constraint))
         columns, definition, _ = found or ("", "", False)
         return replace(failure, column=failure.column or columns, definition=definition)
 
     def _blocker(self) -> str:
         """Who holds locks on the table or on our own tables now, in words."""
-        found = self._asked(lambda connection: survey.holders(connection, self._name, self._writer.tag))
+        found = self._asked(lambda connection: schema.holders(connection, self._name, self._writer.tag))
         return found or "nobody holds a lock on it any more; who held it is not known"
 
     def _head(self, judge: Judge) -> tuple[bool, Exception | None]:

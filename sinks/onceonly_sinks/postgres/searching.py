@@ -16,10 +16,9 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly.errors import OnceOnlyError
 from onceonly_checkpoints.epoch import Marker
-from onceonly_sinks.postgres import culprit, staging, survey, upsert
+from onceonly_sinks.postgres import copy, schema, staging, upsert
 from onceonly_sinks.postgres.classify import Failure, Refused, read
-from onceonly_sinks.postgres.loading import Target
-from onceonly_sinks.postgres.prepared import PostgresPrepared
+from onceonly_sinks.postgres.loading import PostgresPrepared, Target
 from onceonly_sinks.postgres.server import quote
 from onceonly_sinks.postgres.transactions import Transactions
 from onceonly_sinks.postgres.upsert import Waiting
@@ -91,6 +90,7 @@ class Search:
         return False
 
     def _part(self, low: int, high: int) -> Waiting:
+        # From Postgres 14 on a range of positions reads its own pages only; 13 reads the table each time.
         within = f"{self.waiting.winners} AND s.ctid >= %(low)s::tid AND s.ctid < %(high)s::tid"
         return replace(
             self.waiting,
@@ -103,15 +103,15 @@ class Search:
         failure, plan = self.failure, self.rows.plan
         lane = next((lane for lane in plan.lanes if lane.target == failure.column), None)
         value = "NULL"
-        if lane is not None and culprit.counted(lane.arrow) and lane.how != "uuid":
+        if lane is not None and copy.counted(lane.arrow) and lane.how != "uuid":
             value = f"s.{quote(lane.target)}" + ("::text" if lane.how in ("text", "json") else "")
         null = f"s.{quote(lane.target)} IS NULL" if lane else "false"
-        known = culprit.KAFKA if culprit.from_kafka(plan.columns, failure.column) else ()
+        known = copy.KAFKA if copy.from_kafka(plan.columns, failure.column) else ()
         wanted = [f"s.{staging.PARTITION}", value, null, *(f"s.{quote(name)}" for name in known)]
         query = f"SELECT {', '.join(wanted)} FROM {self.waiting.relation} s WHERE s.ctid = %(at)s::tid"
         partition, found, is_null, *position = self.connection.exec_driver_sql(query, {"at": _tid(at)}).one()
-        shape = culprit.shape(found) if is_null or found is not None else ""
-        place = culprit.place(self._line(at), staging.spoken(partition), position)
+        shape = copy.shape(found) if is_null or found is not None else ""
+        place = copy.place(self._line(at), staging.spoken(partition), position)
         return replace(failure, place=place, shape=shape)
 
     def _line(self, at: int) -> int | None:
@@ -157,7 +157,7 @@ def _searched(
     until = time.monotonic() + SECONDS
     _limit(connection, until)
     if failure.constraint:
-        columns, definition, inward = survey.constraint(connection, failure.table, failure.constraint)
+        columns, definition, inward = schema.constraint(connection, failure.table, failure.constraint)
         # A row may point at one that comes after it: parts of the batch would be refused where all of it is not.
         if inward:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote as escape
 from urllib.parse import unquote
 
@@ -14,6 +14,7 @@ from onceonly.errors import refuse
 if TYPE_CHECKING:
     import psycopg
     from sqlalchemy import Engine
+    from typing_extensions import Self
 
 SECRETS = frozenset({"password", "sslpassword", "oauth_client_secret"})
 """Connection parameters that never leave the process in words."""
@@ -165,7 +166,8 @@ class Server:
         """
         import psycopg
 
-        # Prepared plans break on tables that are made again under one name, and under transaction pooling.
+        # Prepared plans break on tables that are made again under one name ("cached plan must not change result type"),
+        # and under transaction pooling. The bytes of a COPY are UTF-8, whatever PGCLIENTENCODING says.
         parameters: dict[str, Any] = {**_DEFAULTS, **self.parameters, **more, "client_encoding": "UTF8"}
         return psycopg.connect(**parameters, prepare_threshold=None)
 
@@ -182,10 +184,11 @@ class Server:
         return create_engine(
             "postgresql+psycopg://",
             creator=self.connect,
+            # Whoever waited for the head looks at the row as it is then; a stricter level fails with 40001 instead.
             isolation_level="READ COMMITTED",
-            use_native_hstore=False,
+            use_native_hstore=False,  # else the first connection asks for a type that no statement here has
             pool_size=2,
-            hide_parameters=True,
+            hide_parameters=True,  # an error would quote rows
         )
 
 

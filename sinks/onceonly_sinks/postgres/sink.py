@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.protocol import Batch, Capabilities, Disturbance, Milestone, Position, Prepared, Recorder, Sight
+from onceonly.protocol import (
+    Batch,
+    Capabilities,
+    Disturbance,
+    Milestone,
+    Position,
+    Prepared,
+    Recorder,
+    Sight,
+    SinkBase,
+    own,
+)
+from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import classify, committing, fencing, head, health, pruning, readback, schema, survey
+from onceonly_sinks.postgres import classify, committing, head, health, pruning, replacing, transactions
+from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
-from onceonly_sinks.postgres.loading import Loader, Target, TooLarge
+from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, Target, TooLarge
 from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
     LOCK_TIMEOUT,
@@ -27,15 +41,16 @@ from onceonly_sinks.postgres.options import (
     Via,
     from_described,
 )
-from onceonly_sinks.postgres.prepared import PostgresPrepared
 from onceonly_sinks.postgres.pruning import MARKERS
 from onceonly_sinks.postgres.saying import Saying
 from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
 from onceonly_sinks.postgres.transactions import Transactions, raw
+from onceonly_sinks.sql.tables import seen
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
+    from typing_extensions import Self
 
     from onceonly_sinks.postgres.applying import Apply
 
@@ -43,7 +58,7 @@ _PAGE = 500
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
 
-class PostgresSink:
+class PostgresSink(SinkBase):
     """Writes each epoch to a Postgres table in one transaction with its marker.
 
     Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
@@ -132,22 +147,13 @@ class PostgresSink:
             triggers=triggers,
             markers=markers,
         )
-        self._id = id or f"postgres:{self._name.text}"
-        self._pipeline = ""
+        super().__init__(id or f"postgres:{self._name.text}")
         self._open: Transactions | None = None
         self._saying: Saying | None = None
         self._target: Target | None = None
         self._fence: Fence | None = None
         self._recorded = 0
         self._loader: Loader | None = None
-
-    def __repr__(self) -> str:
-        return f"PostgresSink({self.address!r})"
-
-    @property
-    def id(self) -> str:
-        """One logical write, unique in the pipeline."""
-        return self._id
 
     @property
     def address(self) -> str:
@@ -194,7 +200,7 @@ class PostgresSink:
             DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
         """
         self.close()
-        self._pipeline = pipeline
+        super().open(pipeline)
         context = classify.Context(self._id, self.address)
         self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
         self._saying = Saying(self._open, self._writer, self._name, context)
@@ -202,7 +208,7 @@ class PostgresSink:
             name = survey.check(connection, self._id, self._name)
             target = self._aiming_at(name)
             target.look(connection)
-            target = replace(target, sight=head.sight(connection))
+            target = replace(target, visibility=head.visibility(connection))
         self._target = self._said.target = target
 
     def fence(self) -> Fence | None:
@@ -213,11 +219,8 @@ class PostgresSink:
     def look(self) -> Sight:
         """Where the head points, read without a lock."""
         with self._refusals(), self._transactions.reading() as connection:
-            number, marker = head.newest_epoch(connection, self._writer)
-            rows = not number and survey.has_any_row(connection, self._aim.name)
-            if rows:  # an epoch that was committed between the two statements would make its rows a stranger's
-                number, marker = head.newest_epoch(connection, self._writer)
-        return Sight(marker, number, strangers=rows and not number)
+            newest = partial(head.newest_epoch, connection, self._writer)
+            return seen(newest, partial(survey.has_any_row, connection, self._aim.name))
 
     def identity_beside(self, known: str) -> str:
         """The server's and the table's, as far as the server tells them; empty where there is no table."""
@@ -233,7 +236,7 @@ class PostgresSink:
             DestinationError: certainly not installed.
         """
         with self._refusals():
-            fencing.install(self._transactions, self._writer, fence)
+            transactions.install(self._transactions, self._writer, fence)
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
 
@@ -269,9 +272,25 @@ class PostgresSink:
             Superseded: a newer driver ended our session, or took our staging away.
             Conflict: others stood in the way; it may be tried again.
         """
+        return self._prepared(batch, epoch)
+
+    def keeps_from_replacing(self, span: Span) -> str:
+        """Why rows of epochs cannot be told from all others in the table, or not be deleted; empty where they can."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return replacing.obstacle(connection, self._aim, span)
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> PostgresPrepared:
+        """As :meth:`prepare`; rows that go through the driver meet a table from which those of ``span`` have left.
+
+        Raises:
+            IdentityError: E247, they cannot be told from others, or some of them stay.
+        """
+        return self._prepared(batch, epoch, span)
+
+    def _prepared(self, batch: Batch, epoch: int, span: Span | None = None) -> PostgresPrepared:
         fence = self._standing
         with self._said.attempt(lambda found: head.fenced(found, fence, self._id), self._types):
-            prepared = self._load(batch, epoch)
+            prepared = self._load(batch, epoch, span)
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -279,16 +298,20 @@ class PostgresSink:
             raise
         return prepared
 
-    def _load(self, batch: Batch, epoch: int) -> PostgresPrepared:
+    def _load(self, batch: Batch, epoch: int, span: Span | None) -> PostgresPrepared:
         loader = self._loader
         if loader is None:
             raise RuntimeError("install a fence before an epoch is prepared")
         if self._options.through_driver(batch.estimate):
             try:
-                return loader.load(batch, epoch, self._options.limit)
+                return loader.load(batch, epoch, self._options.limit, partial(self._clear, span) if span else None)
             except TooLarge:
                 pass  # rolled back: the estimate was too low, executors do it
         return loader.stage(batch, epoch)
+
+    def _clear(self, span: Span, connection: Connection) -> Span:
+        replacing.clear(connection, self._aim, span)
+        return span
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """Rows and marker in one transaction, where our fence and the previous chain stand.
@@ -300,7 +323,7 @@ class PostgresSink:
             IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
             DestinationError: E501 to E519: nothing was written.
         """
-        rows = _ours(prepared)
+        rows = own(prepared, PostgresPrepared)
         types = rows.plan.types if rows else {}
         with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
             transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
@@ -321,7 +344,7 @@ class PostgresSink:
             OutcomeUnknown: it cannot be said.
         """
         self._transactions.close()
-        return fencing.look_up(self._transactions, marker)
+        return transactions.look_up(self._transactions, marker)
 
     def sweep(self) -> None:
         """Drop staging tables of lower generations."""
@@ -369,7 +392,7 @@ class PostgresSink:
             if table is None or not self._numbers(connection, table):
                 return None
             server = self._server.resolved(raw(connection))
-            return readback.read_back(connection, server, table, spark)
+            return pruning.read_back(connection, server, table, spark)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
@@ -395,7 +418,7 @@ class PostgresSink:
         with self._refusals(), self._transactions.reading() as connection:
             role, table = health.read(connection, self._id, self._aim)
         checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
-        return [*checks, *health.judge_sight(self.address, role.role, self._aim.sight)]
+        return [*checks, *health.judge_visibility(self.address, role.role, self._aim.visibility)]
 
     # ---- helpers
 
@@ -414,7 +437,7 @@ class PostgresSink:
     def _dangers(self) -> tuple[str, ...]:
         """What of the promise this server or these options take away."""
         allowed = "triggers of the table change rows before they are written; audit --deep compares them as they stand"
-        unseen = self._target.sight.lost if self._target else ()
+        unseen = self._target.visibility.lost if self._target else ()
         return (*([allowed] if self._options.triggers == "allow" else []), *unseen)
 
     def _aiming_at(self, name: TableName) -> Target:
@@ -424,7 +447,7 @@ class PostgresSink:
 
     @property
     def _writer(self) -> Writer:
-        return Writer(self._pipeline, self._id)
+        return Writer(self.pipeline, self._id)
 
     @property
     def _standing(self) -> Fence:
@@ -433,12 +456,12 @@ class PostgresSink:
         return self._fence
 
     def _here(self, connection: Connection) -> head.Place:
-        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.sight)
+        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
 
-    def _table(self, connection: Connection) -> schema.Table | None:
-        return schema.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+    def _table(self, connection: Connection) -> survey.Table | None:
+        return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
 
-    def _numbers(self, connection: Connection, table: schema.Table) -> str | None:
+    def _numbers(self, connection: Connection, table: survey.Table) -> str | None:
         """The column in which we alone number a table's rows by epoch."""
         return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
 
@@ -456,9 +479,3 @@ class PostgresSink:
     def _refusals(self) -> AbstractContextManager[None]:
         """Say a failure of the database in our words; only around what certainly did not commit."""
         return self._said.refusals()
-
-
-def _ours(prepared: Prepared | None) -> PostgresPrepared | None:
-    if prepared is not None and not isinstance(prepared, PostgresPrepared):
-        raise TypeError(f"prepared by another sink: {type(prepared).__name__}")
-    return prepared

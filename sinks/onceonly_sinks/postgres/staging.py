@@ -52,6 +52,8 @@ def generation_of(name: str, tag: str) -> int | None:
 def create(connection: Connection, name: str, plan: Plan) -> None:
     """Make a staging table with the columns of the plan."""
     lines = f"{plan.ddl}, {PARTITION} integer NOT NULL, {ATTEMPT} bigint NOT NULL"
+    # Logged, 1M rows take 7.5 s and not 7.1, and the log is shipped to every standby; what a crash of the server takes
+    # from here is missed when the rows are counted.
     connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({lines})", {})
 
 
@@ -160,6 +162,8 @@ def waiting(name: str, plan: Plan, answers: Sequence[Mapping[str, Any]]) -> Wait
     from onceonly_sinks.postgres.upsert import Waiting
 
     won = [answer for answer in answers if answer["rows"]]
+    # A task that died after its COPY had committed left 50,000 rows for 40,000. The partition alone tells nothing: it
+    # may hold other rows at the next attempt.
     pairs = "SELECT * FROM unnest(%(partitions)s::int[], %(attempts)s::bigint[])"
     parameters = {"partitions": [a["partition"] for a in won], "attempts": [a["attempt"] for a in won]}
     winners = f"(s.{PARTITION}, s.{ATTEMPT}) IN ({pairs})"

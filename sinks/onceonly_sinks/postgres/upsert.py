@@ -122,6 +122,8 @@ def _ambiguous(waiting: Waiting, merge: Merge) -> str:
         return f"SELECT {keys} {waiting.source} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
     told = (*waiting.columns, *([merge.delete] if merge.delete else []))
     columns = ", ".join(f"s.{quote(name)}" for name in told)
+    # rank, and not row_number: two changes in the same place are what is looked for. As text, since a row with a json
+    # column has no equality (42883).
     newest = f"rank() OVER (PARTITION BY {keys} ORDER BY s.{quote(merge.sequence)} DESC) AS place"
     inner = f"SELECT {keys}, ROW({columns})::text AS line, {newest} {waiting.source}"
     return f"SELECT {keys} FROM ({inner}) r WHERE place = 1 GROUP BY {keys} HAVING count(DISTINCT line) > 1 LIMIT 1"
@@ -135,6 +137,8 @@ def count(connection: Connection, waiting: Waiting) -> int:
 
 def apply(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> int:
     """Bring the rows into the target in the open transaction; return how many rows were inserted or updated."""
+    # Not MERGE, though it takes 1.2 s where these two take 1.5 (100k rows into 500k): it is of Postgres 15, and where
+    # somebody else inserts the key at that moment it fails with 23505, while ON CONFLICT updates.
     remove(connection, table, waiting, merge)
     return insert(connection, table, waiting, merge, epoch)
 
@@ -221,9 +225,10 @@ def _on_conflict(columns: Sequence[str], merge: Merge) -> str:
     changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
     clause = f" ON CONFLICT ({', '.join(keys)}) DO "
     if not changed:
-        return clause + "NOTHING"
+        return clause + "NOTHING"  # all columns are the key, and SET takes no empty list
     guard = ""
     if merge.sequence:
+        # A change that comes late must not undo a newer one; a row without a sequence counts as the oldest.
         sequence = quote(merge.sequence)
         guard = f" WHERE t.{sequence} IS NULL OR t.{sequence} < excluded.{sequence}"
     return f"{clause}UPDATE SET {', '.join(changed)}{guard}"

@@ -13,7 +13,7 @@ from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Ledger
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from onceonly.protocol import SparkSession
 
 __all__ = ["RULES", "AuditResult", "Facts", "Finding", "Severity", "SinkFacts", "Verdict", "audit", "gather", "judge"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
+
+from onceonly_checkpoints.strenum import StrEnum
 
 
 class Severity(StrEnum):
@@ -91,7 +92,7 @@ _READING = {
         "A sink of the pipeline was not audited.",
         Severity.WARN,
         Verdict.CANNOT_TELL,
-        "Its newest marker elsewhere lists it; nothing can be said about its rows.",
+        "The newest marker in the other sinks lists this sink; nothing can be said about its rows.",
         "name it too: --sink KIND:TARGET",
     ),
     "A108": Rule(
@@ -241,7 +242,7 @@ _ROWS = {
         "Rows differ in an epoch before a loss or change that an operator accepted.",
         Severity.INFO,
         None,
-        "What stood in the sink was accepted by name; the guarantee holds from the adoption on.",
+        "An operator accepted what stood in the sink; the guarantee holds from that adoption on.",
         "nothing to do, if the numbers are those that were accepted",
     ),
     "A126": Rule(
@@ -378,7 +379,7 @@ _PIPELINE = {
 
 _PRUNED = {
     "A166": Rule(
-        "Markers of old epochs were let go.",
+        "Markers of old epochs were removed by the sink, as it was told to.",
         Severity.INFO,
         None,
         "The sink keeps the newest ones (markers=) and a milestone: the chain goes on from it, rows below it are "

@@ -1,4 +1,4 @@
-"""Gathers what an audit judges: each sink's reading half, and the ledger beside it. The audit's only I/O."""
+"""Gathers what an audit judges: reading halves, rows where asked for, and the ledger. The only I/O of the audit."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.doubt import GRACE_S
 from onceonly.errors import OnceOnlyError, mask
+from onceonly.machine.endings import GRACE_S
 from onceonly.protocol import (
     Allowed,
     Disturbance,
     Forgets,
+    Legible,
     Milestone,
     OutcomeUnknown,
     Permissive,
@@ -21,16 +22,22 @@ from onceonly.protocol import (
     Sink,
     Witness,
 )
-from onceonly_checkpoints import sparklog
+from onceonly.spark import digest
+from onceonly.spark.frames import UnreadableRows, reading
+from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
-from onceonly_checkpoints.jsonform import UnreadableMarker
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
-from onceonly_checkpoints.slices import SourceOffsets
+from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
+from onceonly_checkpoints.spark import offsets
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
 from onceonly_checkpoints.storage import LocalStorage, is_local
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from onceonly.protocol import DataFrame, SparkSession
+
+
+# ---- Each sink's reading half, and the ledger beside it.
 
 log = logging.getLogger(__name__)
 
@@ -197,7 +204,7 @@ def _unstaged(told: tuple[SinkFacts, ...]) -> tuple[str, bool]:
     newest = max((head for head in heads if head), key=lambda head: head.number, default=None)
     if newest is None or not newest.manifest or all(head and head.number == newest.number for head in heads):
         return "", False
-    from onceonly import staging
+    from onceonly.runtime import staging
 
     try:
         staging.fetch(newest.manifest, None)
@@ -218,14 +225,12 @@ def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
         return facts
     try:
         later = tuple(pair for pair in sink.history(stands) if pair[0].epoch.number <= newest)
-    except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
+    except UNREADABLE as error:
         return replace(facts, unreadable=reason_of(error))
     return replace(facts, history=facts.history + later)
 
 
 def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
-    from onceonly.audit.deep import read_content
-
     if facts.unreadable is not None:
         return facts
     return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
@@ -237,12 +242,12 @@ def read_engine(lineage: Lineage | None) -> EngineFacts | None:
         return None
     try:
         storage = LocalStorage(lineage.checkpoint)
-        done = sparklog.commit_ids(storage)
+        done = offsets.commit_ids(storage)
         batch = done[-1] if done else -1
-        known = batch in sparklog.offset_ids(storage)
-        end = sparklog.offset_entry(storage, batch).offsets if known else None
-        return EngineFacts(lineage.checkpoint, sparklog.query_id(storage), batch, end)
-    except (sparklog.UnreadableCheckpoint, OSError) as error:
+        known = batch in offsets.offset_ids(storage)
+        end = offsets.offset_entry(storage, batch).offsets if known else None
+        return EngineFacts(lineage.checkpoint, offsets.query_id(storage), batch, end)
+    except (UnreadableCheckpoint, OSError) as error:
         log.info("checkpoint %s cannot be read: %s", lineage.checkpoint, type(error).__name__)
         return None
 
@@ -265,12 +270,16 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
         allowed = sink.allowed() if newest and isinstance(sink, Permissive) else Allowed()
         others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
-    except (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError) as error:
+    except UNREADABLE as error:
         log.info("sink %s of %s cannot be read: %s", sink.id, pipeline, type(error).__name__)
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
     told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
     together = sink.capabilities.transactional
     return replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
+
+
+UNREADABLE = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)
+"""What asking a sink may raise where it does not answer, or cannot be understood."""
 
 
 def reason_of(error: Exception) -> str:
@@ -290,3 +299,58 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
     return LedgerFacts(mask(ledger.address), entry, records, intent, events)
+
+
+# ---- Hashes the rows that stand in a sink, with the expression that hashed them when they were written.
+
+
+_NOT_TOLD = "the sink does not tell the rows of epochs apart, or replaces them"
+_OTHER_TYPES = "the target gives back other types than were written, or mixed their rows with those of other epochs"
+
+
+def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Content:
+    """Read a sink's rows and hash them per epoch.
+
+    Args:
+        sink: opened for reading.
+        spark: what reads and hashes.
+        epochs: those to hash; the fingerprint of their columns says how.
+    """
+    try:
+        with reading():
+            rows = sink.read_back(spark) if isinstance(sink, Legible) else None
+    except UnreadableRows as error:
+        return Content({}, str(error))
+    except UNREADABLE as error:
+        return Content({}, reason_of(error))
+    if rows is None:
+        return Content({}, _NOT_TOLD)
+    return _content(rows, epochs)
+
+
+def _content(rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
+    found: dict[int, Digest] = {}
+    try:
+        for (schema, left_out), numbers in _alike(epochs).items():
+            columns = written_columns(rows.dtypes[:-1], schema)
+            if columns:
+                with reading():
+                    found.update(digest.by_epoch(rows, columns, frozenset(left_out), numbers))
+    except UnreadableRows as error:
+        log.info("rows cannot be read back: %s", error.__cause__)
+        return Content(found, str(error))
+    return Content(found, _OTHER_TYPES)
+
+
+def _alike(epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
+    """Epochs by what is hashed of their rows: the columns' fingerprint, and those that the digest left out."""
+    found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
+    for epoch in epochs:
+        if epoch.digest.rows:
+            found.setdefault((epoch.schema, epoch.digest.left_out), []).append(epoch.number)
+    return found
+
+
+def written_columns(columns: Sequence[tuple[str, str]], schema: str) -> int:
+    """How many of the leading columns were written by an epoch with this fingerprint; 0 where none or others were."""
+    return next((count for count in range(len(columns), 0, -1) if chain.fingerprint(columns[:count]) == schema), 0)

@@ -38,6 +38,11 @@ class Line:
         return tuple(number for number in range(self.first, self.newest + 1) if number not in held)
 
     @property
+    def series(self) -> int:
+        """The first epoch whose rows stand: a full refresh takes those of all before away."""
+        return self.held[-1].series if self.held else 1
+
+    @property
     def accepted(self) -> int:
         """The newest epoch in which an operator took this sink's content as it was; 0 for none."""
         return max((one.number for one in self.epochs if one.accepts(self.sink.id)), default=0)

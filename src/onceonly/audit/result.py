@@ -1,18 +1,106 @@
-"""What an audit answers: one frozen object with a text and a dict form."""
+"""What an audit answers: every rule applied to the facts, in a text, a table and a dict form. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding
-from onceonly.audit.findings import examine, lines_of
-from onceonly.audit.line import Line
-from onceonly.audit.verdict import exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
+from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
+from onceonly.audit.line import Line, line_of
+from onceonly.audit.rules_pipeline import (
+    anything_since,
+    anything_written,
+    batches_without_epochs,
+    begun,
+    compare,
+    ledger_there,
+    records_sound,
+    sinks_agree,
+    sinks_complete,
+    sinks_level,
+    sinks_readable,
+)
+from onceonly.audit.rules_sink import SINK_RULES
+from onceonly.machine.sources import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
+
+# ---- Applies every rule to the facts: facts in, findings out, in the order in which an operator needs them. Pure.
+
+PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ...] = (
+    sinks_readable,
+    anything_written,
+    anything_since,
+    ledger_there,
+    records_sound,
+    sinks_complete,
+    sinks_agree,
+    sinks_level,
+    begun,
+    batches_without_epochs,
+)
+
+_SEVERITIES = tuple(Severity)
+_VERDICTS: tuple[Verdict | None, ...] = (*Verdict, None)
+
+_DEEDS = frozenset({"A118", "A126", "A132", "A134"})
+"""Codes that say what was done to a sink: a zombie wrote, somebody changed it, it was set back, it is another one.
+Other codes of the same verdict say what that left behind."""
+
+
+def lines_of(facts: Facts) -> tuple[Line, ...]:
+    """Lay out the lines of the sinks that could be read."""
+    return tuple(line_of(sink, facts.ledger, facts.since) for sink in facts.sinks if sink.unreadable is None)
+
+
+def examine(facts: Facts, lines: tuple[Line, ...]) -> tuple[Finding, ...]:
+    """Return all findings, in the order of :func:`urgency`."""
+    findings = [finding.advised(facts) for finding in _all(facts, lines) if finding.concerns(facts.since)]
+    return tuple(sorted(findings, key=urgency))
+
+
+def urgency(one: Finding) -> tuple[int, int, bool, int, str]:
+    """Where a finding stands among others, smaller is earlier.
+
+    By severity; then by what it makes of the verdict, worst first: rows known to be missing come before a change that
+    may have cost some, whose remedy is to accept it. Then cause before consequence: what was done to a sink, then what
+    that left behind. Then by epoch, those that concern all epochs first. Sinks stay in the order of the call.
+    """
+    return (
+        _SEVERITIES.index(one.severity),
+        _VERDICTS.index(one.verdict),
+        one.code not in _DEEDS,
+        one.epoch or 0,
+        one.code,
+    )
+
+
+def foremost(findings: Sequence[Finding], limit: int) -> tuple[Finding, ...]:
+    """At most so many, in their order; a thousand findings of one kind do not push out the first of another.
+
+    Args:
+        findings: in the order of :func:`urgency`.
+        limit: how many; more only where there are more kinds, a code in a sink each.
+    """
+    first = {(one.code, one.sink): index for index, one in reversed(list(enumerate(findings)))}
+    leading = set(first.values())
+    others = [index for index in range(len(findings)) if index not in leading]
+    return tuple(findings[index] for index in sorted([*leading, *others[: max(0, limit - len(leading))]]))
+
+
+def _all(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    for pipeline_rule in PIPELINE_RULES:
+        yield from pipeline_rule(facts, lines)
+    for line in lines:
+        for sink_rule in SINK_RULES:
+            yield from sink_rule(facts.pipeline, line)
+        if facts.ledger is not None:
+            yield from compare(facts.pipeline, line, facts.ledger)
+
+
+# ---- The answer: one frozen object with a text and a dict form.
 
 SCHEMA_VERSION = 1
 """Version of the JSON form."""
@@ -62,7 +150,7 @@ class EpochLine:
             "pipeline": self.pipeline,
             "epoch": self.epoch.number,
             "rows": self.epoch.digest.rows,
-            "slice": self.epoch.slice.to_json(),
+            "slice": self.epoch.written.to_json(),
             "chain": self.epoch.chain,
             "query_id": lineage.query_id if lineage else None,
             "batch_id": lineage.batch_id if lineage else None,
@@ -83,7 +171,7 @@ class AuditResult:
         sinks: ``(sink id, address)`` of the audited sinks.
         ledger: address of the ledger that was compared; ``None`` without one.
         epochs: every epoch that a marker or the chain proves, oldest first.
-        findings: the most urgent first, see ``onceonly.audit.findings.urgency``.
+        findings: the most urgent first, see :func:`urgency`.
         since: epochs before this one were not judged.
         remark: what others were allowed to do to the rows, and what operators accepted; empty for nothing.
     """
@@ -142,8 +230,8 @@ class AuditResult:
 
 def judge(facts: Facts) -> AuditResult:
     """Judge gathered facts. Pure."""
-    findings = examine(facts)
     lines = lines_of(facts)
+    findings = examine(facts, lines)
     return AuditResult(
         pipeline=facts.pipeline,
         verdict=verdict_of(findings),
@@ -205,3 +293,39 @@ def _cell(line: Line, number: int, held: set[int], receipts: dict[int, Receipt])
     rows = line.sink.rows
     position = receipts[number].position if number in receipts else ()
     return Cell(line.sink.id, number in held, None if rows is None else rows.get(number, 0), position)
+
+
+# ---- Plain rows for a table of epochs; how they are drawn is the caller's business. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Column titles and rows of text, all of one length."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def epoch_table(result: AuditResult, newest: int | None = None) -> Table:
+    """One row per epoch: number, rows, end of the slice, then one column per sink.
+
+    Args:
+        result: the audit.
+        newest: show only this many epochs, the newest; ``None`` shows all.
+    """
+    sinks = [sink for sink, _ in result.sinks]
+    shown = result.epochs if newest is None else result.epochs[-newest:] if newest else ()
+    return Table(("epoch", "rows", "up to", *sinks, "findings"), tuple(_row(line, sinks) for line in shown))
+
+
+def _row(line: EpochLine, sinks: Sequence[str]) -> tuple[str, ...]:
+    epoch = line.epoch
+    cells = {cell.sink: _cell_words(cell.marker, cell.counted) for cell in line.cells}
+    named = (cells.get(sink, "not read") for sink in sinks)
+    rows = "adopted" if epoch.adoption is not None else str(epoch.digest.rows)
+    return (str(epoch.number), rows, describe(epoch.written.end), *named, " ".join(line.codes))
+
+
+def _cell_words(marker: bool, counted: int | None) -> str:
+    rows = "cannot tell" if counted is None else f"{counted} row{'s' if counted != 1 else ''}"
+    return rows if marker else f"no marker, {rows}"

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.line import Line, ranges
-from onceonly.sources import Order, describe, order
+from onceonly.machine.sources import Order, describe, order
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 
@@ -63,9 +63,12 @@ def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
         yield found("A166", pipeline, line.sink, gone.epoch, upto)
         return
     counted = sum(count for number, count in line.sink.rows.items() if gone.accepted < number <= gone.epoch)
+    replaced = line.series > gone.epoch
+    wanted = 0 if replaced else gone.rows
+    upto = f"{upto}, which epoch {line.series} has replaced," if replaced else upto
     # What was accepted in a later epoch covers all of these.
-    same = counted == gone.rows or line.accepted > gone.epoch
-    code = "A166" if same else "A121" if counted < gone.rows else "A122"
+    same = counted == wanted or line.accepted > gone.epoch
+    code = "A166" if same else "A121" if counted < wanted else "A122"
     yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
 
 
@@ -131,18 +134,20 @@ def chain_broken(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def slices_contiguous(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A113, A114, A115: an epoch starts elsewhere than the one before it ended."""
+    """A113, A114, A115: an epoch starts elsewhere than the one before it ended, and begins no series."""
     codes = {Order.AFTER: "A113", Order.BEFORE: "A114", Order.UNCLEAR: "A115"}
     for before, after in _neighbours(line):
-        way = order(after.slice.start, before.slice.end)
+        if after.replaces:
+            continue
+        way = order(after.written.start, before.written.end)
         if way in codes:
             yield found(
                 codes[way],
                 pipeline,
                 line.sink,
                 after.number,
-                f"epoch {before.number} ends at {describe(before.slice.end)}, epoch {after.number} starts "
-                f"at {describe(after.slice.start)}",
+                f"epoch {before.number} ends at {describe(before.written.end)}, epoch {after.number} starts "
+                f"at {describe(after.written.start)}",
             )
 
 
@@ -150,7 +155,7 @@ def adoptions(pipeline: str, line: Line) -> Iterator[Finding]:
     """A116: positions that an operator moved."""
     for epoch in line.epochs:
         if epoch.adoption is not None:
-            moved = f"from {describe(epoch.slice.start)} to {describe(epoch.slice.end)}"
+            moved = f"from {describe(epoch.written.start)} to {describe(epoch.written.end)}"
             yield found("A116", pipeline, line.sink, epoch.number, f"{epoch.adoption.words}: {moved}")
 
 
@@ -185,7 +190,7 @@ def rows_uncounted(pipeline: str, line: Line) -> Iterator[Finding]:
 
 
 def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
-    """A121, A122, A125: counted rows against the digest of each epoch."""
+    """A121, A122, A125: counted rows against the digest of each epoch; none where a full refresh took them away."""
     rows = line.sink.rows
     if rows is None:
         return
@@ -194,13 +199,15 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
         aged = line.first < line.oldest >= epoch.number and epoch.number not in rows
         if aged or epoch.number > line.sink.counted:
             continue
-        counted, wanted = rows.get(epoch.number, 0), epoch.digest.rows
-        removed = line.sink.allowed.removed.get(epoch.number, 0)
+        replaced = epoch.number < line.series
+        counted, wanted = rows.get(epoch.number, 0), 0 if replaced else epoch.digest.rows
+        removed = 0 if replaced else line.sink.allowed.removed.get(epoch.number, 0)
         if counted + removed != wanted:
             short = wanted - counted - removed
             code, way = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
             there = f"{counted} are there{f' and {removed} were removed by others, allowed' if removed else ''}"
-            evidence = f"{wanted} rows were committed, {there}: {way}"
+            brought = f"{epoch.digest.rows} rows were committed and left with epoch {line.series}"
+            evidence = f"{brought if replaced else f'{wanted} rows were committed'}, {there}: {way}"
             accepted = epoch.number < line.accepted
             yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
 
@@ -210,7 +217,7 @@ def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
     sums = line.sink.allowed.sums
     if sums is None or line.sink.rows is not None:
         return
-    committed = sum(epoch.digest.rows for epoch in line.epochs)
+    committed = sum(epoch.digest.rows for epoch in line.epochs if epoch.number >= line.series)
     short = committed + sums.added - sums.removed - sums.accepted - sums.standing
     if short:
         accepted = f"{sums.accepted} gone with changes that were accepted, " if sums.accepted else ""
@@ -274,7 +281,8 @@ def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
     content = line.sink.content
     if content is None or any(event.kind == "overwritten" for event in line.sink.allowed.changes):
         return
-    known = (one for one in line.held if max(line.accepted + 1, line.first) <= one.number <= line.sink.counted)
+    begun = max(line.accepted + 1, line.first, line.series)
+    known = (one for one in line.held if begun <= one.number <= line.sink.counted)
     judged = [epoch for epoch in known if epoch.digest.rows]
     unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
     if unknown:

@@ -9,26 +9,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly import acceptance, look, stops
-from onceonly.acceptance import KINDS, Stop
-from onceonly.cli import records
+from onceonly.cli import epochs as records
 from onceonly.cli.checkpoint import plain
-from onceonly.cli.decision import decided
+from onceonly.cli.options import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine import acceptance, look
+from onceonly.machine.acceptance import KINDS, Stop
+from onceonly.machine.sources import describe
 from onceonly.protocol import Sink, Witness
-from onceonly.remedies import Where
-from onceonly.resolve import adopt, another_range, not_applicable, nothing_to_adopt, target
-from onceonly.sources import describe
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import Receipt
-from onceonly_checkpoints.slices import SourceOffsets, canonical
+from onceonly.runtime import stops
+from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, target
+from onceonly.runtime.stops import Where
+from onceonly_checkpoints.epoch import Receipt, receipts_of
+from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, canonical
 
 _AFTER = {
-    "keep-recomputed-state": "rows of committed epochs stay as they were written. Spark's windows and seen keys come "
-    "from the batch as it was run again: later results build on rows that the sinks never got, and may not agree with "
-    "those that they hold. Holds for replays until the next new epoch",
+    AdoptionKind.KEEP_RECOMPUTED_STATE: "rows of committed epochs stay as they were written. Spark's windows and seen "
+    "keys come from the batch as it was run again: later results build on rows that the sinks never got, and may not "
+    "agree with those that they hold. Holds for replays until the next new epoch",
 }
 """What is true afterwards, where the name of the option does not say it all."""
 
@@ -52,7 +52,7 @@ class Plan:
     @property
     def bound(self) -> Mapping[str, str]:
         """Options of the command that say less than the plan does, with what the command that carries it out says."""
-        goes_on = self.accepted.offsets if self.accepted.kind == "continue" else None
+        goes_on = self.accepted.offsets if self.accepted.kind is AdoptionKind.CONTINUE else None
         if goes_on is None:
             return {}
         ends = {source: _typed(text) for source, text in goes_on.start.entries}
@@ -70,13 +70,13 @@ class Typed:
         reason: for the record.
     """
 
-    kind: str
+    kind: AdoptionKind
     value: str
     named: tuple[str, ...]
     reason: str
 
 
-def only_kind(chosen: Sequence[str]) -> str:
+def only_kind(chosen: Sequence[AdoptionKind]) -> AdoptionKind:
     """The one thing that is accepted.
 
     Raises:
@@ -103,22 +103,25 @@ def plan(place: Place, typed: Typed) -> Plan:
     """
     ledger = place.certain_ledger
     stop = stops.last(ledger, place.pipeline)
-    known = records.newest(place, 1)
+    known = records.newest_epochs(place, 1)
     last = known[-1].epoch if known else None
     if last is None and (stop is None or stop.start is None):
         raise nothing_to_adopt(place.pipeline)
     stop = stop or _seen(place)
-    stands = last.slice.end if last else None
-    sources = last.slice.end.sources if last else stop.start.sources if stop and stop.start else ()
-    start = parse_start(typed.value, sources) if typed.kind == "start" else None
+    stands = last.written.end if last else None
+    sources = last.written.end.sources if last else stop.start.sources if stop and stop.start else ()
+    start = parse_start(typed.value, sources) if typed.kind is AdoptionKind.START else None
     accepted = decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
     moves = start or target(accepted, last, stop)
     pairs = (
         ("pipeline", place.pipeline),
         ("accepts", f"{accepted.words}; {KINDS[typed.kind].words}"),
-        ("sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in place.sinks)),
+        ("sinks", place.sinks_in_words),
         ("ledger", ledger.address),
-        ("stands", f"epoch {last.number}, at {describe(last.slice.end)}" if last else "where no marker says any more"),
+        (
+            "stands",
+            f"epoch {last.number}, at {describe(last.written.end)}" if last else "where no marker says any more",
+        ),
         ("moves to", _spelled(moves, stands, said=start is not None)),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", _AFTER.get(typed.kind)),
@@ -142,7 +145,7 @@ def _named(place: Place, typed: Typed, stop: Stop | None, end: SourceOffsets | N
         given = replace(given, sinks=wanted.sinks)
     if not acceptance.same(given, wanted):
         raise _incomplete(place, typed, wanted)
-    if typed.kind == "continue" and typed.value and wanted.offsets:
+    if typed.kind is AdoptionKind.CONTINUE and typed.value and wanted.offsets:
         shown = wanted.offsets.start
         if parse_start(typed.value, shown.sources, "--continue") != shown:
             raise another_range(place.pipeline, typed.kind)
@@ -177,17 +180,17 @@ def _incomplete(place: Place, typed: Typed, wanted: Adoption) -> OnceOnlyError:
 def _seen(place: Place) -> Stop | None:
     """Where nothing was refused since the last epoch: what would be, by the rules of an opening."""
     head = place.certain_ledger.head(place.pipeline)
-    receipts = {receipt.sink: receipt for receipt in head.receipts} if head else {}
+    receipts = receipts_of(head)
     told = [_told(sink, place.pipeline, receipts.get(sink.id)) for sink in place.sinks]
     found = look.stopped(place.pipeline, told, head)
     return found.stop if found else None
 
 
-def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> look.Told:
+def _told(sink: Sink, pipeline: str, receipt: Receipt | None) -> look.Testimony:
     history = tuple(records.history(sink, pipeline))
     since = receipt or (history[-1][1] if history else None)
     events = tuple(sink.disturbances(since)) if since and isinstance(sink, Witness) else ()
-    return look.Told(sink.id, history, events)
+    return look.Testimony(sink.id, history, events)
 
 
 def parse_start(text: str, sources: tuple[str, ...], option: str = "--start") -> SourceOffsets:
@@ -236,5 +239,5 @@ def carry_out(place: Place, plan: Plan) -> None:
     if epoch is None:
         say("nothing had to be accepted: every sink holds what it should")
     else:
-        say(f"epoch {epoch.number} adopted: {describe(epoch.slice.start)} to {describe(epoch.slice.end)}")
+        say(f"epoch {epoch.number} adopted: {describe(epoch.written.start)} to {describe(epoch.written.end)}")
     talk("Now restart the query.")

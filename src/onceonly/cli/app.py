@@ -8,21 +8,8 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import (
-    audit,
-    checkpoint,
-    doctor,
-    epochs,
-    explain,
-    ledger,
-    metrics,
-    queries,
-    session,
-    sink,
-    txn,
-    watch,
-)
-from onceonly.cli.calm import CalmGroup
+from onceonly.cli import audit, checkpoint, doctor, epochs, explain, ledger, live, queries, session, txn
+from onceonly.cli.errors import ErrorHandlingGroup
 from onceonly.cli.groups import add, add_others, published
 from onceonly.cli.output import say
 
@@ -34,7 +21,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
         points: what packages publish, :func:`~onceonly.cli.groups.published`.
     """
     tree = typer.Typer(
-        cls=CalmGroup,
+        cls=ErrorHandlingGroup,
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
@@ -46,13 +33,13 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
     tree.add_typer(epochs.app, name="epochs")
-    tree.command("watch")(watch.command)
-    tree.command("metrics")(metrics.command)
+    tree.command("watch")(live.watch)
+    tree.command("metrics")(live.metrics)
     tree.add_typer(queries.app, name="queries")
     tree.add_typer(checkpoint.app, name="checkpoint")
     tree.add_typer(txn.app, name="txn")
     tree.add_typer(ledger.app, name="ledger")
-    tree.add_typer(sink.app, name="sink")
+    tree.add_typer(doctor.app, name="sink")
     add(tree, "lab", points)
     tree.add_typer(session.app, name="session")
     tree.command("explain")(explain.command)

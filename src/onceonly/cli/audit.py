@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
-from onceonly.audit.findings import foremost
-from onceonly.audit.result import to_json
-from onceonly.audit.tables import epoch_table
-from onceonly.audit.verdict import CLEAN, FINDINGS, UNANSWERED, exit_code_of
-from onceonly.cli.calm import give_up
+from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
+from onceonly.audit.result import epoch_table, foremost, to_json
+from onceonly.cli.errors import give_up
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
 from onceonly.cli.places import open_ledger, place
-from onceonly.cli.spark import spark_session
-from onceonly.doubt import GRACE_S
+from onceonly.cli.session import spark_session
+from onceonly.machine.endings import GRACE_S
+from onceonly.protocol.registry import is_ours
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from onceonly.protocol import SparkSession
 
 _STYLES = {
     Verdict.EXACTLY_ONCE: "bold green",
@@ -40,7 +39,9 @@ LimitOption = Annotated[
     int | None,
     typer.Option("--limit", "-n", min=1, help="Show this many of the newest epochs. Default: 10, in JSON all."),
 ]
-FailOnOption = Annotated[Severity, typer.Option("--fail-on", help="Exit with 1 from this severity on.")]
+FailOnOption = Annotated[
+    Severity, typer.Option("--fail-on", help="Exit with 1 for findings of this severity or above.")
+]
 HtmlOption = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Also write the audit page: one file that needs no network."),
@@ -57,7 +58,9 @@ DeepOption = Annotated[
 
 GraceOption = Annotated[
     float,
-    typer.Option("--grace", min=0, metavar="SECONDS", help="For so long an epoch counts as being written."),
+    typer.Option(
+        "--grace", min=0, metavar="SECONDS", help="Age up to which an unfinished epoch counts as being written."
+    ),
 ]
 
 
@@ -76,7 +79,7 @@ def command(
     deep: DeepOption = False,
     grace: GraceOption = GRACE_S,
 ) -> None:
-    """Recount the sinks, check chain, slices, receipts.
+    """Count the rows of each epoch in its sinks, and check chain, slices and receipts.
 
     Without a name all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing.
     Exit code: 0 clean, 1 findings, 2 could not answer.
@@ -126,7 +129,7 @@ def _write_page(path: Path, audits: Sequence[tuple[Facts, AuditResult]]) -> None
 
         page.write(path, audits, page.Taken.now())
     except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("onceonly"):
+        if is_ours(missing):
             raise
         give_up(f"The audit page needs {missing.name}: pip install 'onceonly[report]'")
     talk(f"The audit page is in {path}")

@@ -3,30 +3,159 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Sequence
+import shlex
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.verdict import CLEAN, FINDINGS
-from onceonly.cli import records, restore
-from onceonly.cli.confirm import confirmed
+from onceonly.audit.finding import CLEAN, FINDINGS
+from onceonly.cli import epochs
 from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say, talk
-from onceonly.cli.places import place
+from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
-from onceonly.sources import describe
-from onceonly_checkpoints import sparklog, surgery
+from onceonly.machine.sources import describe
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.slices import SourceOffsets
-from onceonly_checkpoints.sparklog import OffsetEntry, UnreadableCheckpoint
+from onceonly_checkpoints.ledger import location
+from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.spark import checkup, repair
+from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.spark.checkup import Effect, Problem
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files
+from onceonly_checkpoints.spark.offsets import OffsetEntry
+from onceonly_checkpoints.spark.repair import CannotRebuild, FileToWrite
 from onceonly_checkpoints.storage import LocalStorage, Storage, file_in_the_way, open_storage
-from onceonly_checkpoints.surgery import FileToWrite, Problem
 
-app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files.")
+# ---- What ``checkpoint rebuild`` is about to write, and how a checkpoint lies to what was committed.
+
+_PARTS = {"metadata", "offsets", "commits", "sources", "state"}
+"""Names that Spark gives to the parts of a checkpoint."""
+
+
+def plan_rebuild(place: Place, storage: Storage, at: int | None, batch: int | None) -> list[FileToWrite]:
+    """Plan the whole checkpoint at an epoch, or one batch's entry.
+
+    Args:
+        place: the pipeline.
+        storage: the checkpoint; need not exist.
+        at: the last epoch that shall count as done; ``None`` is the newest.
+        batch: rebuild this batch's entry alone.
+
+    Raises:
+        CheckpointError: E603 the directory is something else, E604 the records do not say enough.
+    """
+    _demand_room(storage)
+    known = epochs.read(place)
+    try:
+        return _plan_all(storage, known, at) if batch is None else _plan_entry(place, storage, known, batch)
+    except CannotRebuild as error:
+        raise refuse(
+            "E604", pipeline=place.pipeline, reason=error.reason, cause=error.cause, next=error.next
+        ) from error
+
+
+def _demand_room(storage: Storage) -> None:
+    """Refuse to write into a directory that holds something else than a checkpoint."""
+    names = set(storage.names(""))
+    if names and not names & _PARTS:
+        raise refuse("E603", path=storage.url, reason=f"it holds other things: {', '.join(sorted(names)[:3])}")
+
+
+def _plan_all(storage: Storage, known: Sequence[EpochRecord], at: int | None) -> list[FileToWrite]:
+    epoch = at if at is not None else known[-1].epoch.number if known else 0
+    return repair.plan_rebuild(known, epoch, _still_there(storage, known, epoch), again=_pending(known, epoch))
+
+
+def _pending(known: Sequence[EpochRecord], epoch: int) -> bool:
+    """Whether a sink lacks an epoch that others hold: the driver that runs its batch again brings that sink to it."""
+    target = next((record for record in known if record.epoch.number == epoch), None)
+    return target is not None and not {sink for sink, _ in target.epoch.sinks} <= {one.sink for one in target.receipts}
+
+
+def _still_there(storage: Storage, known: Sequence[EpochRecord], epoch: int) -> list[InputFile]:
+    """Files that the damaged checkpoint's own source logs hold and no record does."""
+    target = next((record for record in known if record.epoch.number == epoch), None)
+    if target is None:
+        return []
+    recorded = {(file.source, file.log_offset) for record in known for file in record.files}
+    found: list[InputFile] = []
+    for source, offset in target.epoch.planned.end.entries:
+        last = spark_offsets.log_offset(offset)
+        for number in range(0 if last is None else last + 1):
+            if (source, number) not in recorded:
+                found += _files_at(storage, source, number)
+    return found
+
+
+def _files_at(storage: Storage, source: str, number: int) -> Sequence[InputFile]:
+    try:
+        return input_files(storage, source, number - 1 if number else None, number)
+    except UnreadableCheckpoint:
+        return ()
+
+
+def _plan_entry(place: Place, storage: Storage, known: Sequence[EpochRecord], batch: int) -> list[FileToWrite]:
+    query_id = spark_offsets.query_id(storage)
+    lineages = ((record, record.epoch.lineage) for record in reversed(known))
+    for record, lineage in lineages:
+        if lineage is not None and (lineage.query_id, lineage.batch_id) == (query_id, batch):
+            return [*repair.plan_inputs(record, storage), repair.plan_entry(record)]
+    raise CannotRebuild(
+        f"no epoch came from batch {batch} of query id {query_id}",
+        "the batch was never written, or the checkpoint is another query's",
+        f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
+    )
+
+
+def compare_with_committed(storage: Storage, pipeline: str, newest: EpochRecord) -> Iterator[Problem]:
+    """Whether Spark will go on from this checkpoint where the sinks stand."""
+    lineage = newest.epoch.lineage
+    remedy = f"onceonly checkpoint rebuild {shlex.quote(storage.url)} --query {shlex.quote(pipeline)}"
+    if lineage is None:
+        return
+    found = spark_offsets.query_id(storage)
+    if found != lineage.query_id:
+        yield Problem(
+            "metadata",
+            f"query id {found}, but epoch {newest.epoch.number} came from {lineage.query_id}",
+            Effect.REPEATS,
+            "Spark reads from where this other checkpoint stands; onceonly stops it unless nothing is lost or doubled.",
+            remedy,
+        )
+        return
+    yield from _compare_entry(storage, newest, lineage.batch_id, remedy)
+
+
+def _compare_entry(storage: Storage, newest: EpochRecord, batch: int, remedy: str) -> Iterator[Problem]:
+    path = f"offsets/{batch}"
+    end = newest.epoch.planned.end
+    if not storage.exists(path):
+        yield Problem(
+            path,
+            f"missing, but epoch {newest.epoch.number} came from this batch",
+            Effect.REPEATS,
+            "Spark plans the batch again, perhaps with other rows; onceonly stops it then.",
+            remedy,
+        )
+        return
+    entry = spark_offsets.offset_entry(storage, batch)
+    if entry.offsets != end:
+        yield Problem(
+            path,
+            f"ends at {describe(entry.offsets)}, but epoch {newest.epoch.number} at {describe(end)}",
+            Effect.LOSES,
+            "One batch stands for two ranges; onceonly stops the query.",
+            f"{remedy} --entry {batch}",
+        )
+
+
+# ---- The commands.
+
+app = typer.Typer(no_args_is_help=True, help="Spark's checkpoint files: show, verify, rebuild.")
 
 PathArgument = Annotated[str, typer.Argument(metavar="PATH", help="The query's checkpointLocation.")]
 
@@ -46,16 +175,16 @@ def opened(path: str) -> Generator[Storage]:
     except UnreadableCheckpoint as error:
         if error.kind == "not-a-checkpoint":
             raise refuse("E603", path=path, reason=error.reason) from error
-        code = "E601" if error.kind == "unknown-version" else "E602"
-        raise refuse(code, path=error.path, found=error.reason, reason=error.reason, checkpoint=path) from error
+        if error.kind == "unknown-version":
+            raise refuse("E601", path=error.path, found=error.reason) from error
+        raise refuse("E602", path=error.path, reason=error.reason, checkpoint=path) from error
 
 
 def beside(storage: Storage, ledger: str | None, sinks: Sequence[str] | None) -> str | None:
     """The ledger that was named, else the one that ``exactly_once`` puts beside a local checkpoint, if it is there."""
     if ledger is not None or sinks or not isinstance(storage, LocalStorage):
         return ledger
-    root = Path(storage.url)
-    found = root.with_name(f"{root.name}.onceonly.db")
+    found = location.beside(Path(storage.url))
     return str(found) if found.is_file() else None
 
 
@@ -75,8 +204,8 @@ def show(path: PathArgument, *, output: OutputOption = Output.TABLE, limit: Limi
 
 
 def _contents(storage: Storage, limit: int) -> dict[str, Any]:
-    query_id = sparklog.query_id(storage)
-    planned, committed = sparklog.offset_ids(storage), set(sparklog.commit_ids(storage))
+    query_id = spark_offsets.query_id(storage)
+    planned, committed = spark_offsets.offset_ids(storage), set(spark_offsets.commit_ids(storage))
     return {
         "checkpoint": storage.url,
         "query id": query_id,
@@ -89,7 +218,7 @@ def _contents(storage: Storage, limit: int) -> dict[str, Any]:
 
 def _batch(storage: Storage, batch: int, committed: bool) -> dict[str, Any]:
     try:
-        entry = sparklog.offset_entry(storage, batch)
+        entry = spark_offsets.offset_entry(storage, batch)
     except UnreadableCheckpoint as error:
         return {"batch": batch, "committed": committed, "problem": error.reason}
     return {"batch": batch, "committed": committed, **_entry(entry)}
@@ -115,7 +244,10 @@ def _row(batch: dict[str, Any]) -> tuple[object, ...]:
 def offsets(
     *,
     query: QueryOption = None,
-    epoch: Annotated[int | None, typer.Option("--epoch", min=1, metavar="N", help="Default: the newest.")] = None,
+    epoch: Annotated[
+        int | None,
+        typer.Option("--epoch", min=1, metavar="N", help="Print where this epoch ended. Default: the newest."),
+    ] = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
@@ -125,8 +257,8 @@ def offsets(
     For one Kafka source the line can be pasted as startingOffsets.
     """
     with place(ledger, query, sink, forgiving=True) as here:
-        record = records.one(here, epoch)
-    ends = {source: plain(text) for source, text in record.epoch.slice.end.entries}
+        record = epochs.one_epoch(here, epoch)
+    ends = {source: plain(text) for source, text in record.epoch.written.end.entries}
     if output is Output.JSON:
         emit_json({"pipeline": record.pipeline, "epoch": record.epoch.number, "offsets": ends})
         return
@@ -146,7 +278,7 @@ def plain(text: str | None) -> Any:
 
 def _advice(record: EpochRecord) -> str:
     where = f"end of epoch {record.epoch.number} of {record.pipeline}"
-    hints = [hint for _, text in record.epoch.slice.end.entries if (hint := _hint(plain(text)))]
+    hints = [hint for _, text in record.epoch.written.end.entries if (hint := _hint(plain(text)))]
     return f"{where}; {'; '.join(dict.fromkeys(hints))}" if hints else where
 
 
@@ -177,10 +309,10 @@ def verify(
     With --query also: whether Spark will go on where the sinks stand. Exit code: 0 sound, 1 problems.
     """
     with opened(path) as storage:
-        problems = list(surgery.verify(storage))
+        problems = list(checkup.verify(storage))
         if query is not None and not problems:
             with place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
-                problems = list(restore.compare(storage, query, records.one(here, None)))
+                problems = list(compare_with_committed(storage, query, epochs.one_epoch(here, None)))
     if output is Output.JSON:
         emit_json({"checkpoint": storage.url, "problems": [_problem_json(problem) for problem in problems]})
     else:
@@ -216,7 +348,8 @@ def rebuild(
         typer.Option("--at", min=1, metavar="N", help="The last epoch that counts as done; default: the newest."),
     ] = None,
     entry: Annotated[
-        int | None, typer.Option("--entry", min=0, metavar="BATCH", help="Write back this batch's entry alone.")
+        int | None,
+        typer.Option("--entry", min=0, metavar="BATCH", help="Write back only this batch's entry in the offset log."),
     ] = None,
     sink: SinkOption = None,
     ledger: LedgerOption = None,
@@ -231,11 +364,11 @@ def rebuild(
             next="leave one of them out",
         )
     with opened(path) as storage, place(beside(storage, ledger, sink), query, sink, forgiving=True) as here:
-        plan = restore.plan(here, storage, at, entry)
-        obstacles = surgery.in_the_way(plan, storage)
+        plan = plan_rebuild(here, storage, at, entry)
+        obstacles = repair.in_the_way(plan, storage)
         _show_plan(storage, plan, obstacles)
         if confirmed(yes):
-            written = surgery.apply(plan, storage, replacing=True)
+            written = repair.apply(plan, storage, replacing=True)
             say(f"{plural(len(written), 'file')} written to {storage.url}; now start the query")
 
 

@@ -1,26 +1,71 @@
-"""``onceonly doctor``: looks at everything that a query will need, before it needs it."""
+"""``onceonly doctor`` and ``onceonly sink check``: look at everything that a query will need, before it needs it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from onceonly.audit.facts import reason_of
-from onceonly.cli import checks_pipeline, checks_sink, checks_spark
-from onceonly.cli.checked import emit_checks
+from onceonly.audit.finding import CLEAN, FINDINGS
+from onceonly.cli import checks
 from onceonly.cli.checks import packages, python_version
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import Output, plural
+from onceonly.cli.output import Output, emit_json, emit_table, on_terminal, plural, say
 from onceonly.cli.places import open_ledger
 from onceonly.doctor import Check, State
-from onceonly.doctor.gather import mount_of
-from onceonly.doctor.rules import judge_checkpoint
-from onceonly.errors import OnceOnlyError
+from onceonly.doctor.rules import judge_checkpoint, mount_of
+from onceonly.errors import OnceOnlyError, mask
+from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.ledger import LedgerUnavailable
+
+# ---- Checks as ``onceonly doctor`` and ``onceonly sink check`` print them, and the exit code that they mean.
+
+
+def emit_checks(found: Sequence[Check], output: Output, **about: str) -> int:
+    """Print checks and return the exit code: only a problem changes it.
+
+    Args:
+        found: in the order in which a query would run into them.
+        output: a table, or JSON.
+        about: what the JSON document says besides.
+    """
+    problems = sum(1 for check in found if check.state is State.PROBLEM)
+    if output is Output.JSON:
+        emit_json({**about, "problems": problems, "checks": [asdict(check) for check in found]})
+    else:
+        _show(found, problems)
+    return FINDINGS if problems else CLEAN
+
+
+def _show(found: Sequence[Check], problems: int) -> None:
+    emit_table(("", "what", "seen"), _rows(found))
+    for check in found:
+        if check.remedy and check.state is not State.OK:
+            say()
+            code = f" {check.code}" if check.code else ""
+            say(
+                f"{check.state}{code} {check.name}: {check.said}",
+                style="red" if check.state is State.PROBLEM else "yellow",
+            )
+            say(f"  next: {check.remedy}")
+    say()
+    say(plural(problems, "problem") if problems else "no problem found")
+
+
+def _rows(found: Sequence[Check]) -> Iterator[tuple[object, ...]]:
+    """On a terminal what several checks are about is named by the first of them; on a pipe each line stands alone."""
+    grouped, last = on_terminal(), ""
+    for check in found:
+        yield check.state, "" if grouped and check.name == last else check.name, check.said
+        last = check.name
+
+
+# ---- ``onceonly doctor``: looks at everything that a query will need, before it needs it.
 
 DSN = "ONCEONLY_DSN"
 _CHECK_LEDGER = "check --ledger, or the variable ONCEONLY_LEDGER"
@@ -28,7 +73,11 @@ _CHECK_LEDGER = "check --ledger, or the variable ONCEONLY_LEDGER"
 
 CheckpointOption = Annotated[
     list[str] | None,
-    typer.Option("--checkpoint", metavar="PATH", help="A checkpointLocation, may repeat; those of a ledger are known."),
+    typer.Option(
+        "--checkpoint",
+        metavar="PATH",
+        help="A checkpointLocation to check too; may be given more than once. Those that the ledger names are checked.",
+    ),
 ]
 
 
@@ -42,8 +91,8 @@ def command(
 ) -> None:
     """Check versions, Java, jars, workers, destinations; with a ledger its pipelines, too.
 
-    --sink takes the address of a sink or a Postgres DSN. A pipeline's sinks are compared with what its epochs took.
-    Creates nothing. Exit code: 0 fit, 1 problems.
+    --sink takes the address of a sink or a Postgres DSN. Time limits of a pipeline's sinks are compared
+    with the times that its past epochs took. Creates nothing. Exit code: 0 fit, 1 problems.
     """
     found = list(examine(sink or (), ledger, query, checkpoint or ()))
     raise typer.Exit(emit_checks(found, output))
@@ -55,16 +104,16 @@ def examine(
     """All checks, in the order in which a query would run into them."""
     yield python_version()
     yield from packages()
-    yield from checks_spark.all_checks()
+    yield from checks.spark_checks()
     if dsn := os.environ.get(DSN):
-        yield from checks_sink.server(DSN, dsn)
+        yield from checks.server(DSN, dsn)
     for path in checkpoints:
         yield from judge_checkpoint(path, mount_of(path))
     if ledger is not None:
         yield from ledger_checks(ledger, query, sinks)
     else:
         for address in sinks:
-            yield from checks_sink.destination(address, query or checks_sink.NOBODY)
+            yield from checks.destination(address, query or checks.NOBODY)
 
 
 def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Iterator[Check]:
@@ -73,10 +122,39 @@ def ledger_checks(location: str, query: str | None, sinks: Sequence[str]) -> Ite
         with closing(open_ledger(location)) as opened:
             known = [entry.name for entry in opened.pipelines() if query in (None, entry.name)]
             yield Check("ledger", State.OK, f"{opened.address}: {plural(len(known), 'pipeline')}")
-            yield from checks_pipeline.all_checks(opened, query, sinks, location)
+            yield from checks.pipeline_checks(opened, query, sinks, location)
     except (OnceOnlyError, LedgerUnavailable) as error:
         code = error.code if isinstance(error, OnceOnlyError) else ""
         yield Check("ledger", State.PROBLEM, reason_of(error), _CHECK_LEDGER, code)
         known = []
     for address in () if known else sinks:
-        yield from checks_sink.destination(address, query or checks_sink.NOBODY, ledger=location)
+        yield from checks.destination(address, query or checks.NOBODY, ledger=location)
+
+
+# ---- ``onceonly sink check``: whether a database, a topic or a table fits a sink, before the first epoch is written.
+
+app = typer.Typer(no_args_is_help=True, help="Destinations of sinks: check whether one fits.")
+
+AddressArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="ADDRESS",
+        help="postgres:DSN#schema.table, delta:PATH, kafka:HOST:PORT/topic, or the address of a sink of your own kind.",
+    ),
+]
+
+
+@app.callback()
+def group() -> None:
+    """A sink: does its destination fit?"""
+
+
+@app.command()
+def check(address: AddressArgument, *, query: QueryOption = None, output: OutputOption = Output.TABLE) -> None:
+    """Check rights, isolation, compaction, indexes and settings of a destination. Creates and changes nothing.
+
+    The doctor checks the same for the sinks that a ledger knows, and compares limits with the times that their past
+    epochs took. Exit code: 0 it fits, 1 problems, 2 ADDRESS is not an address.
+    """
+    found = list(checks.of_sink(sink_from_address(address), query or checks.NOBODY))
+    raise typer.Exit(emit_checks(found, output, sink=mask(address)))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from onceonly.cli import records
-from onceonly.cli.decision import decided
+from onceonly.cli import epochs
+from onceonly.cli.options import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.resolve import drop_sink, nothing_to_adopt
-from onceonly.sources import describe
-from onceonly_checkpoints.adoption import Adoption
+from onceonly.machine.sources import describe
+from onceonly.runtime.operator import drop_sink, nothing_to_adopt
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def plan(place: Place, sink: str, reason: str, *, accept_loss: bool) -> Plan:
     Raises:
         OnceOnlyError: E110, no such sink, the last one, the loss was not accepted, or there is no epoch yet.
     """
-    known = records.newest(place, 1)
+    known = epochs.newest_epochs(place, 1)
     if not known:
         raise nothing_to_adopt(place.pipeline)
     last = known[-1].epoch
@@ -51,13 +51,13 @@ def plan(place: Place, sink: str, reason: str, *, accept_loss: bool) -> Plan:
         ("pipeline", place.pipeline),
         ("takes out", f"{sink} ({entered.get(sink, 'its address is not known here')})"),
         ("accepts", f"it misses everything after epoch {last.number}{f': {reason}' if reason else ''}"),
-        ("sinks", ", ".join(f"{other.id} ({other.address})" for other in place.sinks)),
+        ("sinks", place.sinks_in_words),
         ("ledger", place.certain_ledger.address),
-        ("stands", f"epoch {last.number}, at {describe(last.slice.end)}"),
+        ("stands", f"epoch {last.number}, at {describe(last.written.end)}"),
         ("does", "writes an epoch without rows into these sinks; every running driver of the pipeline is fenced out"),
         ("after", f"{sink} keeps the rows it holds and gets no more; given back later, it joins as a new sink would"),
     )
-    return Plan(decided("drop-sink", reason, sinks=(sink,)), pairs)
+    return Plan(decided(AdoptionKind.DROP_SINK, reason, sinks=(sink,)), pairs)
 
 
 def _refusal(

@@ -3,22 +3,140 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import records
-from onceonly.cli.following import follow
+from onceonly.audit.facts import UNREADABLE, reason_of
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table
-from onceonly.cli.places import place
-from onceonly.sources import describe
+from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, talk
+from onceonly.cli.places import Place, place
+from onceonly.errors import refuse
+from onceonly.machine.opening import not_ours
+from onceonly.machine.sources import describe
+from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import EpochRecord, Receipt
+from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 
-app = typer.Typer(no_args_is_help=True, help="What was committed.")
+# ---- Epochs as commands show them: what the sinks hold first, what only the ledger knows beside it.
+
+
+def merged(
+    pipeline: str, recorded: Iterable[EpochRecord], held: Iterable[tuple[Marker, Receipt]]
+) -> tuple[EpochRecord, ...]:
+    """Put markers and records together, oldest first. Where they disagree the marker stands.
+
+    A record keeps its files and phase times; receipts of the sinks replace those of the ledger.
+    """
+    records = {record.epoch.number: record for record in recorded}
+    for marker, receipt in held:
+        number = marker.epoch.number
+        known = records.get(number)
+        if known is None or known.epoch.chain != marker.epoch.chain:
+            known = EpochRecord(pipeline, marker.fence, marker.epoch, ())
+        others = tuple(one for one in known.receipts if one.sink != receipt.sink)
+        records[number] = replace(known, receipts=(*others, receipt))
+    return tuple(records[number] for number in sorted(records))
+
+
+def read(place: Place, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:
+    """Epochs ``first..last`` of a pipeline; a sink that does not answer is named on stderr and left out."""
+    # Sinks before the ledger, as a query writes them: what is committed in between is missed or whole, hardly ever half.
+    held = [pair for sink in place.sinks for pair in _held(sink, place.pipeline, first)]
+    recorded = place.ledger.epochs(place.pipeline, first, last) if place.ledger else ()
+    wanted = (pair for pair in held if last is None or pair[0].epoch.number <= last)
+    return merged(place.pipeline, recorded, wanted)
+
+
+def _held(sink: Sink, pipeline: str, first: int) -> list[tuple[Marker, Receipt]]:
+    try:
+        return history(sink, pipeline, first)
+    except UNREADABLE as error:
+        talk(f"{sink.id} cannot be read ({reason_of(error)}); its epochs are shown as the ledger knows them")
+        return []
+
+
+def history(sink: Sink, pipeline: str, first: int = 1) -> list[tuple[Marker, Receipt]]:
+    """The markers of a pipeline in a sink, from epoch ``first`` on.
+
+    Raises:
+        DestinationError: E508, one of them names another pipeline or another sink.
+    """
+    sink.open(pipeline)
+    held = list(sink.history(first - 1))
+    if refusal := not_ours(pipeline, sink.id, (marker for marker, _ in held)):
+        raise refuse(refusal.code, **dict(refusal.details))
+    return held
+
+
+def newest_epochs(place: Place, count: int) -> tuple[EpochRecord, ...]:
+    """The newest ``count`` epochs, oldest first."""
+    head = place.ledger.head(place.pipeline) if place.ledger else None
+    first = max(1, head.epoch.number - count + 1) if head else 1
+    return read(place, first)[-count:]
+
+
+def one_epoch(place: Place, number: int | None) -> EpochRecord:
+    """One epoch; ``None`` means the newest.
+
+    Raises:
+        ConfigurationError: E110, neither the sinks nor the ledger know it.
+    """
+    found = newest_epochs(place, 1) if number is None else read(place, number, number)
+    if not found:
+        head = newest_epochs(place, 1)
+        raise refuse(
+            "E110",
+            problem=f'Neither the ledger nor a sink knows epoch {number or 1} of "{place.pipeline}".',
+            cause=f"the newest is epoch {head[-1].epoch.number}" if head else "the pipeline has no epoch yet",
+            next=f"onceonly epochs list --query {shlex.quote(place.pipeline)}",
+        )
+    return found[-1]
+
+
+# ---- Follows a pipeline: yields each epoch once, in order, as it appears.
+
+
+def follow(place: Place, limit: int, every: float, count: int | None) -> Iterator[EpochRecord]:
+    """The newest epochs, then the new ones; ends after ``count`` new ones, or with Ctrl-C.
+
+    An epoch is committed a moment before the ledger knows how long it took: one that is not recorded yet is yielded
+    at the next look, recorded or not.
+
+    Args:
+        place: the pipeline.
+        limit: how many to begin with.
+        every: seconds between two looks.
+        count: end after so many new epochs; ``None`` goes on.
+    """
+    newest = newest_epochs(place, limit)
+    last = unrecorded = seen = 0
+    for record in newest:
+        yield record
+        last = record.epoch.number
+    try:
+        while count is None or seen < count:
+            for record in read(place, last + 1):
+                if place.ledger and not record.recorded_ms and record.epoch.number != unrecorded:
+                    unrecorded = record.epoch.number
+                    break
+                yield record
+                last, seen = record.epoch.number, seen + 1
+                if seen == count:
+                    return
+            time.sleep(every)
+    except KeyboardInterrupt:
+        return
+
+
+# ---- The commands.
+
+app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, tail.")
 
 NumberArgument = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the epoch.")]
 
@@ -34,7 +152,7 @@ def list_(
 ) -> None:
     """List the newest epochs, oldest first, as sinks and ledger know them."""
     with place(ledger, query, sink, forgiving=True) as here:
-        found = records.newest(here, limit)
+        found = newest_epochs(here, limit)
         name = here.pipeline
     if output is Output.JSON:
         emit_json({"pipeline": name, "epochs": [to_json(record) for record in found]})
@@ -53,7 +171,7 @@ def show(
 ) -> None:
     """Show one epoch: slice, chain, digest, owner, lineage, receipts, phases, files."""
     with place(ledger, query, sink, forgiving=True) as here:
-        record = records.one(here, number)
+        record = one_epoch(here, number)
     if output is Output.JSON:
         emit_json({"pipeline": record.pipeline, "epoch": to_json(record)})
     else:
@@ -70,9 +188,9 @@ def diff(
     ledger: LedgerOption = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show what differs between two epochs; ``=`` stands before what does not."""
+    """Compare two epochs; ``=`` marks the fields that are equal."""
     with place(ledger, query, sink, forgiving=True) as here:
-        found = [records.one(here, number) for number in (one, other)]
+        found = [one_epoch(here, number) for number in (one, other)]
     left, right = (dict(_pairs(record)) for record in found)
     names = list(dict.fromkeys([*left, *right]))
     if output is Output.JSON:
@@ -96,7 +214,7 @@ def tail(
     output: OutputOption = Output.TABLE,
     limit: LimitOption = 5,
     every: EveryOption = 2.0,
-    count: Annotated[int | None, typer.Option("--count", min=1, help="End after so many new epochs.")] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="End after this many new epochs.")] = None,
 ) -> None:
     """Print the newest epochs, then each new one as it is committed, until Ctrl-C.
 
@@ -135,7 +253,7 @@ def _row(record: EpochRecord) -> tuple[object, ...]:
     return (
         epoch.number,
         "adopted" if epoch.adoption is not None else epoch.digest.rows,
-        describe(epoch.slice.end),
+        describe(epoch.written.end),
         record.fence.generation,
         epoch.lineage.batch_id if epoch.lineage else "-",
         clock(record.recorded_ms or (epoch.lineage.batch_timestamp_ms if epoch.lineage else 0)),
@@ -147,8 +265,12 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     epoch, lineage = record.epoch, record.epoch.lineage
     yield "epoch", f"{epoch.number} of {record.pipeline}"
     yield "adoption", epoch.adoption and epoch.adoption.words
-    yield "from", describe(epoch.slice.start)
-    yield "up to", describe(epoch.slice.end)
+    yield "from", describe(epoch.written.start)
+    yield "up to", describe(epoch.written.end)
+    if epoch.series > 1:
+        yield "series", f"since epoch {epoch.series}"
+    if epoch.replaces is not None:
+        yield "replaces", f"the rows of epochs {epoch.replaces[0]}..{epoch.replaces[1]}"
     if epoch.offered is not None:
         yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
     yield "rows", epoch.digest.rows
@@ -181,4 +303,4 @@ def clock(milliseconds: int) -> str:
     """Milliseconds since 1970 as a readable time in UTC; ``-`` for 0."""
     if not milliseconds:
         return "-"
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(milliseconds / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -14,9 +14,9 @@ from onceonly.audit.catalogue import RULES, Rule
 from onceonly.cli.groups import LAB
 from onceonly.cli.options import OutputOption
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table
-from onceonly.codes import CATALOGUE, Entry
 from onceonly.doctor import PAGES as ILLS
 from onceonly.errors import refuse
+from onceonly.errors.codes import CATALOGUE, Entry
 
 CodeArgument = Annotated[
     str | None,
@@ -59,18 +59,17 @@ def published() -> Pages:
     return pages
 
 
-def page_of(code: str, others: Pages | None = None) -> dict[str, str]:
+def page_of(code: str) -> dict[str, str]:
     """The page of one code; details that only an occurrence knows stand in angle brackets.
 
     Args:
         code: with or without ``ONCE-``.
-        others: pages that are not ours; default :func:`published`.
 
     Raises:
         ConfigurationError: E110, no such code, or one of the lab, which is not installed.
     """
     name = _name(code)
-    known = published() if others is None else others
+    known = published()
     texts = _texts(name, known)
     if texts is None and name.startswith("X-") and not known:
         raise refuse(
@@ -138,13 +137,9 @@ def _of_rule(rule: Rule) -> dict[str, str]:
     }
 
 
-def all_codes(others: Pages | None = None) -> tuple[str, ...]:
-    """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab.
-
-    Args:
-        others: see :func:`page_of`.
-    """
-    return (*CATALOGUE, *RULES, *ILLS, *(published() if others is None else others))
+def all_codes() -> tuple[str, ...]:
+    """Every code that has a page: errors and warnings, findings of audit and doctor, anomalies of the lab."""
+    return (*CATALOGUE, *RULES, *ILLS, *published())
 
 
 def _emit(pages: list[dict[str, str]], output: Output) -> None:

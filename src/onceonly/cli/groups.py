@@ -8,8 +8,7 @@ from typing import NoReturn, cast
 
 import typer
 
-from onceonly.cli.calm import give_up
-from onceonly.cli.extras import PASSED_ON, without
+from onceonly.cli.errors import PASSED_ON, give_up, without
 
 GROUP = "onceonly.commands"
 """Entry-point group: name = the command's word, value = a function that takes the tree and adds the command to it."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from onceonly.cli.output import talk
 from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.protocol import Sink
-from onceonly.registry import sink_from_address
-from onceonly_checkpoints.databases import SqliteFile
+from onceonly.protocol.registry import sink_from_address
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
-from onceonly_checkpoints.ledgerplace import place_of
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.databases import SqliteFile
+from onceonly_checkpoints.ledger.location import place_of
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class Place:
     ledger: Ledger | None
     sinks: tuple[Sink, ...]
     entry: Pipeline | None
+
+    @property
+    def sinks_in_words(self) -> str:
+        """Ids of the sinks with their addresses."""
+        return ", ".join(f"{sink.id} ({sink.address})" for sink in self.sinks)
 
     @property
     def certain_ledger(self) -> Ledger:

@@ -8,48 +8,52 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceonly.cli import adoption, dropping, takingover
-from onceonly.cli.confirm import confirmed
+from onceonly.cli import adoption, dropping, refreshing, takeover
 from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, YesOption
+from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
 from onceonly.cli.places import choose, no_ledger, open_ledger, place
-from onceonly.comparison import FROM_CHECKPOINT
 from onceonly.errors import mask
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
+from onceonly_checkpoints.model import AdoptionKind
 
-app = typer.Typer(no_args_is_help=True, help="The pipelines.")
+app = typer.Typer(no_args_is_help=True, help="Pipelines of a ledger: list, show, adopt, refresh, forget.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
 AcceptLossOption = Annotated[
     str | None,
-    typer.Option("--accept-loss", metavar="A..B", help="The rows of these epochs are given up, in --sink ID."),
+    typer.Option("--accept-loss", metavar="A..B", help="Give up the rows of these epochs in --sink ID."),
 ]
 AcceptDuplicatesOption = Annotated[
     str | None,
-    typer.Option("--accept-duplicates", metavar="A..B", help="The rows of these epochs are written again."),
+    typer.Option("--accept-duplicates", metavar="A..B", help="Let the query write the rows of these epochs again."),
 ]
 AcceptStateLossOption = Annotated[
-    bool, typer.Option("--accept-state-loss", help="The query's windows and seen keys start empty.")
+    bool, typer.Option("--accept-state-loss", help="Let the query's state (windows, keys already seen) start empty.")
 ]
 ContinueOption = Annotated[
     str | None,
     typer.Option(
         "--continue",
         metavar="[=JSON]",
-        help="The new source starts exactly where the last epoch ended; with offsets: only if it starts there.",
+        help="Accept a new source that starts exactly where the last epoch ended; with offsets, if it starts there.",
     ),
 ]
 AcceptChangeOption = Annotated[
-    bool, typer.Option("--accept-change", help="What others did to --sink ID@VERSION is as wanted.")
+    bool,
+    typer.Option(
+        "--accept-change", help="Accept the external change (restore, overwrite, delete) to --sink ID@VERSION."
+    ),
 ]
 SameDataOption = Annotated[
-    bool, typer.Option("--same-data", help="--sink ID was moved and holds what it held; that is checked.")
+    bool, typer.Option("--same-data", help="Accept that --sink ID was moved, if it is proven to hold what it held.")
 ]
 KeepStateOption = Annotated[
     str | None,
     typer.Option(
-        "--keep-recomputed-state", metavar="N", help="Epoch N's batch, run again, gave other rows; its state is kept."
+        "--keep-recomputed-state",
+        metavar="N",
+        help="Keep the state that epoch N's batch made when it ran again with other rows.",
     ),
 ]
 NamedSinkOption = Annotated[
@@ -59,12 +63,16 @@ NamedSinkOption = Annotated[
         envvar="ONCEONLY_SINK",
         metavar="ID",
         help="Id of the sink that is meant, as queries show prints it; or the address (KIND:TARGET) of a sink that the "
-        "ledger does not know. May repeat.",
+        "ledger does not know. May be given more than once.",
     ),
 ]
 StartOption = Annotated[
     str | None,
-    typer.Option("--start", metavar="JSON", help="The next batch starts here; as checkpoint offsets prints it."),
+    typer.Option(
+        "--start",
+        metavar="JSON",
+        help="Start the next batch at these offsets, written as checkpoint offsets prints them.",
+    ),
 ]
 FromCheckpointOption = Annotated[
     str | None,
@@ -165,25 +173,26 @@ def adopt(
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Accept by name what stops a pipeline, or begin it where an older job stands: an epoch without rows in every sink.
+    """Accept what stops a pipeline, or begin a pipeline where an older job ended.
 
-    Stops every driver that is running. Take exactly one of the options that say what is accepted. What it names, it
-    covers, and nothing else; without its range the command says which one applies.
+    Writes an epoch without rows into every sink and stops every driver that is running. Take exactly one of the options
+    that say what is accepted. An option covers what it names and nothing else; where its range is left out, the command
+    says which one applies.
     """
-    chosen: dict[str, str | None] = {
-        "accept-loss": accept_loss,
-        "accept-duplicates": accept_duplicates,
-        "accept-state-loss": "" if accept_state_loss else None,
-        "continue": go_on,
-        "accept-change": "" if accept_change else None,
-        "same-data": "" if same_data else None,
-        "keep-recomputed-state": keep_recomputed_state,
-        "start": start,
-        FROM_CHECKPOINT: from_delta_txn if from_checkpoint is None else from_checkpoint,
+    chosen: dict[AdoptionKind, str | None] = {
+        AdoptionKind.ACCEPT_LOSS: accept_loss,
+        AdoptionKind.ACCEPT_DUPLICATES: accept_duplicates,
+        AdoptionKind.ACCEPT_STATE_LOSS: "" if accept_state_loss else None,
+        AdoptionKind.CONTINUE: go_on,
+        AdoptionKind.ACCEPT_CHANGE: "" if accept_change else None,
+        AdoptionKind.SAME_DATA: "" if same_data else None,
+        AdoptionKind.KEEP_RECOMPUTED_STATE: keep_recomputed_state,
+        AdoptionKind.START: start,
+        AdoptionKind.FROM_CHECKPOINT: from_delta_txn if from_checkpoint is None else from_checkpoint,
     }
     kind = adoption.only_kind([kind for kind, value in chosen.items() if value is not None])
-    if kind == FROM_CHECKPOINT:
-        old = takingover.Given(from_checkpoint, from_delta_txn, reason)
+    if kind is AdoptionKind.FROM_CHECKPOINT:
+        old = takeover.Given(from_checkpoint, from_delta_txn, reason)
         _take_over(name, old, sink, ledger, yes=yes)
         return
     named, addresses = _ids(name, sink or (), ledger)
@@ -207,15 +216,15 @@ def _ids(name: str, given: Sequence[str], ledger: str | None) -> tuple[tuple[str
     return named, [value for value in given if value not in named] or None
 
 
-def _take_over(name: str, old: takingover.Given, sink: list[str] | None, ledger: str | None, *, yes: bool) -> None:
-    path = takingover.demand(name, old, sink)
+def _take_over(name: str, old: takeover.Given, sink: list[str] | None, ledger: str | None, *, yes: bool) -> None:
+    path = takeover.demand(name, old, sink)
     with place(ledger, name, sink) as here:
-        plan = takingover.plan(here, path, old)
-    where = takingover.ledger_place(path, ledger, sink or ())
+        plan = takeover.plan(here, path, old)
+    where = takeover.ledger_place(path, ledger, sink or ())
     emit_pairs([*plan.pairs, ("ledger", mask(where))])
     if confirmed(yes):
         with place(where, name, sink, create=True) as here:
-            takingover.carry_out(here, plan)
+            takeover.carry_out(here, plan)
 
 
 @app.command("drop-sink")
@@ -224,13 +233,13 @@ def drop_sink(
     sink: Annotated[str, typer.Argument(metavar="SINK", help="Id of the sink, as queries show prints it.")],
     *,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="The sink misses everything from now on. Must be said.")
+        bool, typer.Option("--accept-loss", help="Accept that the sink misses every later epoch. Required.")
     ] = False,
     reason: ReasonOption = "",
     ledger: LedgerOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Take a sink out of a pipeline: an epoch without rows, written into every other sink.
+    """Take a sink out of a pipeline by writing an epoch without rows into every other sink.
 
     The sink itself is not touched and need not be reachable. Stops every driver that is running.
     """
@@ -239,6 +248,31 @@ def drop_sink(
         emit_pairs(plan.pairs)
         if confirmed(yes):
             dropping.carry_out(here, plan)
+
+
+@app.command()
+def refresh(
+    name: NameArgument,
+    *,
+    how: Annotated[
+        str,
+        typer.Option("--how", metavar="replace", help="The new rows take the place of those that stand."),
+    ],
+    reason: ReasonOption = "",
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Let the next query that begins anew, with a new checkpoint, replace all rows of the pipeline.
+
+    For a full refresh that nothing in the checkpoint's place proves. Writes an epoch without rows into every sink and
+    stops every driver that is running; the next epoch uses it up.
+    """
+    with place(ledger, name, sink) as here:
+        plan = refreshing.plan(here, how, reason)
+        emit_pairs(plan.pairs)
+        if confirmed(yes):
+            refreshing.carry_out(here, plan)
 
 
 @app.command()

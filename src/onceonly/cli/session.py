@@ -1,16 +1,49 @@
-"""``onceonly session prepare``: what makes the next starts of a driver quick."""
+"""``onceonly session prepare``, and the Spark session of commands that read rows."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceonly.cli.output import say
+from onceonly.cli.output import say, talk
 from onceonly.errors import refuse
+
+if TYPE_CHECKING:
+    from onceonly.protocol import SparkSession
+
+
+# ---- A Spark session for a command that reads rows, where it is asked to.
+
+
+@contextmanager
+def spark_session(wanted: bool) -> Generator[SparkSession | None]:
+    """Give a session with Delta's jars, and end it where it was started here.
+
+    Args:
+        wanted: whether there shall be one at all; otherwise pyspark is not even loaded.
+
+    Raises:
+        ConfigurationError: E108 PySpark is not installed; E110 there is no Java, or no way to the jars.
+    """
+    if not wanted:
+        yield None
+        return
+    if importlib.util.find_spec("pyspark") is None:
+        raise refuse("E108", what="audit --deep", package="pyspark", distribution="onceonly", extra="spark")
+    from onceonly.spark.session.local import local_session
+
+    with local_session("onceonly audit", lambda: talk("Starting Spark ...")) as session:
+        yield session
+
+
+# ---- ``onceonly session prepare``: what makes the next starts of a driver quick.
 
 app = typer.Typer(no_args_is_help=True, help="Spark sessions that start quickly: a killed driver is back sooner.")
 
@@ -32,12 +65,12 @@ def prepare(
 ) -> None:
     """Find a session's jars and archive its classes, once per image or machine.
 
-    In the driver, onceonly.session.start(builder) then takes the place of builder.getOrCreate().
+    In the driver, onceonly.spark.session.start(builder) then takes the place of builder.getOrCreate().
     """
-    from onceonly import session
+    from onceonly.spark import session
 
     made = session.prepare(_named(builder))
-    say(f"classes archived in {made}; start the driver's session with onceonly.session.start(builder)")
+    say(f"classes archived in {made}; start the driver's session with onceonly.spark.session.start(builder)")
 
 
 def _named(address: str) -> Any:

@@ -8,17 +8,16 @@ from typing import Any
 
 import typer
 
-from onceonly.audit.verdict import FINDINGS
-from onceonly.cli.confirm import confirmed
-from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption
+from onceonly.audit.finding import FINDINGS
+from onceonly.cli.live import now_ms, spell
+from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, SinkOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
 from onceonly.cli.places import Place, no_ledger, open_ledger, place
-from onceonly.cli.watch import now_ms, spell
-from onceonly.doubt import Begun
-from onceonly.moment import open_epoch
+from onceonly.machine.endings import Begun
 from onceonly.protocol import Sink
+from onceonly.runtime.stops import open_epoch
 
-app = typer.Typer(no_args_is_help=True, help="Epochs in doubt.")
+app = typer.Typer(no_args_is_help=True, help="Epochs in doubt: list, resolve.")
 
 
 @app.callback()
@@ -30,8 +29,8 @@ def group() -> None:
 def list_(query: QueryOption = None, ledger: LedgerOption = None, output: OutputOption = Output.TABLE) -> None:
     """List epochs that were begun and are not in every sink. Reads only; fences nobody out.
 
-    Being written: its driver is at work. Begun and dead: it can land no more, and nothing is to do. Outcome unknown:
-    somebody must look after it. Exit code: 0 nothing to do, 1 an outcome is unknown.
+    Being written: its driver is at work. Begun and dead: it can no longer be committed; there is nothing to do.
+    Outcome unknown: somebody must look after it. Exit code: 0 nothing to do, 1 an outcome is unknown.
     """
     if ledger is None:
         raise no_ledger()
@@ -113,10 +112,10 @@ def resolve(
 ) -> None:
     """Open a pipeline as a restart would: fence out older drivers, settle what is in doubt, update the ledger.
 
-    Sinks that a crash left behind get the epoch of the others from its staged bytes; no new epoch is begun. A driver
+    Sinks that a crash left behind receive the missing epoch from its staged bytes; no new epoch is begun. A driver
     that is still running stops at its next write.
     """
-    from onceonly.resolve import resolve as settle
+    from onceonly.runtime.operator import resolve as settle
 
     with place(ledger, query, sink) as here:
         plan = list(_plan(here))
@@ -135,7 +134,7 @@ def resolve(
 
 def _plan(here: Place) -> Iterator[tuple[str, object]]:
     yield "pipeline", here.pipeline
-    yield "sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in here.sinks)
+    yield "sinks", here.sinks_in_words
     yield "ledger", here.certain_ledger.address
     begun = _begun(here) if here.entry is not None else None
     yield "begun", f"epoch {begun.epoch}: {begun.state}; {begun.why}" if begun else "nothing"

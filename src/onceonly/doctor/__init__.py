@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from onceonly.doctor.catalogue import PAGES
-from onceonly.doctor.check import Check, State, spot
-from onceonly.doctor.observed import UNOBSERVED, Observed
+from onceonly.protocol.health import PAGES, UNOBSERVED, Check, Observed, State, spot
 
 __all__ = ["PAGES", "UNOBSERVED", "Check", "Observed", "State", "spot"]

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from onceonly.moment import open_epoch
-from onceonly.promise import late_rows
+from onceonly.runtime.events import late_rows
+from onceonly.runtime.stops import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
 
@@ -30,6 +30,7 @@ _COMMITTED, _ADOPTED = "committed", "adopted"
 _OUTCOMES = {
     EventKind.SKIPPED: "skipped",
     EventKind.TRIMMED: "trimmed",
+    EventKind.REPLACED: "replaced",
     EventKind.RESOLVED: "resolved",
     EventKind.DIVERGED: "diverged",
     EventKind.FAILED: "failed",

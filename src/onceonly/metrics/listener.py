@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from onceonly.metrics.exporter import Exporter
 from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 log = logging.getLogger(__name__)
 

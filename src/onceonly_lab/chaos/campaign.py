@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly_lab.chaos.cells import ENDS, Cell, Facts, Matrix, left_out
+from onceonly_lab.chaos.destinations import Servers
 from onceonly_lab.chaos.draw import draw
-from onceonly_lab.chaos.play import play
-from onceonly_lab.chaos.played import Played, Stage, cut_to, struck_cells, unpolled
-from onceonly_lab.chaos.points import has_ledger
+from onceonly_lab.chaos.pipeline import Pipeline
+from onceonly_lab.chaos.play import OPERABLE, play
+from onceonly_lab.chaos.pool import DriverPool, Played, Stage, cut_to, struck_cells, unpolled
+from onceonly_lab.chaos.program import has_ledger
 from onceonly_lab.chaos.result import Result
-from onceonly_lab.chaos.surgery import OPERABLE
 from onceonly_lab.checker import Anomaly, Judgement, Verdict, judge
-from onceonly_lab.fuzzer.shrink import shrink
 from onceonly_lab.history import History
-from onceonly_lab.level import Level
 from onceonly_lab.model.parts import Kind
-from onceonly_lab.schedule import LEDGER, Action, Schedule, UnreadableSchedule
+from onceonly_lab.play.many import shrink
+from onceonly_lab.schedule import LEDGER, Action, Level, Schedule, UnreadableSchedule
+
+# ---- Runs a job without faults, then through one schedule after another until one fails, all are played or time is
+# up.
 
 DONE = "done"
 MOST_SMALLER = 20
@@ -73,9 +79,9 @@ class Campaign:
             ConfigurationError: E117, E118 or E119, the job cannot be judged.
         """
         job = self.stage.job
-        calm = Schedule((Kind.DELTA,), batches, rows=rows, job=job.name)
+        faultless = Schedule((Kind.DELTA,), batches, rows=rows, job=job.name)
         name = self._name()
-        played = play(self.stage, calm, name, plain=self._plain)
+        played = play(self.stage, faultless, name, plain=self._plain)
         if played.ended != DONE:
             log = self.stage.folder / "drivers"
             raise refuse("E119", job=job.name, reason=played.words or played.ended, log=log)
@@ -117,7 +123,7 @@ class Campaign:
         facts = self.rehearse(job.batches, max(1, job.rows // job.batches))
         judged = judge(*[self._golden[facts.batches, facts.rows]] * 2)
         if judged.findings:
-            return self._result(replace(judged, run=f"{job.name}, with nothing broken"), facts.calm)
+            return self._result(replace(judged, run=f"{job.name}, with nothing broken"), facts.faultless)
         self.told(f"without faults: {judged.sentence}")
         until = self.stage.began + budget
         for drawn in islice(self._chosen(facts, only, thorough=thorough), most):
@@ -272,3 +278,112 @@ def _summed(job: str, played: list[Played], missing: tuple[str, ...]) -> Judgeme
     rows = sum(one.schedule.records * one.schedule.rows for one in played)
     epochs = sum(one.schedule.records for one in played)
     return Judgement(job, (), frozenset(), missing, epochs, rows, reads)
+
+
+# ---- Sets a stage for a job and runs a campaign on it: what the fixture ``chaos`` and the command line call.
+
+_BUDGET = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
+_UNITS = {None: 1, "s": 1, "m": 60, "h": 3600}
+
+
+def seconds_of(budget: str | float) -> float:
+    """Seconds of a budget: ``"90s"``, ``"3m"``, or a number of seconds.
+
+    Raises:
+        ConfigurationError: E110, it is none.
+    """
+    found = _BUDGET.fullmatch(str(budget).strip())
+    if found is None:
+        raise refuse(
+            "E110", problem=f"budget={budget!r} is no time.", cause="a number with s, m or h", next='budget="3m"'
+        )
+    return float(found[1]) * _UNITS[found[2]]
+
+
+@contextmanager
+def staged(job: Pipeline, folder: Path, level: Level = Level.WARM) -> Generator[Stage]:
+    """A stage for a job: its JVM and its servers end with it, its folder stays.
+
+    Args:
+        job: what is run.
+        folder: must not exist, or be empty.
+        level: how real.
+
+    Raises:
+        ConfigurationError: E110, jobs do not run at this level.
+    """
+    if not level.runs_jobs:
+        raise refuse(
+            "E110", problem=f"A job cannot be run at {level}.", cause="it needs drivers: L3 or L4", next="level L3"
+        )
+    began = time.monotonic()
+    with Servers() as servers, DriverPool(job, level, folder / "drivers") as pool:
+        yield Stage(job, level, folder, pool, servers, began)
+
+
+def chaos(
+    job: Pipeline,
+    folder: Path,
+    budget: str | float = "3m",
+    *,
+    seed: int = 1,
+    level: Level = Level.WARM,
+    only: Action | None = None,
+    most: int | None = None,
+    told: Callable[[str], None] = lambda _: None,
+) -> Result:
+    """Break a job again and again, and judge what it leaves.
+
+    Args:
+        job: a function under :func:`onceonly_lab.pipeline`.
+        folder: for everything that is written.
+        budget: the longest it may take, beside making a failure smaller: ``"90s"``, ``"3m"``.
+        seed: decides which schedules are played in which order.
+        level: ``L3``: drivers are killed and their JVM lives on; ``L4``: it dies with them, and drivers are stopped.
+        only: schedules with this action only.
+        most: schedules that are played at most.
+        told: is told a line of words after each schedule.
+
+    Raises:
+        ConfigurationError: E110, E117, E118 or E119, the job cannot be judged.
+        DriverEnded: a driver died of something else.
+    """
+    if not isinstance(job, Pipeline):  # pyright: ignore[reportUnnecessaryIsInstance] - users call this
+        raise refuse(
+            "E110",
+            problem=f"chaos() was given a {type(job).__name__}.",
+            cause="it takes a function under @pipeline",
+            next="decorate it: from onceonly_lab import pipeline",
+        )
+    longest = seconds_of(budget)
+    with staged(job, folder, level) as stage:
+        return Campaign(stage, seed, told).run(longest, only, most=most)
+
+
+def replay(
+    schedule: Schedule,
+    job: Pipeline,
+    folder: Path,
+    level: Level | None = None,
+    told: Callable[[str], None] = print,
+    *,
+    smaller: bool = False,
+) -> Result:
+    """Play one schedule on a job; see :meth:`Campaign.replay`.
+
+    Args:
+        schedule: what goes wrong.
+        job: a function under :func:`onceonly_lab.pipeline`.
+        folder: for everything that is written.
+        level: how real; default ``L4`` where a driver is stopped or its JVM dies, else ``L3``.
+        told: is told a line of words after each schedule.
+        smaller: make it smaller, too, if it fails.
+
+    Raises:
+        UnreadableSchedule: it asks for what real drivers cannot be given.
+    """
+    check_playable(schedule, level)
+    own = any(fault.action in OWN for fault in schedule.faults)
+    with staged(job, folder, level or (Level.COLD if own else Level.WARM)) as stage:
+        campaign = Campaign(stage, schedule.seed or 0, told)
+        return campaign.shrink(schedule) if smaller else campaign.replay(schedule)

@@ -6,19 +6,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from onceonly.faults import Point
 from onceonly_lab.checker.finding import counted
-from onceonly_lab.level import Level
 from onceonly_lab.model.parts import Kind
-from onceonly_lab.schedule import Action, Schedule, really_at
+from onceonly_lab.schedule import Action, Level, Schedule, really_at
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 
 Cell = tuple[Point, Action]
 """A point and what goes wrong there."""
 
 ENDS = frozenset({Point.DISCOVER_AFTER, Point.RETURN_BEFORE})
-"""What a job passes that uses nothing of ours; see :mod:`onceonly_lab.chaos.points`."""
+"""What a job passes that uses nothing of ours; see :mod:`onceonly_lab.chaos.program`."""
 
 STAGING = frozenset({Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.FETCH_AFTER})
 """Points of an epoch that is written once for several sinks."""
@@ -66,7 +69,7 @@ class Facts:
     workers: int = 0
 
     @property
-    def calm(self) -> Schedule:
+    def faultless(self) -> Schedule:
         """Nothing goes wrong."""
         return Schedule(self.sinks, self.batches, rows=self.rows, stateful=self.stateful, job=self.job)
 

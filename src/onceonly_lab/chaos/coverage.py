@@ -10,14 +10,13 @@ from typing import Any
 
 from onceonly.faults import Point
 from onceonly_lab.chaos import samples
-from onceonly_lab.chaos.campaign import Campaign
+from onceonly_lab.chaos.campaign import Campaign, staged
 from onceonly_lab.chaos.cells import Cell, Matrix
 from onceonly_lab.chaos.pipeline import Pipeline, load
-from onceonly_lab.chaos.played import Stage
+from onceonly_lab.chaos.pool import Stage
 from onceonly_lab.chaos.result import Result, told_kills
-from onceonly_lab.chaos.running import staged
 from onceonly_lab.checker import Verdict
-from onceonly_lab.level import Level
+from onceonly_lab.schedule import Level
 
 _FIRST_SHARE = 0.65
 """Part of the time that is left which a job may take: the first of several has the most cells to strike."""

@@ -12,10 +12,9 @@ from dataclasses import replace
 
 from onceonly.faults import Point
 from onceonly_lab.chaos.cells import ON_THE_WIRE, Cell, Facts, left_out
-from onceonly_lab.level import Level
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.schedule import LEDGER, SENDING, SENDS, SENT, Action, Fault, Loss, Schedule
+from onceonly_lab.schedule import LEDGER, SENDING, SENDS, SENT, Action, Fault, Level, Loss, Schedule
 
 LONGEST_CHAIN = 12
 """Cells of a schedule. A failure is looked for in all of them when it is made smaller."""
@@ -96,20 +95,20 @@ def draw(
         thorough: every action at every point, and not a few of each kind; and nothing has a schedule to itself.
     """
     chance = random.Random(seed)
-    calm = replace(facts.calm, seed=seed)
+    faultless = replace(facts.faultless, seed=seed)
     first = _telling(facts)
     drawn = _in_order(first, _cells(facts, chance, thorough=thorough), chance)
     cells = [cell for cell in drawn if cell in first or cell not in elsewhere]
     for attempt in range(TRIES):
         left = cells
         if not thorough and not attempt:
-            yield _chained(calm, first[:1], chance)
+            yield _chained(faultless, first[:1], chance)
             left = [cell for cell in cells if cell not in first[:1]]
         while left := [cell for cell in left if cell not in struck]:
             part, left = _part(left, facts)
-            yield _chained(calm, part, chance)
+            yield _chained(faultless, part, chance)
         if not attempt:
-            yield from _damages(facts, calm, chance)
+            yield from _damages(facts, faultless, chance)
 
 
 def _telling(facts: Facts) -> list[Cell]:
@@ -165,7 +164,7 @@ def _spends(cell: Cell) -> int:
     return 0 if cell[0] in _UNWRITTEN else 1
 
 
-def _chained(calm: Schedule, cells: Iterable[Cell], chance: random.Random) -> Schedule:
+def _chained(faultless: Schedule, cells: Iterable[Cell], chance: random.Random) -> Schedule:
     """One driver after another meets one cell each, at the first time it passes the point."""
     faults: list[Fault] = []
     number = 0
@@ -179,7 +178,7 @@ def _chained(calm: Schedule, cells: Iterable[Cell], chance: random.Random) -> Sc
             faults.append(replace(before, incarnation=number))
             number += before.action is Action.KILL
         if action in ON_THE_WIRE:
-            faults += _on_the_wire(calm, Fault(number, point, action), chance)
+            faults += _on_the_wire(faultless, Fault(number, point, action), chance)
             continue
         late = _LATEST_IN_A_TASK_MS if action is Action.KILL_EXECUTOR else 0
         faults.append(Fault(number, point, action, ms=chance.randint(0, late)))
@@ -187,12 +186,12 @@ def _chained(calm: Schedule, cells: Iterable[Cell], chance: random.Random) -> Sc
             faults.append(Fault(number, point, Action.KILL, ms=chance.randint(1, _LOST_MS)))
         elif action not in _DEADLY and action is not Action.PAUSE:
             faults.append(replace(_closing(point), incarnation=number))
-    return replace(calm, incarnations=max(1, number), faults=tuple(faults))
+    return replace(faultless, incarnations=max(1, number), faults=tuple(faults))
 
 
-def _on_the_wire(calm: Schedule, fault: Fault, chance: random.Random) -> Iterator[Fault]:
+def _on_the_wire(faultless: Schedule, fault: Fault, chance: random.Random) -> Iterator[Fault]:
     """At the first sink that has a wire. Who waits for what is delayed is killed, and others find it landing."""
-    first = next((at for at, kind in enumerate(calm.sinks, 1) if kind is not Kind.DELTA), 1)
+    first = next((at for at, kind in enumerate(faultless.sinks, 1) if kind is not Kind.DELTA), 1)
     if fault.action is not Action.DELAY:
         yield replace(fault, hit=first)
         yield replace(_closing(fault.point), incarnation=fault.incarnation)
@@ -206,7 +205,7 @@ def _closing(point: Point) -> Fault:
     return Fault(1, Point.COMMIT_BEFORE, Action.KILL) if point in _UNWRITTEN else _NEXT
 
 
-def _damages(facts: Facts, calm: Schedule, chance: random.Random) -> Iterator[Schedule]:
+def _damages(facts: Facts, faultless: Schedule, chance: random.Random) -> Iterator[Schedule]:
     """Drivers die at a random moment and between two epochs, the next one finds damage, and dies while it heals."""
     what = [damage.value for damage in DAMAGES if damage is not Damage.DELETED]
     if not facts.plain and facts.ledger:
@@ -216,17 +215,17 @@ def _damages(facts: Facts, calm: Schedule, chance: random.Random) -> Iterator[Sc
     what.append(Damage.DELETED.value)
     several = max(1, (facts.batches - 1) // _BATCHES_A_DAMAGE)
     for at in range(0, len(what), several):
-        yield _damaged(calm, what[at : at + several], chance)
+        yield _damaged(faultless, what[at : at + several], chance)
 
 
-def _damaged(calm: Schedule, what: list[str], chance: random.Random) -> Schedule:
-    faults, losses, hit = list[Fault](), list[Loss](), min(_NEXT.hit, calm.records)
+def _damaged(faultless: Schedule, what: list[str], chance: random.Random) -> Schedule:
+    faults, losses, hit = list[Fault](), list[Loss](), min(_NEXT.hit, faultless.records)
     for number, one in enumerate(what):
         first = 2 * number + 1
         faults += [_moment(first, chance), replace(_NEXT, incarnation=first + 1, hit=hit)]
         losses.append(Loss(first + 2, one))
     last = 2 * len(what) + 1
-    return replace(calm, incarnations=last, faults=(*faults, _moment(last, chance)), losses=tuple(losses))
+    return replace(faultless, incarnations=last, faults=(*faults, _moment(last, chance)), losses=tuple(losses))
 
 
 def _moment(number: int, chance: random.Random) -> Fault:

@@ -1,20 +1,27 @@
-"""``@pipeline``: a user's job as the lab needs it: how much input, which column tells rows apart, what is in order."""
+"""``@pipeline``: a user's job as the lab needs it, and the input that it is given."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly_lab.history import Entry, Op, Range, Row
+from onceonly_lab.history import Kind as EntryKind
 
 if TYPE_CHECKING:
-    from onceonly_lab.chaos.env import Env
+    from onceonly_lab.chaos.environment import Env
+
+
+# ---- ``@pipeline``: a user's job as the lab needs it: how much input, which column tells rows apart, what is in
+# order.
 
 MakeRow = Callable[[int], Mapping[str, Any]]
 """The row of a number, counted from 0, as column name to value."""
@@ -28,7 +35,7 @@ class Pipeline:
     """A job under test; what :func:`pipeline` returns.
 
     Attributes:
-        function: builds the query from an :class:`~onceonly_lab.chaos.env.Env`.
+        function: builds the query from an :class:`~onceonly_lab.chaos.environment.Env`.
         rows: of the whole input.
         batches: micro-batches that the input makes.
         identity: column that is unique in the input.
@@ -210,3 +217,46 @@ def _no_job(place: str, cause: str) -> Exception:
         cause=cause,
         next="name it as module:function or path/to/file.py:function, and decorate it with onceonly_lab.pipeline",
     )
+
+
+# ---- The input of a job: Parquet files, one for each micro-batch, and the entries that tell the checker what they
+# hold.
+
+_OLDEST = 1_700_000_000
+"""Time of the first file: the file source goes by modification time, a second apart in the order of their numbers."""
+
+
+def write_source(job: Pipeline, folder: Path, batches: int, rows: int) -> None:
+    """Write the input.
+
+    Args:
+        job: knows the rows.
+        folder: is made.
+        batches: how many files.
+        rows: of each.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(parents=True)
+    for batch, numbers in enumerate(_cut(batches, rows)):
+        path = folder / f"{batch:05d}.parquet"
+        pq.write_table(pa.Table.from_pylist([dict(job.made(number)) for number in numbers]), path)
+        os.utime(path, (_OLDEST + batch, _OLDEST + batch))
+
+
+def source_entries(job: Pipeline, batches: int, rows: int) -> Iterator[Entry]:
+    """The same rows for the checker."""
+    for batch, numbers in enumerate(_cut(batches, rows)):
+        made = map(job.made, numbers)
+        listed = tuple(Row(str(row[job.identity]), key=_text(row, job.key)) for row in made)
+        yield Entry("source", EntryKind.OK, Op.INPUT, slice=(Range("files", batch, batch + 1),), rows=listed)
+
+
+def _text(row: Mapping[str, Any], column: str | None) -> str | None:
+    found = row[column] if column is not None else None
+    return None if found is None else str(found)
+
+
+def _cut(batches: int, rows: int) -> Iterator[range]:
+    return (range(batch * rows, (batch + 1) * rows) for batch in range(batches))

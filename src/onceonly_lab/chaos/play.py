@@ -1,28 +1,137 @@
-"""Plays one schedule on a real job: drivers start, die as planned and start again, and every sink is looked at."""
+"""Plays one schedule on a real job: drivers start and die, checkpoints are damaged, every sink is looked at."""
 
 from __future__ import annotations
 
+import shutil
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from onceonly.faults import Point
-from onceonly_lab.chaos.attendance import Attendance
-from onceonly_lab.chaos.destinations import Destination, Destinations
-from onceonly_lab.chaos.played import Played, Stage, unpolled
-from onceonly_lab.chaos.source import source_entries, write_source
-from onceonly_lab.chaos.surgery import operate
-from onceonly_lab.chaos.task import Task
-from onceonly_lab.chaos.wires import Wires
+from onceonly_lab.chaos.destinations import Destination, Destinations, Wires
+from onceonly_lab.chaos.environment import Task
+from onceonly_lab.chaos.monitor import DriverMonitor
+from onceonly_lab.chaos.pipeline import source_entries, write_source
+from onceonly_lab.chaos.pool import Played, Stage, unpolled
+from onceonly_lab.chaos.program import lose_ledger
 from onceonly_lab.driver import Driver
 from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Op, load
+from onceonly_lab.history.recorder import Poller, Recorder, Seen, SinkUnreachable
 from onceonly_lab.model.parts import Kind as SinkKind
-from onceonly_lab.model.spark import REFUSALS
+from onceonly_lab.model.spark import OTHERS, REFUSALS, SHARED, Damage
 from onceonly_lab.model.world import ALLOWED
-from onceonly_lab.pollers import Poller, Seen, SinkUnreachable
-from onceonly_lab.recorder import Recorder
+from onceonly_lab.schedule import LEDGER as LEDGER_ACTION
 from onceonly_lab.schedule import Action, Fault, Schedule
+
+# ---- What happens to a real checkpoint and ledger between two drivers: the damage that simulated ones know, on
+# files.
+
+OPERABLE = frozenset(Damage) - SHARED - OTHERS
+"""Damage that one directory can suffer; a copy is used by somebody else."""
+
+
+def operate(checkpoint: Path, what: str) -> bool:
+    """Damage a checkpoint, or lose the ledger beside it.
+
+    Args:
+        checkpoint: directory of the query.
+        what: as a schedule says it.
+
+    Returns:
+        Whether there was something to damage in this way.
+    """
+    if what == LEDGER_ACTION:
+        return lose_ledger(str(checkpoint))
+    planned = _batches(checkpoint, "offsets")
+    return bool(planned) and _OPERATIONS[Damage(what)](checkpoint)
+
+
+def _deleted(checkpoint: Path) -> bool:
+    shutil.rmtree(checkpoint)
+    return True
+
+
+def _commit_removed(checkpoint: Path) -> bool:
+    planned, done = _batches(checkpoint, "offsets"), _batches(checkpoint, "commits")
+    return planned[-1:] == done[-1:] and _remove(checkpoint, "commits", done[-1])
+
+
+def _cut_off(checkpoint: Path) -> bool:
+    newest = _batches(checkpoint, "offsets")[-1]
+    _remove(checkpoint, "commits", newest)
+    return _remove(checkpoint, "offsets", newest)
+
+
+def _rolled_back(commits: int) -> Callable[[Path], bool]:
+    """As it was when the last of the batches that are kept had been planned, and was not yet committed."""
+
+    def operation(checkpoint: Path) -> bool:
+        done = _batches(checkpoint, "commits")
+        if len(done) < commits:
+            return False
+        kept = done[-commits]
+        for log, first in (("offsets", kept + 1), ("commits", kept)):
+            for batch in _batches(checkpoint, log):
+                if batch >= first:
+                    _remove(checkpoint, log, batch)
+        return True
+
+    return operation
+
+
+def _emptied(checkpoint: Path) -> bool:
+    newest = _batches(checkpoint, "offsets")[-1]
+    _forget_checksum(checkpoint, "offsets", newest)
+    (checkpoint / "offsets" / str(newest)).write_bytes(b"")
+    return True
+
+
+def _robbed_of(name: str) -> Callable[[Path], bool]:
+    def operation(checkpoint: Path) -> bool:
+        place = checkpoint / name
+        if place.is_dir():
+            shutil.rmtree(place)
+            return True
+        existed = place.exists()
+        place.unlink(missing_ok=True)
+        return existed
+
+    return operation
+
+
+_OPERATIONS: dict[Damage, Callable[[Path], bool]] = {
+    Damage.DELETED: _deleted,
+    Damage.COMMIT_REMOVED: _commit_removed,
+    Damage.CUT_OFF: _cut_off,
+    Damage.ROLLED_BACK: _rolled_back(1),
+    Damage.ROLLED_BACK_TWO: _rolled_back(2),
+    Damage.EMPTIED: _emptied,
+    Damage.OFFSETS_REMOVED: _robbed_of("offsets"),
+    Damage.METADATA_REMOVED: _robbed_of("metadata"),
+    Damage.SOURCES_REMOVED: _robbed_of("sources"),
+}
+
+
+def _batches(checkpoint: Path, log: str) -> list[int]:
+    return sorted(int(path.name) for path in (checkpoint / log).glob("*") if path.name.isdigit())
+
+
+def _remove(checkpoint: Path, log: str, batch: int) -> bool:
+    _forget_checksum(checkpoint, log, batch)
+    path = checkpoint / log / str(batch)
+    existed = path.exists()
+    path.unlink(missing_ok=True)
+    return existed
+
+
+def _forget_checksum(checkpoint: Path, log: str, batch: int) -> None:
+    (checkpoint / log / f".{batch}.crc").unlink(missing_ok=True)
+
+
+# ---- Plays one schedule on a real job: drivers start, die as planned and start again, and every sink is looked at.
 
 _CLEARS_S = 10.0
 """How long a database may take to notice that the client of a transaction is dead."""
@@ -102,14 +211,14 @@ class _Run:
             self._plain,
         )
         self._record.append(Entry("driver", Kind.START, incarnation=number))
-        driver = self._stage.crew.start(task)
+        driver = self._stage.pool.start(task)
         self._played.drivers += 1
-        ended = Attendance(self, driver, number).attend()
+        ended = DriverMonitor(self, driver, number, self).attend()
         self._wires.gone()
         if ended == "paused":
             self._asleep.append((driver, number))
             return ended
-        self._stage.crew.dismiss(driver)
+        self._stage.pool.dismiss(driver)
         if ended == "orphaned":
             self._look_after_a_kill()
         if ended == "killed":
@@ -122,9 +231,9 @@ class _Run:
         """Let a driver go on that others take for dead, and wait for what it does."""
         self._record.append(Entry("nemesis", Kind.FAULT, fault="continued", note=f"driver {number} wakes up"))
         driver.resume()
-        Attendance(self, driver, number).attend()
+        DriverMonitor(self, driver, number, self).attend()
         self._played.woken += 1
-        self._stage.crew.dismiss(driver)
+        self._stage.pool.dismiss(driver)
 
     def _lose(self, before: int) -> None:
         for loss in self._schedule.losses:
@@ -138,6 +247,9 @@ class _Run:
             )
 
     # ---- what drivers say
+
+    def waits(self) -> None:
+        """Pollers look by themselves."""
 
     def told(self, event: dict[str, Any], number: int) -> None:
         """Take note of an event that needs no more than that."""

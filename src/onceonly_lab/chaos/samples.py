@@ -9,7 +9,7 @@ from onceonly_lab.chaos.pipeline import pipeline
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from onceonly_lab.chaos.env import Env
+    from onceonly_lab.chaos.environment import Env
 
 ALL = ("two_sinks", "stateful", "topic")
 """Names of the jobs that use onceonly."""

@@ -13,8 +13,7 @@ Ideas: Jepsen's checkers (prose first, every verdict with its evidence); Elle's 
 
 from __future__ import annotations
 
-from onceonly_lab.checker.anomaly import MUST_HOLD, Anomaly
-from onceonly_lab.checker.finding import MOST_WITNESSES, Finding
+from onceonly_lab.checker.finding import MOST_WITNESSES, MUST_HOLD, Anomaly, Finding
 from onceonly_lab.checker.judgement import SCHEMA_VERSION, Judgement, Verdict, judge
 
 __all__ = ["MOST_WITNESSES", "MUST_HOLD", "SCHEMA_VERSION", "Anomaly", "Finding", "Judgement", "Verdict", "judge"]

@@ -1,15 +1,208 @@
-"""A history laid out for the rules: what was sent, what was read, what exists. Facts only, nothing is judged. Pure."""
+"""A history laid out for the rules: calls with their answers, commits and what became of them. Facts only. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
-from onceonly_lab.checker.calls import FIRST_LINE, Call, Who, calls
-from onceonly_lab.checker.commits import Commit, grouped
-from onceonly_lab.history import RESTORE, Entry, Header, History, Kind, Mark, Op, Row
+from onceonly_lab.history import RESTORE, Entry, Header, History, Kind, Mark, Op, Range, Row
+
+# ---- Pairs what was invoked with its answer; an ``invoke`` without one is ``info``. Pure.
+
+FIRST_LINE = 2
+"""Line of the first entry: the header is line 1."""
+
+Who = tuple[str, int]
+"""One start of an actor: its name and incarnation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What an actor invoked, and what it was answered.
+
+    Attributes:
+        said: the invoke, completed by what only the answer says.
+        at: line of the invoke; of the answer where nothing was invoked.
+        outcome: ``ok``, ``fail``, ``info`` or ``read``.
+        answered: line of the answer; ``None`` if there was none.
+        announced: whether there was an invoke.
+    """
+
+    said: Entry
+    at: int
+    outcome: Kind
+    answered: int | None
+    announced: bool
+
+    @property
+    def who(self) -> Who:
+        """Whose call it is."""
+        return self.said.actor, self.said.incarnation
+
+    @property
+    def lines(self) -> tuple[int, ...]:
+        """The lines that show it."""
+        return (self.at,) if self.answered in (None, self.at) else (self.at, self.answered or self.at)
+
+
+def calls(entries: Iterable[Entry]) -> list[Call]:
+    """Every call of a history, in the order of their first lines."""
+    return sorted(_paired(entries), key=lambda call: call.at)
+
+
+def _paired(entries: Iterable[Entry]) -> Iterator[Call]:
+    waiting: dict[tuple[Who, Op, str | None], list[tuple[int, Entry]]] = {}
+    for line, entry in enumerate(entries, FIRST_LINE):
+        op = Op.READ if entry.kind is Kind.READ else entry.op
+        if op is None:
+            continue
+        opened = waiting.setdefault(((entry.actor, entry.incarnation), op, entry.sink), [])
+        if entry.kind is Kind.INVOKE:
+            opened.append((line, entry))
+        elif opened:
+            at, invoke = opened.pop()
+            yield Call(_completed(invoke, entry), at, entry.kind, line, announced=True)
+        else:
+            yield Call(entry, line, entry.kind, line, announced=False)
+    for opened in waiting.values():
+        yield from (Call(invoke, at, Kind.INFO, None, announced=True) for at, invoke in opened)
+
+
+_SAID = tuple(field.name for field in fields(Entry) if field.name not in ("actor", "kind", "op", "incarnation", "time"))
+_DEFAULTS = {field.name: field.default for field in fields(Entry)}
+
+
+def _completed(invoke: Entry, answer: Entry) -> Entry:
+    added: dict[str, Any] = {
+        name: getattr(answer, name)
+        for name in _SAID
+        if getattr(invoke, name) == _DEFAULTS[name] and getattr(answer, name) != _DEFAULTS[name]
+    }
+    return replace(invoke, **added) if added else invoke
+
+
+# ---- Commits and what became of them: sent, answered, looked up, and the rows they bring. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit that was sent to one sink.
+
+    Attributes:
+        sink: sink id.
+        epoch: number of the epoch.
+        call: its invoke and answer; the outcome is the one that a later look-up found.
+        known: line from which the outcome is certain; ``None`` if it never was.
+        lost: its own answer did not come.
+        rows: identities of what it brings; ``None`` where the history does not say.
+    """
+
+    sink: str
+    epoch: int
+    call: Call
+    known: int | None
+    lost: bool
+    rows: frozenset[str] | None
+
+    @property
+    def at(self) -> int:
+        """Line where it was sent."""
+        return self.call.at
+
+    @property
+    def outcome(self) -> Kind:
+        """``ok``, ``fail`` or ``info``."""
+        return self.call.outcome
+
+    @property
+    def generation(self) -> int | None:
+        """In whose name."""
+        return self.call.said.generation
+
+    @property
+    def count(self) -> int | None:
+        """How many rows it brings, where that is known."""
+        return self.call.said.count if self.rows is None else len(self.rows)
+
+
+def grouped(
+    sent: Sequence[Call], look_ups: Sequence[Call], inputs: Sequence[Entry]
+) -> dict[tuple[str, int], tuple[Commit, ...]]:
+    """The commits that were sent, by sink and epoch.
+
+    Args:
+        sent: the calls that sent one.
+        look_ups: the calls that looked for one whose answer was lost.
+        inputs: rows of the source with their slices, for commits that do not name their rows.
+    """
+    found: dict[tuple[str, int], list[Commit]] = {}
+    for call in sent:
+        sink, epoch = call.said.sink, call.said.epoch
+        if sink is not None and epoch is not None:
+            resolved = _looked_up(call, sent, look_ups) if call.outcome is Kind.INFO else None
+            rows = _brought(call.said, inputs)
+            found.setdefault((sink, epoch), []).append(_commit((sink, epoch), call, resolved, rows))
+    return {place: tuple(group) for place, group in found.items()}
+
+
+def grouped_as(
+    groups: Mapping[tuple[str, int], tuple[Commit, ...]], change: Callable[[Commit], Commit]
+) -> dict[tuple[str, int], tuple[Commit, ...]]:
+    """The same commits, each changed."""
+    return {place: tuple(change(commit) for commit in group) for place, group in groups.items()}
+
+
+def _commit(place: tuple[str, int], call: Call, resolved: Call | None, rows: frozenset[str] | None) -> Commit:
+    lost = call.outcome is Kind.INFO
+    if resolved is not None:
+        call = Call(call.said, call.at, resolved.outcome, resolved.answered, call.announced)
+    return Commit(*place, call, None if call.outcome is Kind.INFO else call.answered, lost, rows)
+
+
+def _looked_up(call: Call, sent: Sequence[Call], look_ups: Sequence[Call]) -> Call | None:
+    """The certain answer to the first look-up of the same driver before it sends the epoch to that sink again."""
+
+    def about(other: Call) -> bool:
+        return (other.who, other.said.sink, other.said.epoch) == (call.who, call.said.sink, call.said.epoch)
+
+    until = min((other.at for other in sent if about(other) and other.at > call.at), default=None)
+    return next(
+        (
+            one
+            for one in look_ups
+            if about(one) and one.outcome is not Kind.INFO and call.at < one.at and (until is None or one.at < until)
+        ),
+        None,
+    )
+
+
+def _brought(said: Entry, inputs: Sequence[Entry]) -> frozenset[str] | None:
+    """What a commit brings: the rows it names, else those of the input that lie in its slice."""
+    if said.rows is not None:
+        return frozenset(row.identity for row in said.rows)
+    if said.slice is None or not inputs:
+        return None
+    taken = {one.partition: one for one in said.slice}
+    parts = [(entry, _part(entry.slice or (), taken)) for entry in inputs]
+    if any(part is None for _, part in parts):
+        return None
+    return frozenset(row.identity for entry, part in parts if part for row in entry.rows or ())
+
+
+def _part(inner: tuple[Range, ...], taken: Mapping[str, Range]) -> bool | None:
+    """Whether a piece of the input lies in a slice; ``None`` if the slice cuts it."""
+    ends = [(one, taken.get(one.partition)) for one in inner if one.start < one.end]
+    if all(out is None or one.end <= out.start or out.end <= one.start for one, out in ends):
+        return False
+    within = all(out is not None and out.start <= one.start and one.end <= out.end for one, out in ends)
+    return True if within else None
+
+
+# ---- A history laid out for the rules: what was sent, what was read, what exists. Facts only, nothing is judged.
+# Pure.
 
 
 @dataclass(frozen=True)
@@ -60,6 +253,7 @@ class Case:
         assertions: answers to the user's own queries.
         restores: lines where something was restored, by sink.
         settle: the time after the last fault; ``None`` if the history ends before.
+        former: rows of the source as they were of series that a full refresh has replaced.
     """
 
     header: Header
@@ -75,6 +269,7 @@ class Case:
     assertions: tuple[Call, ...]
     restores: Mapping[str, tuple[int, ...]]
     settle: Call | None
+    former: tuple[Entry, ...] = ()
 
     @property
     def settled(self) -> bool:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
-from onceonly_lab.checker import rules_agree, rules_rows, rules_run, rules_time
-from onceonly_lab.checker.anomaly import Anomaly
+from onceonly_lab.checker import rules_rows, rules_run
 from onceonly_lab.checker.case import Case, lay_out
-from onceonly_lab.checker.finding import Finding
+from onceonly_lab.checker.finding import Anomaly, Finding, reached
 from onceonly_lab.checker.reading import Reading, interpret
-from onceonly_lab.checker.situations import reached
+from onceonly_lab.checker.series import told_apart
 from onceonly_lab.history import History, Kind, Situation
+from onceonly_lab.strenum import StrEnum
 
 SCHEMA_VERSION = 1
 """Version of the JSON form."""
@@ -23,13 +22,13 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     rules_rows.doubled,
     rules_rows.phantom,
     rules_rows.torn,
-    rules_agree.crossed,
+    rules_run.crossed,
     rules_rows.out_of_order,
     rules_run.apart,
-    rules_time.early,
-    rules_time.regressed,
-    rules_agree.misrecorded,
-    rules_time.zombie,
+    rules_run.early,
+    rules_run.regressed,
+    rules_run.misrecorded,
+    rules_run.zombie,
     rules_run.stuck,
     rules_run.recomputed,
     rules_run.denied,
@@ -113,7 +112,7 @@ def judge(history: History, golden: History | None = None) -> Judgement:
     Raises:
         UnreadableHistory: an assertion names an anomaly that does not exist.
     """
-    reading = interpret(lay_out(history, golden))
+    reading = interpret(told_apart(lay_out(history, golden)))
     went_through = reached(reading)
     return Judgement(
         run=history.header.run,

@@ -1,25 +1,24 @@
-"""One reading of a history: which of the commits with an unknown outcome landed. Pure.
-
-An unknown commit may have landed or not, and a run is wrong only if *no* choice explains what was read. What one sink
-shows of one epoch depends on the commits of that epoch to that sink alone, so the choice is made for each of these
-places by itself, over all of its unknown commits: where a read shows the epoch and no certain commit accounts for it,
-or no read can tell, the one that fits best is taken to have landed. Fitting is, in this order: being shown at all, the
-generation that the marker names, the rows that are there, no fence that had replaced its own, bytes that were staged
-before, and having been sent first.
-Rules then judge this one reading: if even the best choice does not fit, they say so.
-"""
+"""One reading of a history: which unknown commits landed, and what ought to be in a sink. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from onceonly_lab.checker.calls import Call
-from onceonly_lab.checker.case import Case, Read
-from onceonly_lab.checker.commits import Commit
-from onceonly_lab.history import Kind, Mark
+from onceonly_lab.checker.case import Call, Case, Commit, Read
+from onceonly_lab.history import Kind, Mark, Row
+
+# ---- One reading of a history: which of the commits with an unknown outcome landed. Pure.
+#
+# An unknown commit may have landed or not, and a run is wrong only if *no* choice explains what was read. What one
+# sink shows of one epoch depends on the commits of that epoch to that sink alone, so the choice is made for each of
+# these places by itself, over all of its unknown commits: where a read shows the epoch and no certain commit accounts
+# for it, or no read can tell, the one that fits best is taken to have landed. Fitting is, in this order: being shown
+# at all, the generation that the marker names, the rows that are there, no fence that had replaced its own, bytes
+# that were staged before, and having been sent first. Rules then judge this one reading: if even the best choice does
+# not fit, they say so.
 
 Place = tuple[str, int]
 """A sink and an epoch."""
@@ -202,3 +201,86 @@ def _fits(read: Read | None, commit: Commit) -> bool:
     there = {row.identity for row in read.rows if row.epoch in (None, commit.epoch)}
     tagged = {row.identity for row in read.rows if row.epoch == commit.epoch}
     return commit.rows <= there and tagged <= commit.rows
+
+
+# ---- What ought to be in a sink: the oracles of golden run and row identity. Pure.
+#
+# A golden run says what is right for any plan, rows counted and with their values; where rows are replaced, values
+# are those of the end, for nobody knows in which others a reader may find them before. Without one, rows of the input
+# are expected as they are, once each: right for plans that keep every row and its identity. The user's own assertions
+# are the third oracle; they are judged where they were answered.
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a sink ought to hold.
+
+    Attributes:
+        due: how often each identity must be there at the end.
+        known: how often each identity may be there; ``None`` where nothing is known of the input.
+        values: golden values, by identity.
+        keeps: a row that is there once has its last value.
+    """
+
+    due: Counter[str]
+    known: Counter[str] | None
+    values: dict[str, frozenset[str | None]]
+    keeps: bool = True
+
+    def times(self, identity: str) -> int:
+        """How often a row may be there."""
+        return max(1, self.known[identity]) if self.known else 1
+
+    def allows(self, row: Row, *, final: bool) -> bool:
+        """Whether the row is one that somebody could have written; ``final``: in the last read of a sink."""
+        if row.identity in self.values and row.value is not None and (final or self.keeps):
+            return row.value in self.values[row.identity]
+        return self.known is None or row.identity in self.known
+
+
+def expected(reading: Reading, sink: str) -> Expected:
+    """What a sink ought to hold at the end, and what it may hold at any time."""
+    case = reading.case
+    if sink in case.golden:
+        keeps = all(promise.keeps for promise in case.header.sinks if promise.sink == sink)
+        return _golden(case.golden[sink], case.settled, keeps=keeps)
+    due = Counter(dict.fromkeys(_due(reading, sink), 1))
+    sent = {identity for group in case.commits.values() for commit in group for identity in commit.rows or ()}
+    former = {row.identity for entry in case.former for row in entry.rows or ()}
+    known = Counter(dict.fromkeys({*case.ranks, *former} if case.inputs else sent, 1))
+    return Expected(due, known if case.inputs or sent else None, {})
+
+
+def _replaced_by(commit: Commit) -> range:
+    first, last = commit.call.said.replaces or (1, 0)
+    return range(first, last + 1)
+
+
+def excused(case: Case, sink: str) -> bool:
+    """Whether a sink was restored and the pipeline stopped because of it: what is missing then is not its doing."""
+    stopped = case.settle is not None and case.settle.outcome is Kind.FAIL
+    return stopped and any(case.restores.values()) and sink in case.sinks
+
+
+def _golden(rows: tuple[Row, ...], settled: bool, *, keeps: bool) -> Expected:
+    counts = Counter(row.identity for row in rows)
+    values: dict[str, set[str | None]] = {}
+    for row in rows:
+        if row.value is not None:
+            values.setdefault(row.identity, set()).add(row.value)
+    frozen = {identity: frozenset(one) for identity, one in values.items()}
+    # A pipeline that stopped for a reason holds rows that were to be replaced.
+    return Expected(counts if settled else Counter(), counts, frozen if settled or keeps else {}, keeps)
+
+
+def _due(reading: Reading, sink: str) -> Iterator[str]:
+    """All input once it was taken; before, what the sink, the ledger or the engine's callback said yes to."""
+    case = reading.case
+    if case.settled and case.ranks:
+        yield from case.ranks
+        return
+    told = {call.said.epoch for call in case.told if call.said.epoch is not None}
+    gone = {epoch for commits in reading.landed.values() for one in commits for epoch in _replaced_by(one)}
+    for epoch in {*told, *reading.epochs(sink)} - gone:
+        commits = (reading.explains(one, epoch) for one in (sink, *case.sinks))
+        yield from next((commit.rows for commit in commits if commit and commit.rows is not None), ())

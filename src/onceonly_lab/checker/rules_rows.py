@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from onceonly_lab.checker.anomaly import Anomaly
-from onceonly_lab.checker.case import Read
-from onceonly_lab.checker.commits import Commit
-from onceonly_lab.checker.expected import Expected, excused, expected
-from onceonly_lab.checker.finding import Finding, counted, found
-from onceonly_lab.checker.reading import Reading
+from onceonly_lab.checker import series
+from onceonly_lab.checker.case import Commit, Read
+from onceonly_lab.checker.finding import Anomaly, Finding, counted, found
+from onceonly_lab.checker.reading import Expected, Reading, excused, expected
 from onceonly_lab.history import Kind, Promise, Row
 
 
@@ -40,7 +38,8 @@ def _missing(reading: Reading, promise: Promise, read: Read) -> dict[int | None,
 
 
 def doubled(reading: Reading) -> Iterator[Finding]:
-    """No read of a sink shows a row more often than the input has it."""
+    """No read of a sink shows a row more often than the input has it, nor one that a full refresh has replaced."""
+    yield from series.standing(reading)
     for sink in reading.case.sinks:
         right = expected(reading, sink)
         for read in reading.case.seen(sink):

@@ -17,7 +17,7 @@ def add_lab(tree: typer.Typer) -> None:
 
 def add_demo(tree: typer.Typer) -> None:
     """Add ``onceonly demo``; entry point ``demo`` of the group ``onceonly.commands``."""
-    from onceonly.cli.extras import PASSED_ON
-    from onceonly_lab.cli.demo import command
+    from onceonly.cli.errors import PASSED_ON
+    from onceonly_lab.cli.app import demo
 
-    tree.command("demo", context_settings=PASSED_ON)(command)
+    tree.command("demo", context_settings=PASSED_ON)(demo)

@@ -1,25 +1,127 @@
-"""``onceonly lab``: the fault lab. Exit codes: 0 clean, 1 anomaly, 2 inconclusive, 3 the lab itself could not do it."""
+"""``onceonly lab``, ``onceonly demo``: exit codes 0 clean, 1 anomaly, 2 inconclusive, 3 the lab failed."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from onceonly.cli.calm import DEBUG, words_for
-from onceonly.cli.failing import tell
+from onceonly.cli.errors import DEBUG, tell, without, words_for
 from onceonly.cli.options import OutputOption
-from onceonly.cli.output import Output, emit_json, emit_table, say
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
+from onceonly_lab.chaos.result import junit as to_junit
 from onceonly_lab.checker import Finding, Judgement, Verdict, judge
-from onceonly_lab.cli import mutants, necessity, points, report, rules, run, schedules, up
+from onceonly_lab.cli import jobs, proof, run
 from onceonly_lab.history import History, UnreadableHistory, load
-from onceonly_lab.junit import junit as to_junit
 from onceonly_lab.schedule import UnreadableSchedule
+from onceonly_lab.servers import up as servers_up
+from onceonly_lab.servers.up import Kind, Servers
+
+# ---- ``onceonly demo``: hands everything on to the lab's demo, which has options and a help of its own.
+
+
+def demo(context: typer.Context) -> None:
+    """Prove it here: real input, real SIGKILLs, a verdict."""
+    try:
+        from onceonly_lab.demo.command import main
+    except ModuleNotFoundError as missing:
+        without(missing, "The demo", "'onceonly-lab[demo]'")()
+    raise typer.Exit(main(list(context.args)))
+
+
+# ---- ``onceonly lab up``: a real Postgres and a real Kafka broker on this machine, for trying things.
+
+_TOPIC = re.compile(r"(?P<name>[A-Za-z0-9._-]+)(?::(?P<partitions>[1-9]\d*))?")
+_NAMES = {Kind.POSTGRES: "Postgres", Kind.KAFKA: "Kafka"}
+_FAILED = 3
+
+
+def up(
+    *,
+    only: Annotated[Kind | None, typer.Option("--only", help="Start only this server.")] = None,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            metavar="DIR",
+            help="Keep the data here, and go on with them next time. Default: temporary, removed at the end. "
+            "For root, Postgres makes every folder above DIR readable for others.",
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            metavar="NAME[:PARTITIONS]",
+            help="Create a topic, because sinks create none; may be given more than once.",
+        ),
+    ] = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Start a Postgres and a Kafka broker on free ports of 127.0.0.1, print their addresses, run until Ctrl-C.
+
+    No password is asked. Ctrl-C and SIGTERM stop them; nothing of them is left but data in --dir.
+    Exit code: 0 stopped by Ctrl-C or SIGTERM, 3 they cannot be started or one ended by itself.
+    """
+    kinds = frozenset(Kind if only is None else [only])
+    topics = _topics(topic or (), kinds)
+    place = None if directory is None else directory.expanduser().absolute()
+    with warnings.catch_warnings():
+        # The server's package looks for a folder that few machines have, and says so.
+        warnings.simplefilter("ignore")
+        servers_up.fetch(kinds)
+    with servers_up.Asked() as asked:
+        talk(f"starting {' and '.join(_NAMES[kind] for kind in Kind if kind in kinds)} ...")
+        try:
+            with servers_up.running(kinds, asked, place, topics) as servers:
+                if servers is not None:
+                    _tell(servers, place, output)
+                    asked.wait(servers)
+        except servers_up.ServerEnded as ended:
+            talk(str(ended))
+            raise typer.Exit(_FAILED) from ended
+
+
+def _topics(wanted: Sequence[str], kinds: frozenset[Kind]) -> Mapping[str, int]:
+    if wanted and Kind.KAFKA not in kinds:
+        raise typer.BadParameter("--topic needs Kafka; leave out --only postgres")
+    found: dict[str, int] = {}
+    for text in wanted:
+        match = _TOPIC.fullmatch(text)
+        if match is None:
+            raise typer.BadParameter(f"{text!r} is not NAME or NAME:PARTITIONS", param_hint="--topic")
+        found[match["name"]] = int(match["partitions"] or 1)
+    return found
+
+
+def _tell(servers: Servers, place: Path | None, output: Output) -> None:
+    if output is Output.JSON:
+        emit_json({"directory": None if place is None else str(place), **servers.to_json()})
+    else:
+        emit_pairs(_pairs(servers))
+    sys.stdout.flush()
+    talk(f"Ctrl-C stops them; their data stay in {place}" if place else "Ctrl-C stops them and removes their data")
+
+
+def _pairs(servers: Servers) -> list[tuple[str, object]]:
+    made = ", ".join(f"{name} ({partitions})" for name, partitions in servers.topics.items())
+    return [
+        ("postgres", servers.postgres and servers.postgres.dsn),
+        ("kafka", servers.kafka and servers.kafka.servers),
+        ("topics", made or None),
+    ]
+
+
+# ---- ``onceonly lab``: the fault lab. Exit codes: 0 clean, 1 anomaly, 2 inconclusive, 3 the lab itself could not do
+# it.
 
 FAILED = 3
 """The exit code where no run was judged: a file cannot be read or written, an argument is wrong."""
@@ -54,15 +156,15 @@ class LabGroup(TyperGroup):
 
 app = typer.Typer(cls=LabGroup, no_args_is_help=True, help="The fault lab: break a pipeline on purpose and judge it.")
 
-app.command("up")(up.command)
+app.command("up")(up)
 app.command("run")(run.command)
-app.command("replay")(schedules.replay)
-app.command("shrink")(schedules.shrink)
-app.command("points")(points.command)
-app.command("necessity")(necessity.command)
-app.command("rules-off")(rules.command)
-app.command("mutants")(mutants.command)
-app.command("report")(report.command)
+app.command("replay")(run.replay)
+app.command("shrink")(run.shrink)
+app.command("points")(proof.points)
+app.command("necessity")(proof.necessity)
+app.command("rules-off")(proof.rules_off)
+app.command("mutants")(proof.mutants)
+app.command("report")(jobs.report)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]
 JunitOption = Annotated[
@@ -82,7 +184,7 @@ def root() -> None:
 def recheck(
     history: HistoryArgument,
     *,
-    golden: report.GoldenOption = None,
+    golden: jobs.GoldenOption = None,
     output: OutputOption = Output.TABLE,
     junit: JunitOption = None,
 ) -> None:
@@ -97,7 +199,7 @@ def recheck(
         emit_json(judged.to_json())
     else:
         _show(judged)
-    raise typer.Exit(report.EXIT_CODES[judged.verdict])
+    raise typer.Exit(jobs.REPORT_EXIT_CODES[judged.verdict])
 
 
 def _golden(path: Path | None) -> History | None:

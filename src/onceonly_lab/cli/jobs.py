@@ -1,28 +1,101 @@
-"""Jobs of users in ``onceonly lab``: run, played again, made smaller; printed, and written for build servers."""
+"""Jobs of users in ``onceonly lab``: run, played again, made smaller; recorded runs judged, printed and drawn."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli.output import Output, emit_json, say, talk
+from onceonly.cli.options import OutputOption
+from onceonly.cli.output import Output, emit_json, emit_table, say, talk
 from onceonly.errors import refuse
-from onceonly_lab.chaos import campaign, running
+from onceonly_lab.chaos import campaign
 from onceonly_lab.chaos.coverage import Covered, covered
 from onceonly_lab.chaos.pipeline import Pipeline, load
 from onceonly_lab.chaos.result import SCHEDULE_FILE, Result
-from onceonly_lab.checker import Verdict
-from onceonly_lab.junit import junit as to_junit
-from onceonly_lab.level import Level
-from onceonly_lab.schedule import Action, Schedule
+from onceonly_lab.chaos.result import junit as to_junit
+from onceonly_lab.checker import Judgement, Verdict, judge
+from onceonly_lab.history import History
+from onceonly_lab.history import load as load_history
+from onceonly_lab.schedule import Action, Level, Schedule
+
+# ---- ``onceonly lab report``: recorded runs judged, told in a table and drawn as one page.
+
+HistoriesArgument = Annotated[
+    list[Path], typer.Argument(metavar="HISTORY...", help="Recorded runs: JSON lines.", show_default=False)
+]
+HtmlOption = Annotated[
+    Path | None, typer.Option("--html", metavar="FILE", help="Also write the page: one file that needs no network.")
+]
+GoldenOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--golden", metavar="HISTORY", help="The same run without faults: its last reads are the expected rows."
+    ),
+]
+REPORT_EXIT_CODES = {Verdict.ANOMALY: 1, Verdict.INCONCLUSIVE: 2, Verdict.CLEAN: 0}
+"""By verdict, what outweighs the others first."""
+
+
+def report(
+    histories: HistoriesArgument,
+    *,
+    html: HtmlOption = None,
+    golden: GoldenOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Judge recorded runs, and with --html write a page: verdict, findings, who did what, offsets, what was broken.
+
+    Needs no server and no Spark. Exit code: 0 all clean, 1 an anomaly, 2 inconclusive, 3 a history cannot be read.
+    """
+    read = [(str(path), load_history(path)) for path in histories]
+    right = None if golden is None else load_history(golden)
+    judged = [(place, judge(history, right)) for place, history in read]
+    if html is not None:
+        _write(html, read, right)
+    if output is Output.JSON:
+        emit_json({"runs": [{"history": place, **judgement.to_json()} for place, judgement in judged]})
+    else:
+        _show(judged)
+    verdicts = {judgement.verdict for _, judgement in judged}
+    raise typer.Exit(next(code for verdict, code in REPORT_EXIT_CODES.items() if verdict in verdicts))
+
+
+def _write(path: Path, read: Sequence[tuple[str, History]], golden: History | None) -> None:
+    try:
+        from onceonly.page import Taken
+        from onceonly_lab import report
+
+        report.write(path, [report.run_of(place, history, golden) for place, history in read], Taken.now())
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").startswith("onceonly"):
+            raise
+        raise refuse(
+            "E108", what="The lab's report", package=missing.name, distribution="onceonly", extra="report"
+        ) from missing
+    talk(f"The report is in {path}")
+
+
+def _show(judged: Sequence[tuple[str, Judgement]]) -> None:
+    emit_table(("history", "verdict", "called", "epochs", "rows", "reads"), [_row(*one) for one in judged])
+    for place, judgement in judged:
+        for reason in judgement.missing:
+            say(f"{place} is inconclusive: {reason}")
+
+
+def _row(place: str, judged: Judgement) -> tuple[Any, ...]:
+    called = ", ".join(sorted(judged.anomalies))
+    return place, judged.verdict, called, judged.epochs, judged.rows, judged.reads
+
+
+# ---- Jobs of users in ``onceonly lab``: run, played again, made smaller; printed, and written for build servers.
 
 BUDGET = "3m"
 """The longest that a job is run, if nobody says otherwise."""
@@ -37,10 +110,12 @@ JobArgument = Annotated[
 BudgetOption = Annotated[
     str | None, typer.Option("--budget", metavar="TIME", help=f"Longest time for a job: 90s, 3m. Default {BUDGET}.")
 ]
-OnlyOption = Annotated[Action | None, typer.Option("--only", help="Schedules with this action only.")]
+OnlyOption = Annotated[Action | None, typer.Option("--only", help="Play only schedules with this action.")]
 FolderOption = Annotated[
     Path | None,
-    typer.Option("--to", metavar="DIR", help="Where input, logs, tables and a failure's schedule go; must be empty."),
+    typer.Option(
+        "--to", metavar="DIR", help="Folder for input, logs, tables and the schedule of a failure; must be empty."
+    ),
 ]
 JunitOption = Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write the verdict as JUnit too.")]
 
@@ -69,7 +144,7 @@ def demand_job(**options: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How a job is to be run; see :func:`onceonly_lab.chaos.running.chaos`."""
+    """How a job is to be run; see :func:`onceonly_lab.chaos.campaign.chaos`."""
 
     budget: str
     seed: int
@@ -82,7 +157,7 @@ def run(job: str, asked: Asked, to: Path | None, junit: Path | None, output: Out
     """Run a job and return the exit code."""
     found = found_job(job)
     with folder(to) as at:
-        result = running.chaos(
+        result = campaign.chaos(
             found, at, asked.budget, seed=asked.seed, level=asked.level, only=asked.only, most=asked.most, told=talk
         )
         return _shown(result, junit, output)
@@ -91,7 +166,7 @@ def run(job: str, asked: Asked, to: Path | None, junit: Path | None, output: Out
 def run_samples(asked: Asked, to: Path | None, output: Output) -> int:
     """Run jobs of our own and return the exit code."""
     with folder(to) as at:
-        longest = running.seconds_of(asked.budget)
+        longest = campaign.seconds_of(asked.budget)
         return shown_all(covered(asked.level, None, longest, asked.seed, at, told=talk, most=asked.most), output)
 
 
@@ -113,14 +188,14 @@ def replay(schedule: Schedule, level: Level | None, to: Path | None, junit: Path
     """Play a schedule on its job and return the exit code."""
     campaign.check_playable(schedule, level)
     with folder(to) as at:
-        return _shown(running.replay(schedule, found_job(schedule.job), at, level, talk), junit, output)
+        return _shown(campaign.replay(schedule, found_job(schedule.job), at, level, talk), junit, output)
 
 
 def shrink(schedule: Schedule, to: Path | None, output: Output) -> int:
     """Make a schedule of a job smaller and return the exit code."""
     campaign.check_playable(schedule)
     with folder(None) as at:
-        result = running.replay(schedule, found_job(schedule.job), at, None, talk, smaller=True)
+        result = campaign.replay(schedule, found_job(schedule.job), at, None, talk, smaller=True)
     if result.schedule and to:
         to.write_text(result.schedule.text, encoding="utf-8")
     return _shown(result, None, output)

@@ -15,12 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from onceonly_lab.demo import flights, plan, preflight
-from onceonly_lab.demo.options import Options
-from onceonly_lab.demo.targets import KINDS, SEVERAL
+from onceonly_lab.demo import input, plan, preflight
+from onceonly_lab.demo.input import KINDS, SEVERAL
+from onceonly_lab.demo.stage import Options
 
 if TYPE_CHECKING:
-    from onceonly_lab.demo.report import Report
+    from onceonly_lab.demo.judge import Report
 
 ACTS = (*KINDS, SEVERAL)
 """What ``--sink`` chooses from."""
@@ -55,23 +55,27 @@ def _parse(argv: Sequence[str]) -> Options:
     add = parser.add_argument
     add("--output", choices=("table", "json"), default="table", help="what goes to stdout (default: table)")
     add("--keep", type=Path, metavar="DIR", help="keep tables, checkpoints, ledger, logs and the JSON in a new folder")
-    add("--rows", type=int, default=flights.AVAILABLE, help=f"flights to stream (default: all {flights.AVAILABLE:,})")
+    add("--rows", type=int, default=input.AVAILABLE, help=f"flights to stream (default: all {input.AVAILABLE:,})")
     add(
         "--sink",
         action="append",
         choices=ACTS,
-        help="only this act; may be repeated (default: all)",
+        help="play only this part; may be given more than once (default: all)",
     )
     add("--kills", type=int, help=f"SIGKILLs for each job (default: {_DEFAULT_KILLS})")
-    add("--seed", type=int, help="of the kills (default: a new one, printed)")
-    add("--quick", action="store_true", help="one sink, one kill, no plain job, unless said otherwise")
+    add("--seed", type=int, help="seed that draws the kills (default: a new one, printed)")
+    add(
+        "--quick",
+        action="store_true",
+        help="one kill, the first sink, no plain foreachBatch; --kills and --sink take precedence",
+    )
     given = parser.parse_args(argv)
     acts = given.sink or (ACTS[:1] if given.quick else ACTS)
     kills = given.kills if given.kills is not None else 1 if given.quick else _DEFAULT_KILLS
     if kills < 1:
         parser.error("--kills: without a kill there is nothing to prove; give 1 or more")
-    if not plan.epochs_for(kills) <= given.rows <= flights.AVAILABLE:
-        parser.error(f"--rows: with {kills} kills, from {plan.epochs_for(kills)} to {flights.AVAILABLE}")
+    if not plan.epochs_for(kills) <= given.rows <= input.AVAILABLE:
+        parser.error(f"--rows: with {kills} kills, from {plan.epochs_for(kills)} to {input.AVAILABLE}")
     if given.keep is not None and given.keep.exists() and any(given.keep.iterdir()):
         parser.error(f"--keep: {given.keep} is not empty; name a new folder")
     return Options(
@@ -123,7 +127,7 @@ def _demo(options: Options) -> int:
             return _give_up(options, problems)
         # Only now: these need what was just looked for.
         from onceonly_lab.demo.play import CouldNotAnswer, play
-        from onceonly_lab.demo.screen import Screen, show
+        from onceonly_lab.demo.stage import Screen, show
 
         try:
             with Screen() as screen:
@@ -144,7 +148,7 @@ def _demo(options: Options) -> int:
 
 def _write_page(path: Path, report: Report) -> None:
     from onceonly.audit import judge, page
-    from onceonly_lab.demo.report import told
+    from onceonly_lab.demo.judge import told
 
     runs = [page.LabRun(name, *told(run), tuple(run.kills)) for name, run in report.runs.items()]
     try:
@@ -156,7 +160,7 @@ def _write_page(path: Path, report: Report) -> None:
 
 
 def _give_up(options: Options, problems: Sequence[str]) -> int:
-    from onceonly_lab.demo.report import unanswered
+    from onceonly_lab.demo.judge import unanswered
 
     for problem in problems:
         print(f"onceonly demo: {problem}", file=sys.stderr)

@@ -1,35 +1,37 @@
 """The driver program that gets killed: streaming queries over the same files, one per sink or one into several.
 
-It prints one JSON line when a batch begins and one when it has ended, for whoever watches it.
+It says when a batch begins and when it has ended, for whoever watches it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, LiteralString, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onceonly import exactly_once, faults
-from onceonly.jars import fast_session
-from onceonly.session.archive import end_jvm
-from onceonly_lab.demo import flights
-from onceonly_lab.demo.plan import OPENING, UNSEEN, WINDOW
-from onceonly_lab.demo.targets import SEVERAL, Target, query_name
+from onceonly.faults import Point
+from onceonly.spark.jars import fast_session
+from onceonly.spark.session.starting import end_jvm
+from onceonly_lab.chaos.environment import say
+from onceonly_lab.demo import input
+from onceonly_lab.demo.input import SEVERAL, Target, query_name
+from onceonly_lab.demo.plan import OPENING, UNSEEN, WINDOW, Kill
 from onceonly_lab.driver import end_with_parent
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from typing_extensions import LiteralString, Self
 
 ForeachBatch = Callable[["DataFrame", int], object]
-Aim = tuple[str, int, str, int]
 
 _LEAD = 1
 _POLL_SECONDS = 0.2
@@ -47,16 +49,14 @@ class Job:
         source: folder with the input files.
         checkpoints: folder that gets one checkpoint per query.
         targets: the sinks; of one query, in the order of their commits.
-        aim: ``(query, batch, point, time)`` where this driver kills its own process group: the first, second ... time
-            that the point is passed in that batch of that query, counted from 1 in the driver's life, or in a later
-            one.
+        aim: where this driver kills its own process group, or says that somebody is to do it; ``None``: nowhere.
     """
 
     variant: str
     source: str
     checkpoints: str
     targets: tuple[Target, ...]
-    aim: Aim | None = None
+    aim: Kill | None = None
 
     @property
     def queries(self) -> dict[str, tuple[Target, ...]]:
@@ -71,7 +71,10 @@ class Job:
         fields = json.loads(path.read_text())
         targets = tuple(Target(**target) for target in fields.pop("targets"))
         aim = fields.pop("aim")
-        return cls(**fields, targets=targets, aim=None if aim is None else tuple(aim))
+        if aim is not None:
+            point = aim.pop("point")
+            aim = Kill(**aim, point=Point(point) if point else None)
+        return cls(**fields, targets=targets, aim=aim)
 
     def save(self, path: Path) -> None:
         """Write it as JSON."""
@@ -102,12 +105,12 @@ class Pace:
 class Batches:
     """Tells the watcher about every batch, and pulls the trigger at the one that was aimed at."""
 
-    def __init__(self, pace: Pace, aim: Aim | None) -> None:
+    def __init__(self, pace: Pace, aim: Kill | None) -> None:
         self._pace, self._aim = pace, aim
         self._begun: Counter[str] = Counter()
         self._here = threading.local()
-        if aim is not None:
-            faults.arm(aim[2], self._pull)
+        if aim is not None and aim.point is not None:
+            faults.arm(aim.point, partial(self._pull, aim, aim.point))
 
     def watched(self, query: str, write: ForeachBatch) -> Callable[[DataFrame, int], None]:
         """Put the watching around a foreachBatch function."""
@@ -116,29 +119,25 @@ class Batches:
             self._pace.await_turn(query, batch_id)
             self._begun[query] += 1
             self._here.batch, self._here.passed = (query, self._begun[query]), 0
-            say(event="begin", sink=query, batch=batch_id)
+            say("begin", sink=query, batch=batch_id)
+            aim = self._aim
+            if aim is not None and aim.point is None and (aim.sink, aim.batch) == self._here.batch:
+                say("due", fault=0, ms=1000 * aim.delay)
             write(frame, batch_id)
-            say(event="end", sink=query, batch=batch_id)
+            say("end", sink=query, batch=batch_id)
 
         return batch
 
-    def _pull(self) -> None:
-        assert self._aim is not None
-        query, batch, point, time_of_passing = self._aim
+    def _pull(self, aim: Kill, point: Point) -> None:
         # All queries pass the same points, each in its own thread. A batch that is already written passes few of them.
         here, begun = getattr(self._here, "batch", ("", 0))
-        if here == query and begun >= batch:
+        if here == aim.sink and begun >= aim.batch:
             self._here.passed += 1
-        if here != query or begun < batch or self._here.passed < time_of_passing:
-            faults.arm(point, self._pull)
+        if here != aim.sink or begun < aim.batch or self._here.passed < max(aim.written, 1):
+            faults.arm(point, partial(self._pull, aim, point))
             return
-        say(event="kill", sink=query, point=point)
+        say("struck", fault=0)
         faults.ACTIONS["killgroup"]()
-
-
-def say(**event: object) -> None:
-    """Print one line at once: a buffer would die with the process."""
-    os.write(1, json.dumps(event).encode() + b"\n")
 
 
 def with_plain_faults(write: ForeachBatch) -> ForeachBatch:
@@ -213,7 +212,7 @@ def start(spark: SparkSession, job: Job, name: str, batches: Batches) -> Streami
     """Start one query: one file per epoch, until the files are used up."""
     targets = job.queries[name]
     write = plain(*targets) if job.variant == "plain" else wrapped(targets)
-    stream = spark.readStream.schema(flights.spark_schema()).options(**flights.spark_options())
+    stream = spark.readStream.schema(input.spark_schema()).options(**input.spark_options())
     return (
         stream.option("maxFilesPerTrigger", 1)
         .csv(job.source)
@@ -242,7 +241,7 @@ def main(argv: list[str]) -> int:
     pace = Pace(set(job.queries))
     batches = Batches(pace, job.aim)
     spark = _session(delta=any(target.kind == "delta" for target in job.targets))
-    say(event="up")
+    say("up")
     await_all({name: start(spark, job, name, batches) for name in job.queries}, pace)
     return end_jvm(spark)
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from onceonly.session.archive import JvmArchive
-from onceonly_lab.demo.job import Aim, Job
+from onceonly.spark.session.starting import JvmArchive
+from onceonly_lab.chaos.monitor import DriverMonitor
+from onceonly_lab.demo.job import Job
 from onceonly_lab.demo.plan import Kill
 from onceonly_lab.driver import Driver, DriverEnded, DriverSilent
+from onceonly_lab.schedule import Action
 
-_KILLED = -9
 _SILENCE_SECONDS = 300.0
-_POLL_SECONDS = 0.04
 _LINES_OF_AN_ERROR = 10
 
 
@@ -68,35 +67,32 @@ Watcher = Callable[[Run, dict[str, Any]], None]
 """Is told every event of a run: the driver's own lines, and ``start``, ``tick`` and ``killed``."""
 
 
-@dataclass(slots=True)
-class _Life:
-    """One driver: what it was told, and what became of its kill.
+class _Watched:
+    """One driver as the driver monitor tells of it: what it was given to die of, and where that struck."""
 
-    Attributes:
-        kill: ``None`` for the driver that may reach the end of the input.
-        begun: batches that the kill's sink has begun.
-        due: for a random moment, when it comes.
-        struck: the kill as it fell: in the batch aimed at, or a later one.
-    """
+    name = "the demo's job"
+    patience = _SILENCE_SECONDS
 
-    job: Job
-    kill: Kill | None
-    log: Path
-    environment: dict[str, str]
-    begun: int = 0
-    due: float | None = None
-    struck: Kill | None = None
+    def __init__(self, run: Run, kill: Kill | None, watcher: Watcher) -> None:
+        self._run, self._kill, self._watcher = run, kill, watcher
+        self._begun = 0
 
-    def see(self, event: dict[str, Any]) -> None:
-        """Follow the driver's own lines."""
-        if self.kill is None or event.get("sink") != self.kill.sink:
-            return
+    def waits(self) -> None:
+        self._watcher(self._run, {"event": "tick"})
+
+    def told(self, event: dict[str, Any], number: int) -> None:
         if event["event"] == "begin":
-            self.begun += 1
-            if self.kill.point is None and self.begun == self.kill.batch:
-                self.due = time.monotonic() + self.kill.delay
-        if event["event"] == "kill":
-            self.struck = replace(self.kill, batch=self.begun)
+            self._run.tallies[event["sink"]].offered[-1].add(event["batch"])
+            self._begun += self._kill is not None and event["sink"] == self._kill.sink
+        if event["event"] == "end":
+            self._run.tallies[event["sink"]].done.add(event["batch"])
+        self._watcher(self._run, event)
+
+    def strike(self, number: int, at: int) -> Action:
+        """It may fall in a later batch than was aimed at: one that is already written passes few points."""
+        assert self._kill is not None
+        self._run.fired.append(replace(self._kill, batch=self._begun) if self._kill.point else self._kill)
+        return Action.KILL
 
 
 def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, archive: JvmArchive) -> Run:
@@ -115,9 +111,8 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, arc
         for number, kill in enumerate([*kills, None], start=1):
             making = kill is None and job.variant == "plain" and not archive.made
             environment = archive.making() if making else archive.environment()
-            aimed = replace(job, aim=_aim(kill))
             watcher(run, {"event": "start", "driver": number})
-            _live(_Life(aimed, kill, folder / f"{job.variant}-{number}", environment), run, watcher)
+            _live(replace(job, aim=kill), folder / f"{job.variant}-{number}", environment, run, watcher)
             run.seconds = time.monotonic() - started
         archive.keep()
     finally:
@@ -125,62 +120,27 @@ def torment(job: Job, kills: Sequence[Kill], folder: Path, watcher: Watcher, arc
     return run
 
 
-def _aim(kill: Kill | None) -> Aim | None:
-    if kill is None or kill.point is None:
-        return None
-    return kill.sink, kill.batch, kill.point, max(kill.written, 1)
-
-
-def _live(life: _Life, run: Run, watcher: Watcher) -> None:
-    told = life.log.with_suffix(".json")
-    life.job.save(told)
+def _live(job: Job, log: Path, environment: dict[str, str], run: Run, watcher: Watcher) -> None:
+    told = log.with_suffix(".json")
+    job.save(told)
     for tally in run.tallies.values():
         tally.offered.append(set())
-    with Driver.module("onceonly_lab.demo.job", told, log=life.log, env=life.environment) as driver:
-        code = _watch(driver, life, run, watcher)
-    if code == _KILLED and life.struck:
-        run.fired.append(life.struck)
+    watched = _Watched(run, job.aim, watcher)
+    with Driver.module("onceonly_lab.demo.job", told, log=log, env=environment) as driver:
+        try:
+            ended = DriverMonitor(watched, driver, len(run.fired) + 1, renewed=True).attend()
+        except DriverEnded:
+            raise DriverEnded(f"{log.name} ended with exit code {driver.poll()}\n{_reason(driver)}") from None
+        if ended == "silent":
+            raise DriverSilent(f"no batch for {_SILENCE_SECONDS:.0f} s\n{driver.last_words()}")
+    if ended == "killed":
         run.restarts += 1
-        watcher(run, {"event": "killed", "moment": life.struck.moment})
-    elif code != 0:
-        raise DriverEnded(f"{life.log.name} ended with exit code {code}\n{_reason(driver)}")
-    elif life.kill:
-        raise KillNeverFired(f"the input was used up before the kill {life.kill.moment}")
+        watcher(run, {"event": "killed", "moment": run.fired[-1].moment})
+    elif job.aim is not None:
+        raise KillNeverFired(f"the input was used up before the kill {job.aim.moment}")
 
 
 def _reason(driver: Driver) -> str:
     """An error of ours, which Spark buries in the middle of its own; else the tail of stderr."""
     _, ours, text = driver.err.read_text(errors="replace").partition("[ONCE-")
     return "\n".join(f"{ours}{text}".splitlines()[:_LINES_OF_AN_ERROR]) if ours else driver.last_words()
-
-
-def _watch(driver: Driver, life: _Life, run: Run, watcher: Watcher) -> int:
-    heard = time.monotonic()
-    while True:
-        code = driver.poll()
-        for event in _events(driver):
-            heard = time.monotonic()
-            life.see(event)
-            _note(run, event)
-            watcher(run, event)
-        if code is not None:
-            return code
-        if life.due is not None and time.monotonic() >= life.due:
-            life.struck = life.kill
-            return driver.kill()
-        if time.monotonic() - heard > _SILENCE_SECONDS:
-            raise DriverSilent(f"no batch for {_SILENCE_SECONDS:.0f} s\n{driver.last_words()}")
-        watcher(run, {"event": "tick"})
-        time.sleep(_POLL_SECONDS)
-
-
-def _events(driver: Driver) -> list[dict[str, Any]]:
-    """What the job said; its stdout is the JVM's, too."""
-    return [json.loads(line) for line in driver.lines() if line.startswith("{")]
-
-
-def _note(run: Run, event: dict[str, Any]) -> None:
-    if event["event"] == "begin":
-        run.tallies[event["sink"]].offered[-1].add(event["batch"])
-    if event["event"] == "end":
-        run.tallies[event["sink"]].done.add(event["batch"])

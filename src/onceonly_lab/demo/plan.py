@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onceonly.faults import Point
-from onceonly_lab.demo.targets import SEVERAL
+from onceonly_lab.demo.input import SEVERAL
 
 UNSEEN = (Point.PREPARE_BEFORE, Point.PREPARE_AFTER, Point.COMMIT_BEFORE)
 """Moments when the epoch's rows are not in the sink yet."""

@@ -1,34 +1,117 @@
-"""The order of events: input, database, each act of the demo through its kills, judge, audit."""
+"""The order of events: input, database, each act through its kills, the one into several sinks, judge, audit."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from onceonly.audit import gather
+from onceonly.audit import SinkFacts
 from onceonly.audit import judge as judge_facts
 from onceonly.errors import OnceOnlyError
-from onceonly_checkpoints.ledger import EventKind
-from onceonly_checkpoints.sqlledger import SqlLedger
-from onceonly_lab.demo import flights
-from onceonly_lab.demo.job import Job
-from onceonly_lab.demo.judge import judge
-from onceonly_lab.demo.killer import KillNeverFired, Run, torment
-from onceonly_lab.demo.options import Options
-from onceonly_lab.demo.plan import epochs_for, plan
-from onceonly_lab.demo.report import Report, RunResult, SinkResult
-from onceonly_lab.demo.screen import Screen
-from onceonly_lab.demo.several import several
-from onceonly_lab.demo.stage import Stage, fetch, postgres
-from onceonly_lab.demo.targets import Target, query_name
+from onceonly.protocol import Sink
+from onceonly_lab.demo import input
+from onceonly_lab.demo.input import SEVERAL, TOGETHER, Target, query_name
+from onceonly_lab.demo.judge import Held, Report, RunResult, SeveralResult, SinkResult, differing, judge
+from onceonly_lab.demo.killer import KillNeverFired, Run
+from onceonly_lab.demo.plan import epochs_for, plan, plan_several
+from onceonly_lab.demo.stage import Options, Screen, Stage, audited, fetch, kafka, opened, postgres
 from onceonly_lab.driver import DriverEnded
-from onceonly_lab.kafka import KafkaDidNotStart
-from onceonly_lab.postgres import PostgresDidNotStart
+from onceonly_lab.servers.kafka import KafkaDidNotStart
+from onceonly_lab.servers.postgres import PostgresDidNotStart
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+
+# ---- The last act: one query into Postgres, Kafka and Delta, killed above all between two of their commits.
+
+_PARTITIONS = 3
+
+
+def several(stage: Stage) -> SeveralResult:
+    """Run the act and judge it: every row of each sink, every epoch across the sinks, and the audit.
+
+    Raises:
+        DriverEnded: a driver failed by itself.
+        DriverSilent: a driver hung.
+        KafkaDidNotStart: the broker did not start.
+        KillNeverFired: the input ended before the last kill.
+    """
+    with kafka(stage) as broker:
+        targets = _several_targets(stage, broker.servers, broker.topic("flights", _PARTITIONS))
+        return _tormented(stage, targets)
+
+
+def _several_targets(stage: Stage, servers: str, topic: str) -> tuple[Target, ...]:
+    made = {
+        "postgres": Target("postgres", stage.dsn, f"flights_{SEVERAL}", ledger=stage.dsn),
+        "kafka": Target("kafka", servers, topic, ledger=stage.dsn),
+        "delta": Target("delta", str(stage.folder / SEVERAL / "delta"), ledger=stage.dsn),
+    }
+    return tuple(made[kind] for kind in TOGETHER)
+
+
+@dataclass(slots=True)
+class _Witness:
+    """Looks into every sink where a driver died between two commits, and says which epochs they hold."""
+
+    stage: Stage
+    targets: Sequence[Target]
+    moments: list[str] = field(default_factory=list)
+
+    def watch(self, run: Run, event: dict[str, Any]) -> None:
+        self.stage.screen.watch(run, event)
+        if event["event"] == "killed":
+            kill = run.fired[-1]
+            self.moments.append(f"{kill.moment}: {self._standing()}" if kill.written else kill.moment)
+
+    def _standing(self) -> str:
+        with opened(self.targets) as sinks:
+            newest = {target.kind: _newest(sink) for target, sink in zip(self.targets, sinks, strict=True)}
+        said = ", ".join(f"{kind} holds {epoch}" for kind, epoch in newest.items())
+        self.stage.screen.say(f"{SEVERAL:8} epochs now: {said}")
+        return said
+
+
+def _newest(sink: Sink) -> int:
+    sink.open(query_name(SEVERAL))
+    return max((marker.epoch.number for marker, _ in sink.history()), default=0)
+
+
+def _tormented(stage: Stage, targets: tuple[Target, ...]) -> SeveralResult:
+    options, screen = stage.options, stage.screen
+    screen.say(f"{SEVERAL:8} one query into {', then '.join(TOGETHER)}: the same flights")
+    witness = _Witness(stage, targets)
+    run = stage.torment(SEVERAL, targets, plan_several(options.seed, options.kills, len(targets)), witness.watch)
+    screen.say(f"{SEVERAL:8} comparing every row with the input, every epoch across sinks")
+    return _judged(stage, targets, run, witness.moments)
+
+
+def _judged(stage: Stage, targets: Sequence[Target], run: Run, moments: Sequence[str]) -> SeveralResult:
+    tally = run.tallies[SEVERAL]
+    facts, skipped = audited(SEVERAL, targets)
+    verdict = judge_facts(facts).verdict
+    results = {
+        target.kind: SinkResult(
+            judge(stage.given, target.read()), len(held.history), tally.replayed, skipped, verdict, facts
+        )
+        for target, held in zip(targets, facts.sinks, strict=True)
+    }
+    unlike = differing([_held(sink) for sink in facts.sinks])
+    return SeveralResult(RunResult(results, moments, run.restarts, run.seconds), unlike)
+
+
+def _held(sink: SinkFacts) -> dict[int, Held]:
+    rows = sink.rows
+    return {
+        epoch.number: Held(epoch.chain, None if rows is None else rows.get(epoch.number, 0)) for epoch in sink.epochs
+    }
+
+
+# ---- The order of events: input, database, each act of the demo through its kills, judge, audit.
 
 _FAILURES = (DriverEnded, TimeoutError, KillNeverFired, PostgresDidNotStart, KafkaDidNotStart)
 
@@ -52,11 +135,11 @@ def play(options: Options, folder: Path, screen: Screen) -> Report:
 
 def _play(options: Options, folder: Path, screen: Screen) -> Report:
     started = time.monotonic()
-    flights.write(folder / "input", options.rows, epochs_for(options.kills))
+    input.write(folder / "input", options.rows, epochs_for(options.kills))
     (folder / "logs").mkdir()
     fetch(options, screen)
     with postgres(options, folder, screen) as dsn:
-        stage = Stage(options, folder, dsn, flights.read(folder / "input"), screen)
+        stage = Stage(options, folder, dsn, input.read(folder / "input"), screen)
         results = {variant: _variant(stage, variant) for variant in options.variants if options.sinks}
         together = several(stage) if options.several else None
     seconds = time.monotonic() - started
@@ -64,14 +147,9 @@ def _play(options: Options, folder: Path, screen: Screen) -> Report:
 
 
 def _variant(stage: Stage, variant: str) -> RunResult:
-    options, screen, epochs = stage.options, stage.screen, epochs_for(stage.options.kills)
+    options, screen = stage.options, stage.screen
     targets = _targets(stage, variant)
-    checkpoints = stage.folder / variant / "checkpoint"
-    checkpoints.mkdir(parents=True)
-    job = Job(variant, str(stage.folder / "input"), str(checkpoints), targets)
-    screen.begin(variant, list(options.sinks), epochs)
-    kills = plan(options.seed, options.kills, options.sinks)
-    run = torment(job, kills, stage.folder / "logs", screen.watch, stage.archive(options.sinks))
+    run = stage.torment(variant, targets, plan(options.seed, options.kills, options.sinks), screen.watch)
     screen.say(f"{variant:8} comparing every row with the input")
     sinks = {target.kind: _result(target, run, stage.given) for target in targets}
     return RunResult(sinks, [kill.moment for kill in run.fired], run.restarts, run.seconds)
@@ -91,13 +169,6 @@ def _result(target: Target, run: Run, given: pa.Table) -> SinkResult:
     finding, tally = judge(given, target.read()), run.tallies[target.kind]
     if not target.ledger:
         return SinkResult(finding, tally.batches, tally.replayed, skipped=0)
-    sink, ledger = target.sink(), SqlLedger(target.ledger)
-    try:
-        ledger.open()
-        facts = gather(ledger, query_name(target.kind), [sink])
-    finally:
-        ledger.close()
-        sink.close()
+    facts, skipped = audited(target.kind, [target])
     answer = judge_facts(facts)
-    skipped = sum(event.kind is EventKind.SKIPPED for event in facts.ledger.events) if facts.ledger else 0
     return SinkResult(finding, len(answer.epochs), tally.replayed, skipped, answer.verdict, facts)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from onceonly_lab.model.parts import RESTORED, Harm, Kind
-from onceonly_lab.model.program import Program
 from onceonly_lab.model.spark import RESTARTED, Damage, Source
-from onceonly_lab.model.world import Bound
+from onceonly_lab.model.world import Bound, Program
 
 _POSTGRES, _KAFKA, _DELTA = Kind.POSTGRES, Kind.KAFKA, Kind.DELTA
 
@@ -34,6 +33,10 @@ _MISUSE = Bound(
 )
 
 _REFUSING = Bound((_POSTGRES, _DELTA), records=2, drivers=2, harms=(Harm.PICKY, Harm.REPLACED, Harm.HOLLOW), ledgers=1)
+
+_REFRESHED = Bound(
+    (_POSTGRES, _DELTA), records=1, drivers=3, ledgers=1, damages=(Damage.REFRESHED,), on_refresh="replace"
+)
 
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
@@ -75,6 +78,7 @@ BOUNDS: dict[str, Bound] = {
     "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),
     "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),
     "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),
+    "refreshed": _REFRESHED,
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),
     "misuse-larger": replace(_MISUSE, kinds=(_POSTGRES, _DELTA), drivers=3),
@@ -82,12 +86,21 @@ BOUNDS: dict[str, Bound] = {
     "operator-larger": replace(
         _OPERATED, damages=(*RESTARTED, Damage.DELETED_LATER), harms=tuple(RESTORED), unknowns=1, drivers=3, errs=True
     ),
+    "refreshed-larger": replace(_REFRESHED, records=2),
     "answers": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, unknowns=2, ledgers=1),
 }
 """``pair`` takes seconds; those of :data:`MERGED` are what must hold before a change is merged; the others are for the
 night."""
 
-NIGHTLY = ("drivers", "answers", "begins-larger", "misuse-larger", "refusing-larger", "operator-larger")
+NIGHTLY = (
+    "drivers",
+    "answers",
+    "begins-larger",
+    "misuse-larger",
+    "refusing-larger",
+    "operator-larger",
+    "refreshed-larger",
+)
 """Bounds that take longer than anybody waits."""
 
 MERGED = tuple(name for name in BOUNDS if name not in {"pair", *NIGHTLY})

@@ -1,21 +1,56 @@
-"""Progress: in every world, all others dead and no more faults, one driver must get to the end of the source."""
+"""Progress: one driver alone must get to the end of the source; and the invariants, over worlds of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import NamedTuple, cast
 
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.explorer.judge import Judge
-from onceonly_lab.explorer.moves import Move, MoveTable
-from onceonly_lab.explorer.table import Codes
-from onceonly_lab.model import operator
-from onceonly_lab.model.invariants import Breach, Name, Violation
+from onceonly_lab.explorer.moves import Codes, Move, MoveTable, Table
+from onceonly_lab.model import invariants, operator
+from onceonly_lab.model.invariants import Breach, Check, Name, Violation
 from onceonly_lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
-from onceonly_lab.model.situation import Situation
 from onceonly_lab.model.spark import Checkpoint
-from onceonly_lab.model.world import Driver, Part
+from onceonly_lab.model.ways import Situation
+from onceonly_lab.model.world import Bound, Driver, Part
+
+# ---- The invariants over worlds of numbers: each is asked only where what it looks at is new.
+
+
+class Judge:
+    """What is broken in a world.
+
+    Args:
+        parts: the numbers of parts.
+        bound: the layout.
+    """
+
+    def __init__(self, parts: Table[Part], bound: Bound) -> None:
+        self._values = parts.values
+        self._checks = [self._asked_once(check) for check in invariants.checks(bound)]
+
+    def __call__(self, codes: Codes) -> Violation | None:
+        """The first invariant that does not hold; only what drivers share is looked at."""
+        for check in self._checks:
+            if (found := check(codes)) is not None:
+                return found
+        return None
+
+    def _asked_once(self, check: Check) -> Callable[[Codes], Violation | None]:
+        look, known, values = itemgetter(*check.places), dict[object, Violation | None](), self._values
+
+        def ask(codes: Codes) -> Violation | None:
+            seen = look(codes)
+            if seen not in known:
+                known[seen] = check.judge(tuple(values[codes[place]] for place in check.places))
+            return known[seen]
+
+        return ask
+
+
+# ---- Progress: in every world, all others dead and no more faults, one driver must get to the end of the source.
 
 _FLOOR = 1000
 """The lone driver's generation is above every other, so that its way does not depend on what they were."""

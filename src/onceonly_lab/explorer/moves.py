@@ -1,19 +1,53 @@
-"""What can happen next in a world of numbers: the model's steps and events, each computed once for what it sees."""
+"""What can happen next in a world of numbers: steps and events, each computed once for what it sees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import cast
+from typing import Generic, TypeVar, cast
 
-from onceonly_lab.explorer.table import Codes, Table
 from onceonly_lab.model.carrier import Carrier
 from onceonly_lab.model.events import Events
 from onceonly_lab.model.parts import Harm, Left, Target
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Fate
 from onceonly_lab.model.world import Bound, Change, Driver, Part, World
+
+# ---- Numbers for values: a world becomes a short tuple of integers, and what was computed for its parts is found
+# again.
+
+Value = TypeVar("Value", bound=Hashable)
+
+Codes = tuple[int, ...]
+"""The numbers of a world's parts, in their places."""
+
+
+class Table(Generic[Value]):
+    """Equal values get one number, counted from 0 in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Value, int] = {}
+        self.values: list[Value] = []
+
+    def number(self, value: Value) -> int:
+        """The number of a value."""
+        known = self._numbers.get(value)
+        if known is None:
+            known = self._numbers[value] = len(self.values)
+            self.values.append(value)
+        return known
+
+    def encode(self, values: Iterable[Value]) -> Codes:
+        """The numbers of several."""
+        return tuple(self.number(value) for value in values)
+
+    def decode(self, codes: Iterable[int]) -> tuple[Value, ...]:
+        """Inverse of :meth:`encode`."""
+        return tuple(self.values[code] for code in codes)
+
+
+# ---- What can happen next in a world of numbers: the model's steps and events, each computed once for what it sees.
 
 
 @dataclass(frozen=True, slots=True)

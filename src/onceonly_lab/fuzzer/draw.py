@@ -1,15 +1,47 @@
-"""Draws a schedule from a seed, biased to crashes: a run without any shows little."""
+"""Schedules: drawn from a seed, biased to crashes, and aimed at each fault point and action."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 
 from onceonly.faults import Point
-from onceonly_lab.model.parts import TRANSACTIONAL, Harm
-from onceonly_lab.model.program import Program
+from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
 from onceonly_lab.model.spark import RESTARTED, Damage
-from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule
+from onceonly_lab.model.world import Program
+from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule, actions_at
+
+# ---- Schedules that are aimed: one for each fault point and each action that applies there; none is left to chance.
+
+_BASE = Schedule((Kind.KAFKA, Kind.POSTGRES), records=2, incarnations=2)
+"""Kafka first: only its commits can be decided and hidden."""
+
+_LEADS: dict[Point, Schedule] = {
+    Point.FETCH_AFTER: replace(_BASE, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),)),
+    Point.LOOK_UP_AFTER: replace(_BASE, faults=(Fault(1, Point.COMMIT_SENT, Action.LOSE_ANSWER),)),
+    Point.EXECUTE_AFTER: replace(_BASE, faults=(Fault(1, Point.RECORD_AFTER, Action.KILL),), stateful=True),
+}
+"""What must go wrong first, where a run without faults does not pass a point."""
+
+_AIMED_STEPS = 3
+
+
+def aimed() -> Iterator[tuple[Point, Action, Schedule]]:
+    """Every point and action, with a schedule in which the one comes to act at the other."""
+    for point in Point:
+        for action in actions_at(point):
+            yield point, action, _aimed(point, action)
+
+
+def _aimed(point: Point, action: Action) -> Schedule:
+    lead = _LEADS.get(point, _BASE)
+    # A driver that is killed leaves what is aimed at to the next one.
+    incarnation = 2 if any(fault.action is Action.KILL for fault in lead.faults) else 1
+    return replace(lead, faults=(*lead.faults, Fault(incarnation, point, action, steps=_AIMED_STEPS)))
+
+
+# ---- Draws a schedule from a seed, biased to crashes: a run without any shows little.
 
 _DAMAGES = tuple(damage.value for damage in RESTARTED)
 _MISUSES = tuple(program.value for program in Program if program.misuses)
@@ -46,7 +78,17 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
-    return _misused(chance, drawn)
+    return _refreshed(chance, _misused(chance, drawn))
+
+
+def _refreshed(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With a full refresh where nothing else befalls checkpoint and sinks; a topic cannot replace what it holds."""
+    alone = not (drawn.peopled or any(loss.what != LEDGER for loss in drawn.losses))
+    if not alone or chance.random() >= 0.2:
+        return drawn
+    refreshed = Loss(chance.randint(2, drawn.incarnations + 1), Damage.REFRESHED)
+    replaces = Kind.KAFKA not in drawn.sinks
+    return replace(drawn, losses=(*drawn.losses, refreshed), replaces=replaces)
 
 
 def _misused(chance: random.Random, drawn: Schedule) -> Schedule:

@@ -1,28 +1,131 @@
-"""What the drivers of one schedule share: targets, staging, ledger, checkpoints, a clock of steps, what goes wrong.
-
-Everything that somebody else can see goes through :meth:`Scene.step` before and :meth:`Scene.told` after it happens.
-"""
+"""What the drivers of one simulated schedule share, who stops whom, and what goes wrong."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from onceonly.faults import Point
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.fuzzer.scribe import Scribe
-from onceonly_lab.fuzzer.watch import Watched, marked
+from onceonly_lab.history import Header, Mark, Promise, Range, Row
+from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
 from onceonly_lab.model.invariants import Violation
 from onceonly_lab.model.operator import Stop, Wreck, obey, ways
-from onceonly_lab.model.parts import Desk, Harm, SimulatedLedger, StagedEpoch, StagingArea, Target, harmed
+from onceonly_lab.model.parts import (
+    Desk,
+    Harm,
+    Held,
+    Kind,
+    Records,
+    SimulatedLedger,
+    StagedEpoch,
+    StagingArea,
+    Target,
+    between,
+    harmed,
+    records_in,
+)
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate, Reply, Wire
-from onceonly_lab.model.spark import SHARED, Checkpoint, Damage, Planned, Source, damaged
+from onceonly_lab.model.spark import Source
 from onceonly_lab.model.world import Bound
+from onceonly_lab.play.recorder import PARTITION, HistoryRecorder
+from onceonly_lab.play.world import Broken, Process, World
 from onceonly_lab.schedule import Action, Fault, Schedule
+
+# ---- Who stops whom in a scene: drivers that meet another's fence and end there, and who is refused behind his own.
+
+OVERTAKEN = frozenset({"E401", "E403"})
+"""Codes with which a driver stops at another's fence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What there is to know for a driver that opens, before it looks at the sinks.
+
+    Attributes:
+        held: what each sink holds, and what has happened to it.
+        recorded: chains in the ledger.
+        hidden: whether only a fence can tell what there is: Kafka may hide from a look what it has confirmed.
+    """
+
+    held: tuple[tuple[tuple[Held, ...], str], ...]
+    recorded: frozenset[str]
+    hidden: bool
+
+    @classmethod
+    def of(cls, targets: Mapping[str, Target], ledger: SimulatedLedger) -> Known:
+        """As it is now."""
+        held = tuple((target.held, target.harm) for target in targets.values())
+        told = {one.sink: one.epoch for one in ledger.head.receipts} if ledger.head else {}
+        lacking = (name for name, target in targets.items() if _newest(target) < told.get(name, 0))
+        hidden = any(targets[name].kind is Kind.KAFKA for name in lacking)
+        return cls(held, frozenset(record.epoch.chain for record in ledger.records), hidden)
+
+
+def _newest(target: Target) -> int:
+    return target.newest.epoch.number if target.newest else 0
+
+
+@dataclass
+class Watched:
+    """What a driver met on its way.
+
+    Attributes:
+        opens: whether it has asked for fences, and has not read the ledger's head since. A driver that is refused reads
+            it, too, for its message.
+        known: what there was to know at its newest opening; ``None`` where the ledger told of no epoch.
+        met: the sink at which it found another's fence last, with the owner of it.
+    """
+
+    opens: bool = False
+    known: Known | None = None
+    met: tuple[str, str] | None = None
+
+    def recalls(self, targets: Mapping[str, Target], ledger: SimulatedLedger) -> None:
+        """It reads the ledger's head: of what is there from now on it could know."""
+        if self.opens:
+            self.known = Known.of(targets, ledger) if ledger.head else None
+        self.opens = False
+
+
+def marked(
+    watched: Watched, owner: str, code: str, targets: Mapping[str, Target], ledger: SimulatedLedger
+) -> dict[str, Target]:
+    """The sinks as they tell of it that a driver stops.
+
+    Args:
+        watched: what it met.
+        owner: its token.
+        code: why it stops.
+        targets: sinks by name.
+        ledger: the index.
+    """
+    found = dict(targets)
+    if code in OVERTAKEN and watched.met is not None:
+        sink, by = watched.met
+        found[sink] = replace(found[sink], stopped_by=by)
+    if code.startswith("E2") and _could_have_known(watched, targets, ledger):
+        for name, target in targets.items():
+            if target.fence is not None and target.fence.owner == owner:
+                found[name] = replace(found[name], barren=owner)
+    return found
+
+
+def _could_have_known(watched: Watched, targets: Mapping[str, Target], ledger: SimulatedLedger) -> bool:
+    """Whether all that counts at the end was there before the look: nobody has written since, nor lost anything."""
+    known, now = watched.known, Known.of(targets, ledger)
+    return known is not None and not known.hidden and now.held == known.held and known.recorded <= now.recorded
+
+
+# ---- What the drivers of one schedule share: targets, staging, ledger, checkpoints, a clock of steps, what goes
+# wrong.
+#
+# Everything that somebody else can see goes through :meth:`Scene.step` before and :meth:`Scene.told` after it
+# happens.
 
 _FATES = {
     Action.LOSE_ANSWER: Fate.ANSWER_LOST,
@@ -31,63 +134,6 @@ _FATES = {
     Action.HIDE: Fate.HIDDEN,
 }
 _LONGEST = 5000
-
-
-class Killed(BaseException):
-    """Ends a driver where it stands: nothing on its way out takes it for a lost answer."""
-
-
-class Broken(BaseException):
-    """An invariant does not hold. No error of the product's, so the product cannot handle it."""
-
-    def __init__(self, violation: Violation) -> None:
-        super().__init__(violation.words)
-        self.violation = violation
-
-
-@dataclass
-class Process:
-    """A driver's process.
-
-    Attributes:
-        number: counted from 1 in the order of starts.
-        at: which checkpoint it runs on.
-        dead: whether it was killed: nothing that it still calls has any effect.
-        finished: whether the source had nothing more for it.
-        refusal: why it stopped; empty while it has not.
-        stop: why it was refused, for the operator.
-        due: what goes wrong with the request that it is about to send.
-        computed: how often it has computed a batch.
-        planned: the batch that it was handed last; ``None`` before the first.
-        watched: what it met on its way.
-    """
-
-    number: int
-    at: int
-    dead: bool = False
-    finished: bool = False
-    refusal: str = ""
-    stop: Stop | None = None
-    due: tuple[Fault, ...] = ()
-    computed: int = 0
-    planned: Planned | None = None
-    watched: Watched = field(default_factory=Watched)
-
-    @property
-    def name(self) -> str:
-        """``driver A`` for the first."""
-        return f"driver {chr(ord('A') + self.number - 1)}"
-
-    @property
-    def owner(self) -> str:
-        """The token that an opening draws at random, without chance."""
-        return f"owner-{self.number}"
-
-    @property
-    def salt(self) -> int:
-        """Tells what it computes next from what anybody else does."""
-        self.computed += 1
-        return 10_000 * self.number + self.computed
 
 
 def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
@@ -101,10 +147,58 @@ def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
         source=Source(schedule.files, schedule.begins, schedule.stateful),
         trims=schedule.trims,
         stages=schedule.stages,
+        on_refresh="replace" if schedule.replaces else "stop",
     )
 
 
-class Scene:
+class SimulatedInput:
+    """The source of a simulated run, whose records are bits.
+
+    Args:
+        rows: of each record.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._ends: dict[str, int] = {}
+
+    def told(self, taken: Range) -> tuple[Row, ...]:
+        """The rows of a range, in order."""
+        return tuple(Row(one) for one in self.identities(between(taken.start, taken.end)))
+
+    def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
+        """Where an epoch stands in the source, and the rows that it is."""
+        brought, before = records_in(epoch.digest), self._ends.get(epoch.previous_chain, 0)
+        before = 0 if epoch.replaces else before
+        begin = (brought & -brought).bit_length() - 1 if brought else before
+        end = max(before, brought.bit_length())
+        self._ends[epoch.chain] = end
+        return Range(PARTITION, begin, end), tuple(Row(one) for one in self.identities(brought))
+
+    def identities(self, brought: Records) -> tuple[str, ...]:
+        """Of the rows of some records."""
+        found = (record for record in range(brought.bit_length()) if brought >> record & 1)
+        return tuple(f"{record}.{row}" for record in found for row in range(self._rows))
+
+    def seen(self, target: Target) -> Seen:
+        """What a reader of a target sees."""
+        rows = tuple(row for held in target.held for row in self._seen(held))
+        marks = tuple(
+            Mark(held.epoch.number, held.marker.fence.generation, digest=held.epoch.digest.text)
+            for held in target.held
+            if held.marker
+        )
+        return Seen(rows, marks)
+
+    def _seen(self, held: Held) -> tuple[Row, ...]:
+        if held.content is None:
+            return ()
+        identities = self.identities(records_in(held.content))
+        seen = identities if held.whole else identities[: len(identities) // 2]
+        return tuple(Row(one, held.epoch.number, value=held.content.text) for one in seen)
+
+
+class Scene(World):
     """The state of one run.
 
     Args:
@@ -114,27 +208,28 @@ class Scene:
     """
 
     def __init__(self, schedule: Schedule, off: frozenset[Rule], refusals: frozenset[str]) -> None:
-        self.schedule = schedule
         self.off = off
         self.bound = bound_of(schedule, off)
+        self._input = SimulatedInput(schedule.rows)
+        promises = tuple(Promise(sink) for sink in self.bound.sinks)
+        header = Header(promises, schedule.line, schedule.seed, False, refusals=tuple(sorted(refusals)))
+        super().__init__(schedule, HistoryRecorder(header, self._input, schedule.records))
         self.wire = Wire(off, fine=True)
         self.targets = {name: Target(name, kind) for name, kind in zip(self.bound.sinks, schedule.sinks, strict=True)}
         self.staging = StagingArea()
         self.ever_staged: dict[str, StagedEpoch] = {}
         self.ledger = SimulatedLedger()
         self.desk = Desk()
-        self.checkpoints = [Checkpoint("the checkpoint", "query")]
-        self.steps: list[str] = []
-        self.passed: Counter[tuple[int, Point]] = Counter()
-        self.acted: set[Fault] = set()
-        self.scribe = Scribe(schedule, self.bound.sinks, refusals)
-        self.before_step: Callable[[Process], None] = lambda process: None
-        self.suffer: Callable[[Process, tuple[Fault, ...]], None] = lambda process, faults: None
-        self.actors: Counter[str] = Counter()
+        self.watched: defaultdict[int, Watched] = defaultdict(Watched)
+        self.stops: dict[int, Stop] = {}
         self.intents: dict[int, Intent] = {}
         self._landings: list[int] = []
-        self._cuts = 0
         self._checks = invariants.checks(self.bound)
+
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Ids of the sinks, in commit order."""
+        return self.bound.sinks
 
     # ---- steps
 
@@ -150,18 +245,9 @@ class Scene:
             raise Broken(Violation(Anomaly.STUCK, f"no end after {_LONGEST} steps"))
         self.before_step(process)
 
-    def alive(self, process: Process) -> None:
-        """Go no further in a process that is dead.
-
-        Raises:
-            Killed: it is.
-        """
-        if process.dead:
-            raise Killed
-
     def told(self, words: str) -> None:
         """It has happened."""
-        self.steps.append(words)
+        super().told(words)
         self.judge()
         self.land()
 
@@ -169,7 +255,17 @@ class Scene:
         """A target is another one now."""
         was, self.targets[target.name] = self.targets[target.name], target
         if was.held != target.held:
-            self.scribe.read(target)
+            self.read(target)
+
+    def read(self, target: Target, *, final: bool = False) -> None:
+        """A reader looks at a target."""
+        self.recorder.read(target.name, lambda: self._input.seen(target), final=final)
+
+    def read_all(self) -> None:
+        """Every target at the end, and the ledger."""
+        for target in self.targets.values():
+            self.read(target, final=True)
+        self.recorder.read_ledger((one.epoch.number, one.epoch.digest) for one in self.ledger.records)
 
     def land(self, *, everything: bool = False) -> None:
         """What was delayed lands once its time has come, if it still can."""
@@ -193,29 +289,18 @@ class Scene:
         if violation is not None:
             raise Broken(violation)
 
-    def stops(self, process: Process, code: str) -> None:
+    def stop(self, process: Process, code: str) -> None:
         """A driver ends with an error of the product's.
 
         Raises:
             Broken: it has stopped somebody, and could have known that it will be refused itself.
         """
-        self.targets = marked(process.watched, process.owner, code, self.targets, self.ledger)
+        watched = self.watched[process.number]
+        self.targets = marked(watched, process.owner, code, self.targets, self.ledger)
         self.steps.append(f"{process.name} stops: {code}")
         self.judge()
 
-    def cut(self, ways: int) -> int:
-        """Which of so many ways to cut a batch is taken."""
-        cuts = self.schedule.cuts
-        self._cuts += 1
-        return min(cuts[(self._cuts - 1) % len(cuts)], ways) - 1
-
     # ---- what goes wrong
-
-    def faults(self, number: int, point: Point) -> tuple[Fault, ...]:
-        """A point is passed: what goes wrong there this time."""
-        self.passed[number, point] += 1
-        now = (number, point, self.passed[number, point])
-        return tuple(one for one in self.schedule.faults if (one.incarnation, one.point, one.hit) == now)
 
     def chosen(self, replies: Sequence[Reply], faults: tuple[Fault, ...]) -> Reply:
         """The way in which a call goes."""
@@ -223,8 +308,8 @@ class Scene:
             fate = _FATES.get(fault.action)
             found = next((reply for reply in replies if reply.fate is fate), None)
             if found is not None:
-                self.acted.add(fault)
-                self.scribe.fault(f"{fault.point}:{fault.action}")
+                self.struck.acted.add(fault)
+                self.recorder.fault(f"{fault.point}:{fault.action}")
                 if fault.action in (Action.DELAY, Action.HIDE):
                     self._landings.append(len(self.steps) + fault.steps)
                 return found
@@ -233,7 +318,7 @@ class Scene:
     def lose_ledger(self) -> None:
         """The ledger is gone, with what it held."""
         self.ledger = SimulatedLedger()
-        self.scribe.ledger_lost()
+        self.recorder.ledger_lost()
         self.steps.append("the ledger is lost")
 
     def harm(self, at: int, harm: Harm) -> None:
@@ -245,12 +330,6 @@ class Scene:
         self.targets[name] = after
         self.actors[str(harm)] += 1
         self.steps.append(f"sink '{name}' is {harm.value}")
-
-    def mend(self) -> None:
-        """Sinks that refused a row take it now."""
-        for name, target in self.targets.items():
-            if target.harm == Harm.PICKY:
-                self.targets[name] = replace(target, harm="")
 
     def vanish(self) -> None:
         """Input files are gone."""
@@ -278,14 +357,3 @@ class Scene:
         self.steps.append(obeyed.words)
         self.judge()
         return True
-
-    def damage(self, damage: Damage) -> None:
-        """The checkpoint is damaged, once; who runs on it does not notice."""
-        after = damaged(self.checkpoints[0], damage)
-        if after is None or len(self.checkpoints) > 1 or after.begin >= self.bound.records:
-            return
-        old = self.checkpoints[0]
-        self.checkpoints = [replace(old, gone=damage not in SHARED), after]
-        self.actors[f"the checkpoint is {damage}"] += 1
-        self.scribe.fault(f"checkpoint: {damage}")
-        self.steps.append(f"the checkpoint is {damage}")

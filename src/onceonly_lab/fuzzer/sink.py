@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Self
 
 from onceonly import faults
-from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
-from onceonly.facts import Reading
 from onceonly.faults import Point
+from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.machine.facts import Reading
 from onceonly.protocol import (
     Batch,
     Capabilities,
@@ -19,19 +18,22 @@ from onceonly.protocol import (
     Prepared,
     Recorder,
     Sight,
+    SinkBase,
     Superseded,
 )
 from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker, Receipt
-from onceonly_lab.fuzzer.scene import Process, Scene
+from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
-from onceonly_lab.history import Kind, Op
+from onceonly_lab.history import Op
 from onceonly_lab.model.parts import Kind as Sink
 from onceonly_lab.model.parts import Target, receipt
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Fate, Raised, Replies, Reply, reading
+from onceonly_lab.play.recorder import kind_of
+from onceonly_lab.play.world import Process
 from onceonly_lab.schedule import SENDING
 
-_READERS = "only the lab reads"
+_CAPABILITIES = Capabilities(True, False, carries_ledger=False, committer="simulated", readers="only the lab reads")
 
 Ask = Callable[[Target, int | None], Replies]
 """One call on the wire: the target as it is, what the sink remembers of the call so far."""
@@ -75,7 +77,7 @@ class PreparedContent:
         """Nobody else ever saw them."""
 
 
-class SceneSink:
+class SceneSink(SinkBase):
     """A handle on a target.
 
     Args:
@@ -84,28 +86,22 @@ class SceneSink:
         name: the sink's id.
     """
 
-    ledger_url = None
-    capabilities = Capabilities(True, False, carries_ledger=False, committer="simulated", readers=_READERS)
-
     def __init__(self, scene: Scene, process: Process, name: str) -> None:
+        super().__init__(name)
         self._scene = scene
         self._process = process
         self._fence = Fence(0, "")
         self._early: Target | None = None
-        self.id = name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """An append that nobody recounts."""
+        return _CAPABILITIES
 
     @property
     def address(self) -> str:
         """Nothing that could be found again."""
         return f"simulated:{self.id}"
-
-    @classmethod
-    def from_address(cls, address: str) -> Self:
-        """There is nothing to find."""
-        raise NotImplementedError
-
-    def open(self, pipeline: str) -> None:
-        """Targets always answer."""
 
     # ---- opening
 
@@ -113,7 +109,7 @@ class SceneSink:
         """The newest fence."""
         scene, process = self._scene, self._process
         scene.step(process)
-        process.watched.opens = True
+        scene.watched[process.number].opens = True
         found = scene.wire.fence(self._target)
         if Rule.HIGHEST in scene.off:
             found = Fence(scene.ledger.generation, "")
@@ -140,10 +136,10 @@ class SceneSink:
             Superseded: it is not greater.
             OutcomeUnknown: the answer was lost.
         """
-        self._asks(Op.INSTALL, generation=fence.generation)
+        self._asks(Op.INSTALL, fence.generation)
         outcome = self._call(lambda target, memory: self._scene.wire.install(target, fence, memory), Point.INSTALL_SENT)
         self._fence = fence
-        self._answered(Op.INSTALL, outcome, yes=Installed)
+        self._answered(Op.INSTALL, outcome)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the target stands.
@@ -181,10 +177,12 @@ class SceneSink:
             content = Digest(content.rows, content.high, 1_000_000 + self._process.salt)
         if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
             return receipt(marker)
-        self._asks(Op.COMMIT, epoch=marker.epoch, generation=marker.fence.generation)
-        ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory)  # noqa: E731
+        self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
+        staged = scene.ever_staged.get(marker.epoch.manifest or "")
+        healing = staged is not None and staged.generation != marker.fence.generation
+        ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory, healing=healing)  # noqa: E731
         outcome = self._call(ask, Point.COMMIT_SENT)
-        self._answered(Op.COMMIT, outcome, yes=Committed, epoch=marker.epoch)
+        self._answered(Op.COMMIT, outcome, marker.epoch)
         return receipt(marker)
 
     def look_up(self, marker: Marker) -> Receipt | None:
@@ -193,13 +191,10 @@ class SceneSink:
         Raises:
             Superseded: under another fence.
         """
-        self._asks(Op.LOOK_UP, epoch=marker.epoch, generation=marker.fence.generation)
+        self._asks(Op.LOOK_UP, marker.fence.generation, marker.epoch)
         outcome = self._call(lambda target, _: self._scene.wire.look_up(target, marker))
-        self._answered(Op.LOOK_UP, outcome, yes=Committed, no=Absent, epoch=marker.epoch)
+        self._answered(Op.LOOK_UP, outcome, marker.epoch)
         return None if isinstance(outcome, Absent) else receipt(marker)
-
-    def sweep(self) -> None:
-        """Nothing of a preparation outlives its process."""
 
     # ---- reading
 
@@ -207,13 +202,6 @@ class SceneSink:
         """Markers with receipts."""
         seen = self._early or self._target
         yield from ((marker, receipt(marker)) for marker in seen.markers if marker.epoch.number > after)
-
-    def recount(self) -> Mapping[int, int] | None:
-        """Nobody asks."""
-        return None
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     # ---- helpers
 
@@ -239,33 +227,20 @@ class SceneSink:
                 return reply.outcome
             memory = reply.memory
 
-    def _asks(self, op: Op, epoch: Epoch | None = None, generation: int | None = None) -> None:
+    def _asks(self, op: Op, generation: int, epoch: Epoch | None = None) -> None:
         self._scene.alive(self._process)
-        self._scene.scribe.asks(self._process.number, op, self.id, epoch, generation)
+        self._scene.recorder.asks(self._process.number, op, self.id, epoch, generation)
 
-    def _answered(
-        self,
-        op: Op,
-        outcome: Outcome | Raised,
-        *,
-        yes: type[Outcome],
-        no: type[Outcome] | None = None,
-        epoch: Epoch | None = None,
-    ) -> None:
+    def _answered(self, op: Op, outcome: Outcome | Raised, epoch: Epoch | None = None) -> None:
         """Write the answer down, and raise it where it is neither yes nor no."""
-        good = isinstance(outcome, yes)
-        refused = no is not None and isinstance(outcome, no)
-        unknown = isinstance(outcome, Unknown) or (op is Op.LOOK_UP and not refused)
-        kind = Kind.OK if good else Kind.INFO if unknown else Kind.FAIL
-        number = epoch.number if epoch else None
-        self._scene.scribe.answers(self._process.number, op, kind, self.id, number)
-        if not good and not refused:
+        self._scene.recorder.answers(self._process.number, op, kind_of(op, outcome), self.id, epoch)
+        if not isinstance(outcome, Installed | Committed | Absent):
             raise self._raised(outcome)
 
     def _raised(self, outcome: Outcome | Raised) -> Exception:
         match outcome:
             case Overtaken(found):
-                self._process.watched.met = (self.id, found.owner)
+                self._scene.watched[self._process.number].met = (self.id, found.owner)
                 return Superseded(self.id, found)
             case Unknown(reason):
                 return OutcomeUnknown(self.id, reason)
@@ -278,7 +253,18 @@ class SceneSink:
 
 
 class TellingSink(SceneSink):
-    """A handle on a target whose look is whole: it also tells, without a fence, what the target is."""
+    """A handle on a target whose look is whole, and whose rows can leave: all but a topic.
+
+    It also tells, without a fence, what the target is.
+    """
+
+    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+        """Nobody else writes there."""
+        return ""
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> PreparedContent:
+        """Take the rows; what leaves is said by the marker."""
+        return self.prepare(batch, epoch)
 
     def identity_beside(self, known: str) -> str:
         """What the target is."""

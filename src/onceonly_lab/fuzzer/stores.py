@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from onceonly.facts import Offer
+from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
-from onceonly.staging import Staged
-from onceonly.trim import Trim
+from onceonly.protocol.batch import Trim
+from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
-from onceonly_checkpoints.slices import Slice
-from onceonly_lab.fuzzer.scene import Process, Scene
+from onceonly_checkpoints.model import Slice
+from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.model.parts import (
     Conflict,
@@ -27,6 +27,7 @@ from onceonly_lab.model.parts import (
     records_in,
 )
 from onceonly_lab.model.rules import Rule
+from onceonly_lab.play.world import Process
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +120,7 @@ class StillBatch(SimulatedBatch):
 
 
 class SceneStaging:
-    """``onceonly.staging`` in the scene.
+    """``onceonly.runtime.staging`` in the scene.
 
     Args:
         scene: what is shared.
@@ -134,7 +135,7 @@ class SceneStaging:
         """Stage an epoch."""
         scene, process = self._scene, self._process
         scene.step(process)
-        scene.scribe.asks(process.number, Op.STAGE, epoch=epoch)
+        scene.recorder.asks(process.number, Op.STAGE, epoch=epoch)
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
@@ -142,7 +143,7 @@ class SceneStaging:
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
             scene.staging = scene.staging.add(staged)
-        scene.scribe.staged(process.number, staged)
+        scene.recorder.staged(process.number, epoch, content, reference.text)
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
         return Staged(reference, StillBatch(content, process))
 
@@ -236,15 +237,15 @@ class SceneLedger:
         scene.step(process)
         ours = record.fence.owner == process.owner  # an opening also records what it reads back of others
         if ours:
-            scene.scribe.asks(process.number, Op.RECORD, LEDGER, record.epoch, record.fence.generation)
+            scene.recorder.asks(process.number, Op.RECORD, LEDGER, record.epoch, record.fence.generation)
         try:
             scene.ledger = scene.ledger.record(record.epoch, record.receipts, record.files)
         except Conflict as error:
             if ours:
-                scene.scribe.answers(process.number, Op.RECORD, Kind.FAIL, LEDGER, record.epoch.number)
+                scene.recorder.answers(process.number, Op.RECORD, Kind.FAIL, LEDGER, record.epoch)
             raise LedgerConflict(record.pipeline, record.epoch.number, "another", record.epoch.chain) from error
         if ours:
-            scene.scribe.answers(process.number, Op.RECORD, Kind.OK, LEDGER, record.epoch.number)
+            scene.recorder.answers(process.number, Op.RECORD, Kind.OK, LEDGER, record.epoch)
         scene.told(f"{process.name} records epoch {record.epoch.number}")
 
     def head(self, pipeline: str) -> EpochRecord | None:
@@ -252,7 +253,7 @@ class SceneLedger:
         scene, process = self._scene, self._process
         scene.step(process)
         head = scene.ledger.head
-        process.watched.recalls(scene.targets, scene.ledger)
+        scene.watched[process.number].recalls(scene.targets, scene.ledger)
         scene.told(f"{process.name} reads the ledger: {f'epoch {head.epoch.number}' if head else 'nothing'}")
         return head
 
@@ -277,12 +278,14 @@ class SceneLedger:
         self._scene.ledger = replace(ledger, records=kept)
 
     def discard(self, pipeline: str, first: int) -> None:
-        """Only adoptions do, and those are not simulated."""
-        raise NotImplementedError
+        """Forget epochs from ``first`` on."""
+        ledger = self._scene.ledger
+        kept = tuple(one for one in ledger.records if one.epoch.number < first)
+        self._scene.ledger = replace(ledger, records=kept)
 
     def forget(self, pipeline: str) -> None:
-        """Only an operator does."""
-        raise NotImplementedError
+        """Forget every epoch."""
+        self._scene.ledger = replace(self._scene.ledger, records=())
 
     def note(self, event: Event) -> None:
         """Nobody reads it here."""

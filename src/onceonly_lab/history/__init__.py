@@ -2,7 +2,7 @@
 
 The first line is the :class:`Header`: what was run and what is promised about it. Every further line is an
 :class:`Entry`. Line order is the only clock that is trusted: an actor hands an entry in *before* the effect it
-announces and *after* the effect it reports, and goes on once it is written (see :mod:`onceonly_lab.recorder`).
+announces and *after* the effect it reports, and goes on once it is written (see :mod:`onceonly_lab.history.recorder`).
 
 Who writes what:
 
@@ -28,10 +28,8 @@ Ideas: Jepsen's histories and their three-way outcomes; etcd's saved reports, wh
 
 from __future__ import annotations
 
-from onceonly_lab.history.entry import LEDGER, OUTCOMES, RESTORE, Entry, Kind, Op
-from onceonly_lab.history.file import History, UnreadableHistory, load, parse
-from onceonly_lab.history.header import FORMAT, Header, Promise, Situation
-from onceonly_lab.history.values import Mark, Range, Row
+from onceonly_lab.history.entry import LEDGER, OUTCOMES, RESTORE, Entry, Kind, Mark, Op, Range, Row
+from onceonly_lab.history.file import FORMAT, Header, History, Promise, Situation, UnreadableHistory, load, parse
 
 __all__ = [
     "FORMAT",

@@ -1,13 +1,213 @@
-"""One line of a history: what one actor did, was answered, or saw."""
+"""One line of a history: what one actor did, was answered, or saw; its values, and its JSON."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Self
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from onceonly_lab.history.jsonfields import Reader, decoded, flag, integer, line, many, mapping, number, sparse, text
-from onceonly_lab.history.values import Mark, Range, Row, read_slice
+from onceonly_lab.strenum import StrEnum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# ---- JSON to the fields of a frozen value and back; what is wrong is said by the name of the field.
+
+T = TypeVar("T")
+
+Reader = Callable[[Any], Any]
+"""Makes a value of its JSON form, or raises ``ValueError`` saying what it wants."""
+
+
+def line(value: Mapping[str, Any]) -> str:
+    """Spell an object in one line, fields in the order given."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def sparse(value: Any) -> dict[str, Any]:
+    """Fields of a frozen dataclass to JSON values, without those that are at their default."""
+    found = {field.name: (getattr(value, field.name), field.default) for field in fields(value)}
+    return {name: _plain(cell) for name, (cell, default) in found.items() if cell != default}
+
+
+def _plain(cell: Any) -> Any:
+    if isinstance(cell, tuple):
+        return [item.to_json() if hasattr(item, "to_json") else item for item in cell]
+    return cell
+
+
+def decoded(found: Mapping[str, Any], readers: Mapping[str, Reader], wanted: tuple[str, ...]) -> dict[str, Any]:
+    """Read every field of an object.
+
+    Args:
+        found: the object.
+        readers: how to read a field, by name.
+        wanted: fields that must be there.
+
+    Raises:
+        ValueError: a field is unknown, missing, or not what it should be.
+    """
+    unknown = sorted(found.keys() - readers.keys())
+    missing = [name for name in wanted if name not in found]
+    if unknown or missing:
+        raise ValueError(f"unknown field {unknown[0]!r}" if unknown else f"no {missing[0]!r}")
+    return {name: _read(name, readers[name], cell) for name, cell in found.items()}
+
+
+def _read(name: str, reader: Reader, cell: Any) -> Any:
+    try:
+        return reader(cell)
+    except ValueError as wrong:
+        raise ValueError(f"{name!r}: {wrong}") from None
+
+
+def exactly(kind: type[T], words: str) -> Callable[[Any], T]:
+    """A reader of one JSON type; ``true`` is not an integer."""
+
+    def read(value: Any) -> T:
+        if type(value) is not kind:
+            raise ValueError(f"wants {words}, not {value!r}")
+        return value
+
+    return read
+
+
+text = exactly(str, "a text")
+integer = exactly(int, "an integer")
+flag = exactly(bool, "true or false")
+
+
+def number(value: Any) -> float:
+    """Read a number.
+
+    Raises:
+        ValueError: not one.
+    """
+    if type(value) not in (int, float):
+        raise ValueError(f"wants a number, not {value!r}")
+    return float(value)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Read an object.
+
+    Raises:
+        ValueError: not one.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"wants an object, not {value!r}")
+    return value
+
+
+def maybe(reader: Callable[[Any], T], value: Any) -> T | None:
+    """Read a value that may be ``null``."""
+    return None if value is None else reader(value)
+
+
+def many(reader: Callable[[Any], T]) -> Callable[[Any], tuple[T, ...]]:
+    """A reader of a list, of which ``reader`` reads each item."""
+
+    def read(value: Any) -> tuple[T, ...]:
+        if not isinstance(value, list):
+            raise ValueError(f"wants a list, not {value!r}")
+        return tuple(reader(item) for item in value)
+
+    return read
+
+
+# ---- The small values in a history: a row, an epoch that is vouched for, a range of the source.
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row, as far as the lab looks at it.
+
+    Attributes:
+        identity: unique in the input.
+        epoch: the epoch that the row itself names (a column, a header, its file); ``None`` where it names none.
+        key: rows of one key have an order; ``None`` without one.
+        value: fingerprint of everything else in the row; ``None`` where it was not taken.
+    """
+
+    identity: str
+    epoch: int | None = None
+    key: str | None = None
+    value: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Inverse of :meth:`to_json`."""
+        cells = value if isinstance(value, list) else []
+        if not 1 <= len(cells) <= 4:
+            raise ValueError(f"wants [identity, epoch, key, value], not {value!r}")
+        identity, epoch, key, fingerprint = (*cells, None, None, None)[:4]
+        return cls(text(identity), maybe(integer, epoch), maybe(text, key), maybe(text, fingerprint))
+
+    def to_json(self) -> list[str | int | None]:
+        """``[identity, epoch, key, value]``, cut after the last that is known."""
+        cells: list[str | int | None] = [self.identity, self.epoch, self.key, self.value]
+        while cells[-1] is None:
+            cells.pop()
+        return cells
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One epoch that a sink (its marker) or the ledger (its record) vouches for.
+
+    Attributes:
+        epoch: its number.
+        generation: who wrote it; ``None`` where the reader cannot tell.
+        count: rows it vouches for; ``None`` where the reader cannot tell.
+        digest: their fingerprint, in any spelling that is equal for equal rows.
+    """
+
+    epoch: int
+    generation: int | None = None
+    count: int | None = None
+    digest: str | None = None
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(**decoded(mapping(value), _MARK, ("epoch",)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, without those at their default."""
+        return sparse(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a slice takes of one source partition: offsets from ``start`` up to, not including, ``end``."""
+
+    partition: str
+    start: int
+    end: int
+
+
+def read_slice(value: Any) -> tuple[Range, ...]:
+    """Inverse of the JSON form of a slice: ``{partition: [start, end]}``.
+
+    Raises:
+        ValueError: not one.
+    """
+    return tuple(Range(partition, *_ends(ends)) for partition, ends in mapping(value).items())
+
+
+def _ends(value: Any) -> tuple[int, int]:
+    ends = many(integer)(value)
+    if len(ends) != 2:
+        raise ValueError(f"wants [start, end], not {value!r}")
+    return ends[0], ends[1]
+
+
+_MARK: dict[str, Reader] = {"epoch": integer, "generation": integer, "count": integer, "digest": text}
+
+
+# ---- One line of a history: what one actor did, was answered, or saw.
 
 LEDGER = "ledger"
 """The ``sink`` of entries that are about the ledger: its records are read as markers."""
@@ -64,6 +264,7 @@ class Entry:
         sink: sink id, or :data:`LEDGER`.
         epoch: number of the epoch.
         slice: what it reads of the source, by partition.
+        replaces: of a commit, first and last of the epochs whose rows leave with it; ``None`` for none.
         rows: what it holds; of a read, in the sink's own order.
         count: rows in the bytes, where the rows themselves are not listed.
         digest: fingerprint of the rows, in any spelling that is equal for equal rows.
@@ -98,6 +299,7 @@ class Entry:
     code: str | None = None
     anomaly: str | None = None
     note: str = ""
+    replaces: tuple[int, int] | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -147,4 +349,5 @@ _ENTRY: dict[str, Reader] = {
     "code": text,
     "anomaly": text,
     "note": text,
+    "replaces": _ends,
 }

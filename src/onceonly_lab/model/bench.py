@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
-from onceonly.commands import Committed, Installed, Overtaken
-from onceonly.facts import Reading
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, Superseded
+from onceonly.machine.commands import Committed, Installed, Overtaken
+from onceonly.machine.facts import Reading
+from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import DROPPED, RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
 from onceonly_lab.model.sinks import Wire
+
+_CAPABILITIES = Capabilities(True, False, carries_ledger=False, committer="simulated", readers="only the lab reads")
 
 
 class Turned(Exception):
@@ -76,7 +78,7 @@ class Bench:
         def read(reference: str, _: Batch | None) -> Batch:
             import pyarrow as pa
 
-            from onceonly.batch import ArrowBatch
+            from onceonly.protocol.batch import ArrowBatch
 
             if staging.holds(reference) is None:
                 raise UnreadableManifest(f"{reference} is gone")
@@ -99,7 +101,7 @@ class Bench:
                 self.targets[name] = replace(target, held=(*target.held, held))
 
 
-class BenchSink:
+class BenchSink(SinkBase):
     """A handle on a target of a bench.
 
     Args:
@@ -107,31 +109,25 @@ class BenchSink:
         name: the sink's id.
     """
 
-    ledger_url = None
-    capabilities = Capabilities(True, False, carries_ledger=False, committer="simulated", readers="only the lab reads")
-
     def __init__(self, bench: Bench, name: str) -> None:
+        super().__init__(name)
         self._bench = bench
         self._wire = Wire()
         self._fence = Fence(0, "")
-        self.id = name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """An append that nobody recounts."""
+        return _CAPABILITIES
 
     @property
     def address(self) -> str:
         """Nothing that could be found again."""
         return f"simulated:{self.id}"
 
-    @classmethod
-    def from_address(cls, address: str) -> Self:
-        """There is nothing to find."""
-        raise NotImplementedError
-
     @property
     def _target(self) -> Target:
         return self._bench.targets[self.id]
-
-    def open(self, pipeline: str) -> None:
-        """Targets always answer."""
 
     def fence(self) -> Fence | None:
         """The newest fence."""
@@ -164,7 +160,7 @@ class BenchSink:
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
         """Commands bring no rows."""
-        raise NotImplementedError
+        raise AssertionError("a command brings no rows")
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
         """A marker without rows.
@@ -182,22 +178,12 @@ class BenchSink:
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """No answer is lost here."""
-        raise NotImplementedError
-
-    def sweep(self) -> None:
-        """Nothing lies about."""
+        raise AssertionError("a command looks nothing up: no answer is lost here")
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts."""
         markers = (marker for marker in self._target.markers if marker.epoch.number > after)
         yield from ((marker, receipt(marker, self._target.identity)) for marker in markers)
-
-    def recount(self) -> Mapping[int, int] | None:
-        """Nobody asks."""
-        return None
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class BenchLedger:
@@ -277,8 +263,11 @@ class BenchLedger:
         self._bench.ledger = replace(self._bench.ledger, records=kept)
 
     def forget(self, pipeline: str) -> None:
-        """No printed command does."""
-        raise NotImplementedError
+        """Forget every epoch, and what was kept besides."""
+        self._bench.step()
+        self._bench.ledger = replace(self._bench.ledger, records=())
+        self._intents.clear()
+        self._events.clear()
 
     def note(self, event: Event) -> None:
         """Keep it."""

@@ -19,17 +19,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, cast
 
-from onceonly import commands as c
-from onceonly import coordinator
-from onceonly.state import Phase, State
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator
+from onceonly.machine.state import Phase, State
 from onceonly_lab.model.machine import Changes, Machine, end
-from onceonly_lab.model.opening import InstallLast, Opening
 from onceonly_lab.model.parts import Desk, Target, spelled
-from onceonly_lab.model.program import Call, Program, refusal
-from onceonly_lab.model.program import parts as parts_of
 from onceonly_lab.model.spark import Checkpoint, Planned, Refused, offer
-from onceonly_lab.model.world import Bound, Change, Driver, World, opening_of
-from onceonly_lab.model.writing import StageFirst, Writing
+from onceonly_lab.model.steps import InstallLast, Opening, StageFirst, Writing
+from onceonly_lab.model.world import Bound, Call, Change, Driver, Program, World, opening_of, refusal
+from onceonly_lab.model.world import parts as parts_of
 
 
 class Carrier:
@@ -104,10 +102,10 @@ class Carrier:
         command = coordinator.next(state)
         if not self._bound.whole_steps:
             return command
-        if isinstance(command, c.Install) and state.index + 1 == len(state.sinks):
+        if isinstance(command, c.Install) and state.work.index + 1 == len(state.job.sinks):
             return InstallLast(command)
-        if isinstance(command, c.Stage) and not state.healing:
-            return StageFirst(command, state.sinks[0])
+        if isinstance(command, c.Stage) and not state.work.healing:
+            return StageFirst(command, state.job.sinks[0])
         return command
 
     def steps(self, driver: Driver, parts: World) -> Changes:
@@ -174,7 +172,7 @@ class Carrier:
         """A call of a wrapper with what the driver hands; ``planned`` is the batch that it is said to be."""
         if code := refusal(call):
             return replace(driver, state=None, running=False, refusal=code)
-        bound, written = self._bound, driver.state is not None and not driver.state.skipped
+        bound, written = self._bound, driver.state is not None and not driver.state.work.skipped
         looks_back = bound.trims and not written
         offered = offer(checkpoint, planned, bound.source, gone=desk.gone, looks_back=looks_back)
         if driver.state is None or call.other:
@@ -202,6 +200,6 @@ class Carrier:
 def _marked(before: Driver, after: Driver, target: Target) -> Target:
     """The target as it tells that somebody took it over and was refused then."""
     refused, state = after.refusal.startswith("E2"), before.state
-    if not refused or not before.knew or state is None or target.fence is None or target.fence.owner != state.owner:
+    if not refused or not before.knew or state is None or target.fence is None or target.fence.owner != state.job.owner:
         return target
-    return replace(target, barren=state.owner)
+    return replace(target, barren=state.job.owner)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
-from onceonly.overlap import compares_all
+from onceonly.machine.overlap import compares_all
 from onceonly_lab.model.carrier import Carrier
 from onceonly_lab.model.parts import RESTORED, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
 from onceonly_lab.model.sinks import Wire

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import combinations, pairwise
 from typing import cast
 
-from onceonly_lab.checker.anomaly import Anomaly
+from onceonly_lab.checker.finding import Anomaly
 from onceonly_lab.model.parts import (
     DROPPED,
     Desk,
@@ -23,6 +22,7 @@ from onceonly_lab.model.parts import (
 )
 from onceonly_lab.model.spark import Checkpoint
 from onceonly_lab.model.world import Bound, World
+from onceonly_lab.strenum import StrEnum
 
 
 class Breach(StrEnum):
@@ -78,17 +78,33 @@ def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
 def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
     """Each record once, and none left out before another, but for what accepted commands named."""
     seen, given_up = 0, desk.given_up(target.name)
+    yield from _standing(target)
     for held in target.held:
+        if held.epoch.replaces:
+            seen = 0  # all that stood before has left with it
         # What a marker names, whether its rows are there or not: rows without a marker, or the reverse, are told apart.
         brought = records_in(held.epoch.digest)
         if again := seen & brought & ~desk.doubled:
-            earlier = next(one.epoch.number for one in target.held if records_in(one.epoch.digest) & again)
+            series = (one for one in target.held if one.epoch.series == held.epoch.series)
+            earlier = next(one.epoch.number for one in series if records_in(one.epoch.digest) & again)
             words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1
         if lacking := before & ~(seen | brought | given_up):
             yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
         seen |= brought
+
+
+def _standing(target: Target) -> Iterator[tuple[Anomaly, str]]:
+    """Rows that an epoch replaces leave with its marker: neither later nor before."""
+    spans = [(one.epoch.number, one.epoch.replaces) for one in target.held if one.epoch.replaces]
+    for held in target.held:
+        number = held.epoch.number
+        by = next((other for other, (first, last) in spans if first <= number <= last), None)
+        if by is not None and records_in(held.content):
+            yield Anomaly.DUP, f"rows of epoch {number} stand, which epoch {by} has replaced"
+        if by is None and held.replaced:
+            yield Anomaly.LOSS, f"rows of epoch {number} have left, and no epoch has replaced them"
 
 
 def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
@@ -106,6 +122,8 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
 
 def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
     epoch = held.epoch
+    if held.replaced:
+        return
     if not held.whole or (held.content is not None and held.content.rows != epoch.digest.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
     if held.content is None and not newest:
@@ -195,6 +213,9 @@ def _returned(parts: World) -> Violation | None:
     held = desk.given_up(target.name)
     for one in target.held:
         held |= records_in(one.content)
+        # Of a query that was refreshed what it has brought has left; of the new one it has not.
+        ours = checkpoint and one.epoch.lineage and one.epoch.lineage.query_id == checkpoint.query
+        held |= records_in(one.epoch.digest) if one.replaced and ours else 0
     for batch in checkpoint.returned if checkpoint and not target.broken else ():
         if batch.records & ~held:
             words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"

@@ -1,4 +1,4 @@
-"""The machine of a driver in the simulated world: from one command to the next, and what sinks reply to it."""
+"""The machine of a driver in the simulated world: from one command to the next, and what it will not read again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,51 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from onceonly import commands as c
-from onceonly import coordinator
-from onceonly.state import State
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator
+from onceonly.machine.state import Opening, Phase, State, Work
 from onceonly_checkpoints.epoch import Digest
 from onceonly_lab.model import sinks as wire
-from onceonly_lab.model.canonical import forgetful
 from onceonly_lab.model.parts import Left, computed, kept, missing
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Bound, Change, Driver
+
+# ---- Forgets what the coordinator will not read again, so that worlds that differ in nothing else are one.
+#
+# Which fields a phase reads is seen in ``coordinator`` and ``transitions``: ``head`` and ``readings`` are read while
+# the pipeline is opened, which COMPARE and RECOLLECT are part of as long as there is ``seen``, and are written anew
+# by the next opening, as are ``lost`` and ``held``; ``descent`` is read by COMPARE; of a finished epoch
+# ``coordinator.resume`` takes along what stands.
+
+_OPENING = frozenset({Phase.PROBE, Phase.RECALL, Phase.LOOK, Phase.INSTALL, Phase.READ})
+
+
+def forgetful(state: State) -> State:
+    """The same state, as far as its future goes."""
+    if state.phase is Phase.DONE:
+        return State(Phase.DONE, state.job.of(None), state.opening.standing)
+    opening, work = _opening(state), _work(state)
+    if opening is state.opening and work is state.work:
+        return state
+    return replace(state, opening=opening, work=work)
+
+
+def _opening(state: State) -> Opening:
+    opening = state.opening
+    if opening.before:
+        opening = replace(opening, before=None)  # only an event tells of it
+    if state.phase is Phase.PROBE and (opening.lost or opening.held):
+        return replace(opening, lost=0, held=None)
+    read = state.phase in _OPENING or opening.seen is not None
+    return opening if read or not (opening.head or opening.readings) else replace(opening, head=None, readings=())
+
+
+def _work(state: State) -> Work:
+    read = state.phase in _OPENING or state.opening.seen is not None
+    return state.work if read or state.work.descent is None else replace(state.work, descent=None)
+
+
+# ---- The machine of a driver in the simulated world: from one command to the next, and what sinks reply to it.
 
 Changes = Iterator[Change]
 
@@ -57,9 +93,9 @@ class Machine:
                     state = coordinator.apply(state, c.Done())
                 case c.Prepare():
                     # Staged bytes lie still; a batch that is not staged is computed for each opening.
-                    content = (state.staged and driver.content) or self.computed(driver, state)
+                    content = (state.job.staged and driver.content) or self.computed(driver, state)
                     driver = replace(driver, content=content)
-                    counted = state.epoch.digest if state.epoch and Rule.WHOLE in self.off else content
+                    counted = state.work.epoch.digest if state.work.epoch and Rule.WHOLE in self.off else content
                     state = coordinator.apply(state, c.Prepared(counted.rows, content))
                 case c.Execute():
                     state = coordinator.apply(state, c.Executed(self.computed(driver, state)))
@@ -71,10 +107,8 @@ class Machine:
 
     def computed(self, driver: Driver, state: State) -> Digest:
         """What an execution of the batch gives: the same rows again only where the plan is deterministic."""
-        assert state.offer is not None
         assert driver.planned is not None
-        assert state.fence is not None
-        found = kept((driver.hands or driver.planned.records) & ~missing(state.offer), state.trim)
+        found = kept((driver.hands or driver.planned.records) & ~missing(state.offered), state.work.trim)
         if self.bound.deterministic or self.bound.source.stateful:
             return computed(found)
         return computed(found, salt(driver, state))
@@ -114,8 +148,7 @@ class Machine:
 
 def salt(driver: Driver, state: State) -> int:
     """Tells what an opening of a driver computes from what any other does."""
-    assert state.fence is not None
-    return 10_000 * driver.number + state.fence.generation
+    return 10_000 * driver.number + state.opening.fence.generation
 
 
 def end(driver: Driver) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError
-from onceonly.overlap import reads_files
-from onceonly.runner import Runner
-from onceonly.state import State
+from onceonly.machine.overlap import reads_files
+from onceonly.machine.state import State
+from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Intent
+from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.model.bench import Bench, BenchLedger, Cut, Turned
 from onceonly_lab.model.parts import (
     DROPPED,
@@ -89,10 +90,10 @@ def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
     bench = Bench(wreck.targets, wreck.ledger)
     ledger = BenchLedger(bench)
     try:
-        known = [sink for sink in bench.sinks if sink.id in state.sinks]
+        known = [sink for sink in bench.sinks if sink.id in state.job.sinks]
         Runner(known, ledger, fetch=bench.fetch(wreck.staging)).run(state)
     except OnceOnlyError as error:
-        gone = missing(state.offer) if state.offer else 0
+        gone = missing(state.job.offer) if state.job.offer else 0
         return Stop(error.code, str(error), planned, gone, ledger.intents), replace(wreck, ledger=bench.ledger)
     raise AssertionError(f"{state.phase} is no refusal")
 
@@ -166,9 +167,9 @@ def _anew(way: Way, wreck: Wreck) -> Checkpoint | None:
     if way.verb == "checkpoint rebuild":
         return _rebuilt(wreck, way.at)
     newest = max(_epochs(wreck), key=lambda epoch: epoch.number, default=None)
-    if newest is None or reads_files(newest.sources) or newest.slice.end.unset:
+    if newest is None or reads_files(newest.sources) or newest.written.end.unset:
         return None  # a directory has no starting offsets
-    begin = record_at(newest.slice.end)
+    begin = record_at(newest.written.end)
     if begin >= wreck.records:
         return None  # where nothing is left to read, nobody is handed a batch that could tell
     old = wreck.checkpoint
@@ -178,9 +179,9 @@ def _anew(way: Way, wreck: Wreck) -> Checkpoint | None:
 def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     """The desk with what an accepted command names: no other row may be lost or doubled."""
     named, before = _in_epochs(*way.epochs, wreck), between(0, stop.planned.start)
-    if way.kind == "accept-duplicates":
+    if way.kind is AdoptionKind.ACCEPT_DUPLICATES:
         return replace(desk, doubled=desk.doubled | named & ~before)
-    if way.kind != "accept-loss":
+    if way.kind is not AdoptionKind.ACCEPT_LOSS:
         return desk
     # Of an epoch that neither a sink nor the ledger remembers it is known only that its rows lie before the batch.
     between_epochs = stop.code in {"E204", "E229"} or not _all_known(*way.epochs, wreck)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 
-from onceonly.facts import Offer
-from onceonly.overlap import held_files
-from onceonly.sources import FILES, kafka_identity
-from onceonly.trim import FileTrim, Trim, plain
-from onceonly.trim import Held as HeldFiles
+from onceonly.machine.facts import Offer
+from onceonly.machine.overlap import held_files
+from onceonly.machine.sources import kafka_identity
+from onceonly.protocol.batch import FileTrim, Trim, plain
+from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.slices import InputFile, SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
+from onceonly_lab.strenum import StrEnum
 
 PIPELINE = "orders"
 _TOPIC = "events"
@@ -81,7 +81,7 @@ def files(start: int, end: int) -> tuple[InputFile, ...]:
 @cache
 def directory(start: int, end: int) -> SourceIdentity:
     """A directory, with the list of the files that a batch reads."""
-    return SourceIdentity(SOURCE.source, f"{FILES}events", chain.inputs(files(start, end)))
+    return SourceIdentity(SOURCE.source, SourceKind.FILES.named("events"), chain.inputs(files(start, end)))
 
 
 Records = int
@@ -140,6 +140,7 @@ class Held:
         content: which computation of the slice they are.
         whole: whether all of them are there.
         stale: whether they landed under a fence that was not the newest of the target.
+        replaced: whether they have left with the rows of an epoch that replaces theirs; the marker stays.
     """
 
     epoch: Epoch
@@ -147,6 +148,7 @@ class Held:
     content: Digest | None
     whole: bool = True
     stale: bool = False
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +160,14 @@ class Flight:
         held: the rows it brings; ``None`` for a fence.
         decided: it has been decided and is only hidden (Kafka); it lands before anybody who waits for it reads.
         turn: the target's turn that it was made for.
+        clears: whether rows that its epoch replaces leave with it.
     """
 
     fence: Fence
     held: Held | None
     decided: bool = False
     turn: int = 0
+    clears: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +241,17 @@ def fenced(target: Target, fence: Fence) -> Target:
     """The target with another newest fence."""
     lowered = target.fence is not None and fence.generation < target.fence.generation
     return replace(target, fence=fence, lowered=target.lowered or lowered)
+
+
+def cleared(target: Target, replaces: tuple[int, int] | None) -> Target:
+    """The target without the rows of these epochs."""
+    if replaces is None:
+        return target
+    first, last = replaces
+    left = tuple(
+        replace(one, content=None, replaced=True) if first <= one.epoch.number <= last else one for one in target.held
+    )
+    return replace(target, held=left)
 
 
 DROPPED = "taken out of the pipeline"
@@ -381,7 +396,7 @@ class SimulatedLedger:
 
     def alike(self, offered: Offer, last: int) -> tuple[Epoch, ...]:
         """What a ledger answers that goes by the text of a slice: the epoch, whichever batch it was."""
-        found = [record.epoch.number for record in self.records if record.epoch.slice == offered.slice]
+        found = [record.epoch.number for record in self.records if record.epoch.written == offered.slice]
         return tuple(record.epoch for record in self.records if found and found[-1] <= record.epoch.number <= last)
 
 

@@ -29,6 +29,8 @@ class Rule(Enum):
     SWEPT_LAST = "staging is swept before the fences stand"
     LINEAGE = "a batch is taken for a recorded epoch whose slice reads the same"
     REFUSED_ROW = "a row that a sink refuses is taken for a lost answer"
+    HEALER_DELETES = "a sink that is healed gets the new rows of a full refresh and keeps the old ones"
+    CLEARED_WITH_MARKER = "rows that a full refresh replaces leave in a transaction before the one that brings others"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

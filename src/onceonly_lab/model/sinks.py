@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
-from onceonly.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
-from onceonly.facts import Reading
+from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
+from onceonly.machine.facts import Reading
 from onceonly.protocol import Position, Sight
 from onceonly_checkpoints.epoch import Digest, Fence, Marker, Receipt
 from onceonly_lab.model.parts import (
@@ -26,12 +25,14 @@ from onceonly_lab.model.parts import (
     Held,
     Kind,
     Target,
+    cleared,
     fenced,
     newest_of_each_key,
     receipt,
     records_in,
 )
 from onceonly_lab.model.rules import Rule
+from onceonly_lab.strenum import StrEnum
 
 _LOST, _INSTALLED, _ABSENT = Unknown("no answer"), Installed(), Absent()
 _AGAIN = Again("deadlock detected", "another writer")
@@ -135,8 +136,16 @@ class Wire:
 
     # ---- one epoch
 
-    def commit(self, target: Target, marker: Marker, content: Digest, memory: int | None) -> Replies:
-        """Rows and marker."""
+    def commit(
+        self, target: Target, marker: Marker, content: Digest, memory: int | None, *, healing: bool = False
+    ) -> Replies:
+        """Rows and marker; whether a healer brings them is only asked where that rule is off."""
+        if Rule.CLEARED_WITH_MARKER in self._off and marker.epoch.replaces and memory is None:
+            words = f"takes the rows of epochs {marker.epoch.replaces} out of sink '{target.name}'"
+            refused = self._refused(target, marker.fence) or self._misplaced(target, marker)
+            left = target if refused else cleared(target, marker.epoch.replaces)
+            yield Reply(words, left, refused, None if refused else target.turn)
+            return
         words = f"commits epoch {marker.epoch.number} to sink '{target.name}'"
         if target.kind is Kind.PUTS:
             yield from self._puts(target, marker, content, memory)
@@ -149,9 +158,12 @@ class Wire:
             refused = self._refused(looked, marker.fence) or self._misplaced(looked, marker)
             yield from [Reply(f"cannot: {words}", looked, refused)] if refused else self._look(looked, words)
             return
-        yield from self._write(target, marker, content, memory, words)
+        clears = not (healing and Rule.HEALER_DELETES in self._off)
+        yield from self._write(target, marker, content, memory, words, clears=clears)
 
-    def _write(self, target: Target, marker: Marker, content: Digest, memory: int | None, words: str) -> Replies:
+    def _write(
+        self, target: Target, marker: Marker, content: Digest, memory: int | None, words: str, *, clears: bool = True
+    ) -> Replies:
         blind = memory is not None and self._unconditional(target)
         if not blind:
             target = self._settled(target, memory)
@@ -173,7 +185,7 @@ class Wire:
             return
         held = Held(marker.epoch, marker, content)
         answer = Committed(receipt(marker, target.identity))
-        yield from self._fates(target, Flight(marker.fence, held), answer, words)
+        yield from self._fates(target, Flight(marker.fence, held, clears=clears), answer, words)
         if self._conflicting and target.kind is Kind.POSTGRES:
             yield Reply(f"{words}; it is taken back for another writer", target, _AGAIN, fate=Fate.TAKEN_BACK)
 
@@ -406,6 +418,7 @@ def landed(target: Target, flight: Flight) -> Target:
     if flight.held is None:
         return fenced(target, flight.fence)
     held = replace(flight.held, stale=flight.fence != target.fence)
+    target = cleared(target, held.epoch.replaces if flight.clears else None)
     return replace(target, held=(*target.held, held))
 
 

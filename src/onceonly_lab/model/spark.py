@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache
 
-from onceonly.facts import Offer
+from onceonly.machine.facts import Offer
 from onceonly_checkpoints.epoch import Lineage
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, offsets
+from onceonly_lab.strenum import StrEnum
 
 _SCHEMA = "columns"
 
@@ -67,6 +68,7 @@ class Checkpoint:
         begin: how many records come before its first batch.
         gone: whether another directory has taken its place: nobody starts on it any more.
         unreadable: why the engine refuses to start on it; empty if it does not.
+        beside: the newest batches that its lower siblings still hold.
     """
 
     name: str
@@ -77,6 +79,7 @@ class Checkpoint:
     begin: int = 0
     gone: bool = False
     unreadable: str = ""
+    beside: tuple[OldBatch, ...] = ()
 
     def next(self, records: int, longest: int, holding: int | None) -> Iterator[tuple[Checkpoint, Planned]]:
         """Every way to plan the next batch; nothing if the source has nothing more.
@@ -171,10 +174,12 @@ def offer(
             missing=tuple(file.path for at, file in enumerate(listed, planned.start) if gone >> at & 1),
             files=listed,
             earlier=files(checkpoint.begin, planned.start) if looks_back else None,
+            earlier_checkpoints=checkpoint.beside if planned.first else (),
         )
     begins = offsets(planned.start) if source.begins and planned.first else None
     start = offsets(None if planned.first else planned.start)
-    return Offer(Slice(start, offsets(planned.end)), lineage, (SOURCE,), _SCHEMA, source.stateful, begins=begins)
+    slice_, beside = Slice(start, offsets(planned.end)), checkpoint.beside if planned.first else ()
+    return Offer(slice_, lineage, (SOURCE,), _SCHEMA, source.stateful, begins=begins, earlier_checkpoints=beside)
 
 
 class Damage(StrEnum):
@@ -192,6 +197,7 @@ class Damage(StrEnum):
     OFFSETS_REMOVED = "robbed of its offset log"
     METADATA_REMOVED = "robbed of its metadata"
     SOURCES_REMOVED = "robbed of its sources"
+    REFRESHED = "left behind by a full refresh, beside the one that begins anew"
 
 
 SHARED = frozenset({Damage.COPIED, Damage.ANOTHER})
@@ -205,7 +211,7 @@ REFUSALS = {
 }
 """Damage on which the engine itself refuses to start."""
 
-OTHERS = frozenset({Damage.DELETED_LATER, Damage.ANOTHER})
+OTHERS = frozenset({Damage.DELETED_LATER, Damage.ANOTHER, Damage.REFRESHED})
 """What people do with a checkpoint, rather than what befalls it."""
 
 RESTARTED = tuple(damage for damage in Damage if damage not in REFUSALS and damage not in OTHERS)
@@ -236,8 +242,21 @@ def damaged(checkpoint: Checkpoint, damage: Damage) -> Checkpoint | None:
         Damage.CUT_OFF: replace(fresh, entries=checkpoint.entries[:-1], done=True),
         Damage.ROLLED_BACK: _rolled_back(fresh, done),
         Damage.ROLLED_BACK_TWO: _rolled_back(fresh, done - 1),
+        Damage.REFRESHED: Checkpoint(
+            f"{checkpoint.name}/1", f"{checkpoint.query}'", plans=clock, beside=_beside(checkpoint)
+        ),
     }
     return after[damage]
+
+
+def _beside(checkpoint: Checkpoint) -> tuple[OldBatch, ...]:
+    """What its offset log still tells of its newest batches; of a directory, in the log that the checkpoint keeps."""
+    newest = [(batch, checkpoint.planned(batch)) for batch in range(len(checkpoint.entries))][-3:]
+    return tuple(
+        OldBatch(Lineage(checkpoint.query, "", checkpoint.name, batch, planned.clock, 0), end)
+        for batch, planned in newest
+        for end in (offsets(planned.end), entries(batch + 1))
+    )
 
 
 def _rolled_back(checkpoint: Checkpoint, batches: int) -> Checkpoint | None:

@@ -1,21 +1,28 @@
-"""The ways out that a refusal prints, read off its text as a person would, and what each of them does."""
+"""What each refusal says of the world, looked up there, and the ways out that it prints, read as people do."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
-from onceonly import acceptance, resolve, stops
-from onceonly.acceptance import KINDS, Stop
+from onceonly.machine import acceptance
+from onceonly.machine.acceptance import KINDS, Stop
+from onceonly.machine.opening import by_epoch
 from onceonly.protocol import Sink
-from onceonly.recovery import by_epoch
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly.runtime import operator, stops
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.slices import SourceOffsets
-from onceonly_lab.model.parts import PIPELINE
+from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
+from onceonly_lab.model.parts import PIPELINE, Desk, Harm, SimulatedLedger, StagingArea, Target, record_at
+from onceonly_lab.model.sinks import REFUSED_ROW
+from onceonly_lab.model.spark import Checkpoint, Planned, Source
+from onceonly_lab.model.world import MISUSED, Program
+
+# ---- The ways out that a refusal prints, read off its text as a person would, and what each of them does.
 
 _COMMAND = re.compile(
     r"(?P<then>and after it: (?:[^\n]*: )?)?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
@@ -27,7 +34,7 @@ _NAMED = frozenset({"queries adopt", "queries drop-sink", "checkpoint rebuild"})
 """Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
 _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
-_LIES = frozenset({"continue", "start"})
+_LIES = frozenset({AdoptionKind.CONTINUE, AdoptionKind.START})
 """Kinds that say of the source what only its owner knows: who obeys without knowing it, is not led astray by us."""
 
 
@@ -51,12 +58,12 @@ class Way:
         return shlex.join(("onceonly", *self.verb.split(), *self.options))
 
     @property
-    def kind(self) -> str:
-        """What is accepted; empty where nothing is."""
+    def kind(self) -> AdoptionKind | None:
+        """What is accepted; ``None`` where nothing is."""
         if self.verb != "queries adopt":
-            return ""
+            return None
         named = [word.removeprefix("--") for word in self.options if word.startswith("--") and word != "--sink"]
-        return self.options[self.options.index("--overlap") + 1] if "overlap" in named else (named or [""])[0]
+        return AdoptionKind(named[0]) if named else None
 
     @property
     def epochs(self) -> tuple[int, int]:
@@ -86,7 +93,8 @@ class Way:
 
     @property
     def accepted(self) -> Adoption:
-        """What it names, as it is typed."""
+        """What it names, as it is typed; of a command that accepts something."""
+        assert self.kind is not None
         first, last = self.epochs
         return Adoption(self.kind, self.sinks, first, last, self.versions)
 
@@ -143,19 +151,20 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
         OnceOnlyError: it is refused.
     """
     if way.verb == "txn resolve":
-        resolve.resolve(sinks, ledger, PIPELINE)
+        operator.resolve(sinks, ledger, PIPELINE)
         return False
     if way.verb == "ledger rebuild":
         _reread(sinks, ledger)
         return False
     if way.dropped:
         others = [sink for sink in sinks if sink.id != way.dropped]
-        resolve.drop_sink(others, ledger, PIPELINE, Adoption("drop-sink", sinks=(way.dropped,)))
+        operator.drop_sink(others, ledger, PIPELINE, Adoption(AdoptionKind.DROP_SINK, sinks=(way.dropped,)))
         return True
-    wanted = acceptance.applicable(way.kind, *_stopped(sinks, ledger))
-    if wanted is None or not acceptance.same(way.accepted, wanted):
-        raise resolve.not_applicable(PIPELINE, way.kind)
-    return resolve.adopt(sinks, ledger, PIPELINE, acceptance.complete(way.accepted, wanted)) is not None
+    accepted = way.accepted
+    wanted = acceptance.applicable(accepted.kind, *_stopped(sinks, ledger))
+    if wanted is None or not acceptance.same(accepted, wanted):
+        raise operator.not_applicable(PIPELINE, accepted.kind)
+    return operator.adopt(sinks, ledger, PIPELINE, acceptance.complete(accepted, wanted)) is not None
 
 
 def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
@@ -172,4 +181,226 @@ def _stopped(sinks: Sequence[Sink], ledger: Ledger) -> tuple[Stop | None, Source
     known = [marker.epoch for sink in sinks for marker, _ in sink.history()]
     known += [record.epoch for record in ledger.epochs(PIPELINE)]
     newest = max(known, key=lambda epoch: epoch.number, default=None)
-    return stops.last(ledger, PIPELINE), newest.slice.end if newest else None
+    return stops.last(ledger, PIPELINE), newest.written.end if newest else None
+
+
+# ---- What each refusal says of the world, looked up in the world itself: a code is right only where that is so.
+#
+# Nothing here asks the rules that refuse. A product that stops for another reason than it says is found stuck.
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Where a driver was refused.
+
+    Attributes:
+        targets: in commit order.
+        staging: staged epochs.
+        ledger: the index.
+        checkpoint: that the driver runs on.
+        desk: what is known outside.
+        planned: the batch that it was handed; ``None`` before the first.
+        source: what it reads.
+        trims: whether rows of recorded epochs are left out.
+    """
+
+    targets: tuple[Target, ...]
+    staging: StagingArea
+    ledger: SimulatedLedger
+    checkpoint: Checkpoint
+    desk: Desk
+    planned: Planned | None
+    source: Source
+    trims: bool = False
+
+    def explains(self, code: str) -> bool:
+        """Whether what a code says is so."""
+        return code in _SITUATIONS and self.planned is not None and _SITUATIONS[code](self, self.planned)
+
+    # ---- what is there
+
+    @cached_property
+    def known(self) -> tuple[Epoch, ...]:
+        """Every epoch that a sink or the ledger holds."""
+        held = (held.epoch for target in self.targets for held in target.held)
+        return (*(record.epoch for record in self.ledger.records), *held)
+
+    @cached_property
+    def highest(self) -> Epoch | None:
+        """The newest epoch that a sink holds."""
+        newest = [target.newest.epoch for target in self.targets if target.newest]
+        return max(newest, key=lambda epoch: epoch.number, default=None)
+
+    @property
+    def before(self) -> Lineage | None:
+        """The engine's names for the newest batch that a sink holds."""
+        return self.highest.standing.lineage if self.highest else None
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether another query comes than the one that wrote last."""
+        return self.before is not None and self.before.query_id != self.checkpoint.query
+
+    @property
+    def end(self) -> int:
+        """Where the newest epoch in the sinks ends; a directory counts batches, a topic records."""
+        return self._place(self.highest.written.end) if self.highest else 0
+
+    def begins(self, planned: Planned) -> int:
+        """Where a batch begins, counted like :attr:`end`."""
+        return planned.batch_id if self.source.files else planned.start
+
+    def _place(self, said: SourceOffsets) -> int:
+        text = said.entries[0][1]
+        if not self.source.files:
+            return record_at(said)
+        return int(json.loads(text)["logOffset"]) + 1 if text else 0
+
+    def is_known(self, planned: Planned) -> bool:
+        """Whether a batch is one that became an epoch, planned at the same moment."""
+        names = (self.checkpoint.query, planned.batch_id, planned.clock)
+        return any(_names(epoch.lineage) == names for epoch in self.known if epoch.lineage)
+
+    def identities(self, target: Target) -> Iterator[str]:
+        """What the ledger's newest receipt says that a target is."""
+        head = self.ledger.head
+        return (receipt.identity for receipt in (head.receipts if head else ()) if receipt.sink == target.name)
+
+
+def _number(target: Target) -> int:
+    return target.newest.epoch.number if target.newest else 0
+
+
+def _replaced(now: Situation, _: Planned) -> bool:
+    return any(was != target.identity for target in now.targets for was in now.identities(target))
+
+
+def _set_back(now: Situation, _: Planned) -> bool:
+    return any(_ends_early(now, target) for target in now.targets)
+
+
+def _ends_early(now: Situation, target: Target) -> bool:
+    head, highest = now.ledger.head, now.highest
+    told = max((one.epoch for one in (head.receipts if head else ()) if one.sink == target.name), default=0)
+    first = dict(highest.sinks).get(target.name) if highest else None
+    behind = highest is not None and first is not None and max(_number(target), first - 1) < highest.number - 1
+    replaced = any(was != target.identity for was in now.identities(target))
+    return not replaced and (_number(target) < told or behind)
+
+
+def _other_history(now: Situation, _: Planned) -> bool:
+    chains: dict[int, set[str]] = {}
+    for epoch in now.known:
+        chains.setdefault(epoch.number, set()).add(epoch.chain)
+    follows = ((epoch.previous_chain, chains.get(epoch.number - 1)) for epoch in now.known)
+    return any(len(one) > 1 for one in chains.values()) or any(one and was not in one for was, one in follows)
+
+
+def _not_from_the_start(now: Situation, planned: Planned) -> bool:
+    return now.highest is None and now.begins(planned) > 0
+
+
+def _not_healed(now: Situation, _: Planned) -> bool:
+    highest = now.highest
+    if highest is None:
+        return False
+    behind = [target for target in now.targets if _number(target) == highest.number - 1]
+    staged = now.staging.holds(highest.manifest) if highest.manifest else None
+    return bool(behind) and (staged is None or staged.torn or any(one.harm == Harm.HOLLOW for one in behind))
+
+
+def _ends_before_checkpoint(now: Situation, planned: Planned) -> bool:
+    """Sink and ledger both: the engine has logged batches as done that neither knows."""
+    done = [batch for batch in now.checkpoint.returned if now.begins(batch) >= now.end]
+    ledger = now.ledger.head
+    knows_more = ledger is not None and now.highest is not None and ledger.epoch.number > now.highest.number
+    return not now.elsewhere and not knows_more and bool(done) and now.begins(planned) > now.end
+
+
+def _jumped(now: Situation, planned: Planned) -> bool:
+    ends_early = _ends_before_checkpoint(now, planned) or _set_back(now, planned)
+    return now.highest is not None and now.begins(planned) > now.end and not ends_early
+
+
+def _repeats(now: Situation, planned: Planned) -> bool:
+    comes_again = now.begins(planned) < now.end or (now.source.files and now.trims)
+    return now.highest is not None and comes_again and not _provable(now, planned)
+
+
+def _provable(now: Situation, planned: Planned) -> bool:
+    """Whether a batch is the newest epoch that its number became, and the ledger has all since."""
+    assert now.highest is not None
+    names = (now.checkpoint.query, planned.batch_id, planned.clock)
+    same = [(epoch.number, _names(epoch.lineage)) for epoch in now.known if epoch.lineage]
+    number, was = max((one for one in same if one[1][:2] == names[:2]), default=(0, None))
+    recorded = {record.epoch.number for record in now.ledger.records} | {now.highest.number}
+    return was == names and set(range(number, now.highest.number + 1)) <= recorded
+
+
+def _names(lineage: Lineage) -> tuple[str, int, int]:
+    return lineage.query_id, lineage.batch_id, lineage.batch_timestamp_ms
+
+
+def _another_batch(now: Situation, planned: Planned) -> bool:
+    names = (now.checkpoint.query, planned.batch_id)
+    same = [one for one in (epoch.lineage for epoch in now.known) if one and (one.query_id, one.batch_id) == names]
+    return bool(same) and not now.is_known(planned)
+
+
+def _not_comparable(now: Situation, planned: Planned) -> bool:
+    return now.elsewhere and (now.source.files or (planned.first and not now.source.begins))
+
+
+def _refreshed(now: Situation, planned: Planned) -> bool:
+    return bool(now.checkpoint.beside) and planned.first
+
+
+def _state_lost(now: Situation, _: Planned) -> bool:
+    return now.source.stateful and now.elsewhere
+
+
+def _not_trimmed(now: Situation, planned: Planned) -> bool:
+    if not now.trims or now.highest is None:
+        return False
+    if now.source.files:
+        listed = {record.epoch.number for record in now.ledger.records if record.files}
+        return bool({epoch.number for epoch in now.known if not epoch.adoption} - listed)
+    return planned.first and not now.source.begins and not _provable(now, planned)
+
+
+def _input_gone(now: Situation, planned: Planned) -> bool:
+    return bool(planned.records & now.desk.gone)
+
+
+def _row_refused(now: Situation, _: Planned) -> bool:
+    return any(target.harm == Harm.PICKY for target in now.targets)
+
+
+def _left_out(now: Situation, _: Planned) -> bool:
+    return bool(now.desk.left_out)
+
+
+def _misused(now: Situation, _: Planned) -> bool:
+    return bool(now.desk.program) and Program(now.desk.program).misuses
+
+
+_SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
+    **dict.fromkeys(MISUSED, _misused),
+    "E203": _repeats,
+    "E204": _jumped,
+    "E205": _another_batch,
+    "E206": _state_lost,
+    "E207": _set_back,
+    "E208": _replaced,
+    "E210": _other_history,
+    "E211": _not_comparable,
+    "E213": _left_out,
+    "E214": _input_gone,
+    "E217": _not_from_the_start,
+    "E219": _not_healed,
+    "E220": _not_trimmed,
+    "E229": _ends_before_checkpoint,
+    "E246": _refreshed,
+    REFUSED_ROW: _row_refused,
+}
+"""What must be so where a driver is refused, by code. A code that is not here explains nothing in these worlds."""

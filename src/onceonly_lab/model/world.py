@@ -1,19 +1,85 @@
-"""The world as a tuple of parts, where each part stands in it, and how a world begins."""
+"""The world as a tuple of parts, how it begins, and the user's program in it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from onceonly import coordinator
-from onceonly.facts import Offer
-from onceonly.state import State
-from onceonly_checkpoints.epoch import Digest
+from onceonly.machine import calls, coordinator
+from onceonly.machine.facts import Offer, OnRefresh, Refusal
+from onceonly.machine.state import State
+from onceonly_checkpoints.epoch import Digest, Fence
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
-from onceonly_lab.model.program import Program
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
 from onceonly_lab.model.spark import TOPIC, Checkpoint, Damage, Planned, Source
+from onceonly_lab.strenum import StrEnum
+
+# ---- A user's program around the wrapper: how often it calls for a batch, under which id, with which part of the
+# rows.
+
+
+class Program(StrEnum):
+    """What a program does with a batch that it is handed; the value says it in words."""
+
+    PLAIN = "hands each batch over once"
+    PARTS = "hands each batch over in two parts"
+    WRAPPERS = "hands each batch over in two parts, to two wrappers of one name"
+    CONSTANT = "hands every batch over as batch 0"
+
+    @property
+    def misuses(self) -> bool:
+        """Whether it does what Spark never does."""
+        return self is not Program.PLAIN
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether it calls twice for a batch."""
+        return self in {Program.PARTS, Program.WRAPPERS}
+
+
+MISUSED = frozenset({"E103", "E123", "E124"})
+"""Codes with which wrong calls are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call of a wrapper.
+
+    Attributes:
+        batch_id: what it is handed.
+        planned: the id that the engine set.
+        finished: the newest batch that this run has finished; ``None`` if there is none.
+        other: whether another wrapper of this name is in use by the same run.
+    """
+
+    batch_id: int
+    planned: int
+    finished: int | None = None
+    other: bool = False
+
+
+def refusal(call: Call) -> str:
+    """The code with which the product refuses a call before anything is compared; empty where it does not."""
+    found = _entry(call) or calls.decide_call(calls.Call(PIPELINE, call.batch_id, call.planned, call.finished))
+    return found.code if found else ""
+
+
+def _entry(call: Call) -> Refusal | None:
+    first, second = (calls.Holder(PIPELINE, wrapper, "query", "run") for wrapper in (1, 2))
+    return calls.decide_entry(calls.Entering(second, named=first)) if call.other else None
+
+
+def parts(program: Program, planned: Planned) -> tuple[Records, Records]:
+    """What the first call for a batch brings, and what the second one does; none where there is no second."""
+    records = planned.records
+    if not program.in_parts or records.bit_count() < 2:
+        return records, 0
+    first = records & -records
+    return first, records & ~first
+
+
+# ---- The world as a tuple of parts, where each part stands in it, and how a world begins.
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +140,20 @@ def _gist(state: State | None) -> tuple[object, ...]:
         return ()
     return (
         state.phase,
-        state.index,
-        state.fence,
-        state.number,
-        state.unknowns,
-        state.openings,
-        len(state.receipts),
-        len(state.healing),
-        state.last.chain if state.last else "",
-        state.epoch.chain if state.epoch else "",
-        state.head.epoch.chain if state.head else "",
+        state.work.index,
+        state.opening.fence,
+        state.work.number,
+        state.work.unknowns,
+        state.opening.attempt,
+        len(state.work.receipts),
+        len(state.work.healing),
+        state.opening.last.chain if state.opening.last else "",
+        state.work.epoch.chain if state.work.epoch else "",
+        state.opening.head.epoch.chain if state.opening.head else "",
     )
 
 
-ALLOWED = frozenset({"E203", "E204", "E205", "E211"})
+ALLOWED = frozenset({"E203", "E204", "E205", "E211", "E246"})
 """Refusals of a batch that does not continue the last epoch: right once a checkpoint was damaged, and only then."""
 
 Part = Target | StagingArea | SimulatedLedger | Checkpoint | Desk | Driver | Left | None
@@ -126,6 +192,7 @@ class Bound:
         meanwhile: what may befall a sink between a refusal and the command that is obeyed.
         conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
         alone: whether a driver is started only where no other is alive any more.
+        on_refresh: what becomes of a full refresh.
     """
 
     kinds: tuple[Kind, ...]
@@ -154,6 +221,7 @@ class Bound:
     meanwhile: tuple[Harm, ...] = ()
     conflicts: bool = False
     alone: bool = False
+    on_refresh: OnRefresh = "stop"
 
     @cached_property
     def whole_steps(self) -> bool:
@@ -265,5 +333,6 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         offered,
         overlap="trim" if bound.trims else "stop",
         stages=bound.stages,
+        on_refresh=bound.on_refresh,
     )
-    return replace(state, floor=driver.floor)
+    return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from onceonly.faults import Point
+from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.mutants import answers, fences, matching, people, refusing, staging, transactions, writers
-from onceonly_lab.mutation import Mutant
+from onceonly_lab.mutants import outcomes, people, refresh, transactions
+from onceonly_lab.mutants.play import Mutant
 from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule
-from onceonly_lab.stores.play import Terms
-from onceonly_lab.stores.world import Making
+from onceonly_lab.stores.world import Making, Terms
 
 _AT_THE_END = Terms(reads=())
 _ONE_EPOCH_FIRST = Fault(1, Point.RETURN_BEFORE, Action.KILL)
@@ -38,6 +40,8 @@ _TWO_MORE = Fault(2, Point.RETURN_BEFORE, Action.KILL, hit=3)
 """The second driver skips that epoch, writes two more and dies."""
 _CHECKPOINT_LOST = (Loss(2, Damage.DELETED),)
 
+_REFRESHED: dict[str, Any] = {"losses": (Loss(2, Damage.REFRESHED),), "replaces": True}
+
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "M1",
@@ -63,7 +67,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "zombie between",
         (Anomaly.DUP,),
         _on(_P, faults=_ZOMBIE),
-        Making(sink=fences.ChecksThenWrites),
+        Making(sink=outcomes.ChecksThenWrites),
         _AT_THE_END,
     ),
     Mutant(
@@ -72,7 +76,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "ledger deleted, old driver still alive",
         (Anomaly.DUP, Anomaly.ZOMBIE),
         _on(_P, faults=_ZOMBIE, losses=(Loss(3, LEDGER),)),
-        Making(sink=fences.TrustsTheLedger, driver=fences.CountsInTheLedger),
+        Making(sink=outcomes.TrustsTheLedger, driver=outcomes.CountsInTheLedger),
         _AT_THE_END,
     ),
     Mutant(
@@ -81,7 +85,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "checkpoint lost, other cut",
         (Anomaly.LOSS,),
         _on(_P, faults=_TWO_EPOCHS, records=4, cuts=(1, 1, 2, 2), losses=_CHECKPOINT_LOST),
-        Making(driver=matching.SkipsByBatchId),
+        Making(driver=outcomes.SkipsByBatchId),
         _AT_THE_END,
     ),
     Mutant(
@@ -90,7 +94,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "checkpoint deleted",
         (Anomaly.DUP,),
         _on(_P, faults=_TWO_EPOCHS, losses=_CHECKPOINT_LOST),
-        Making(driver=matching.NamedByQueryId),
+        Making(driver=outcomes.NamedByQueryId),
         _AT_THE_END,
     ),
     Mutant(
@@ -99,7 +103,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "checkpoint lost, other cut",
         (Anomaly.DUP,),
         _on(_P, faults=_TWO_EPOCHS, cuts=(1, 1, 3), losses=_CHECKPOINT_LOST),
-        Making(driver=matching.SkipsByEndOffset),
+        Making(driver=outcomes.SkipsByEndOffset),
         _AT_THE_END,
     ),
     Mutant(
@@ -108,7 +112,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "request lost",
         (Anomaly.LOSS, Anomaly.AUDIT),
         _on(_P, faults=(_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.LOSE_REQUEST)), records=2),
-        Making(sink=answers.TakesSilenceForYes),
+        Making(sink=outcomes.TakesSilenceForYes),
         _AT_THE_END,
     ),
     Mutant(
@@ -117,7 +121,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "answer lost",
         (Anomaly.DUP,),
         _on(_P, faults=_ANSWER_LOST),
-        Making(sink=answers.TakesSilenceForNo),
+        Making(sink=outcomes.TakesSilenceForNo),
         _AT_THE_END,
     ),
     Mutant(
@@ -144,7 +148,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "crash between sinks",
         (Anomaly.CROSS,),
         _on(_P, _D, faults=_BETWEEN_SINKS),
-        Making(runner=staging.ComputesAgain),
+        Making(runner=transactions.ComputesAgain),
         Terms(reads=(), random=True),
     ),
     Mutant(
@@ -153,7 +157,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "crash between",
         (Anomaly.AUDIT,),
         _on(_P, _D, faults=(Fault(1, Point.COMMIT_BEFORE, Action.KILL, hit=2),)),
-        Making(runner=staging.RecordsTooEarly),
+        Making(runner=transactions.RecordsTooEarly),
         _AT_THE_END,
     ),
     Mutant(
@@ -162,8 +166,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "torn stage file",
         (Anomaly.TORN,),
         _on(_D, _P, faults=_BETWEEN_SINKS),
-        Making(runner=staging.BelievesTheStage),
-        Terms(reads=(), before=((2, staging.tear),)),
+        Making(runner=transactions.BelievesTheStage),
+        Terms(reads=(), before=((2, transactions.tear),)),
     ),
     Mutant(
         "M15",
@@ -171,7 +175,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "the COMMIT lands late",
         (Anomaly.DUP,),
         _on(_P, faults=_DELAYED),
-        Making(sink=answers.LooksWithoutTheLock),
+        Making(sink=outcomes.LooksWithoutTheLock),
         _AT_THE_END,
     ),
     Mutant(
@@ -180,7 +184,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "zombie between",
         (Anomaly.DUP, Anomaly.ZOMBIE),
         _on(_D, faults=_ZOMBIE),
-        Making(sink=fences.by_path),
+        Making(sink=outcomes.by_path),
         Terms(reads={Point.REINDEX_AFTER}),
     ),
     Mutant(
@@ -189,7 +193,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "speculative writer",
         (Anomaly.DUP,),
         _on(_P, faults=(_ONE_EPOCH_FIRST,)),
-        Making(sink=writers.TakesEveryAttempt),
+        Making(sink=transactions.TakesEveryAttempt),
         Terms(reads=(), speculative=True),
     ),
     Mutant(
@@ -207,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "crash after the sweep",
         (Anomaly.STUCK,),
         _on(_P, _D, faults=_BETWEEN_SINKS),
-        Making(runner=staging.SweepsTooEarly),
+        Making(runner=transactions.SweepsTooEarly),
         Terms(reads=(), random=True),
     ),
     Mutant(
@@ -216,7 +220,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "open transaction, then abort",
         (Anomaly.PHANTOM,),
         _on(_K, faults=(*_ZOMBIE, _FENCED), losses=(Loss(4, Damage.DELETED),)),
-        Making(look=writers.uncommitted),
+        Making(look=transactions.uncommitted),
         _AT_THE_END,
     ),
     Mutant(
@@ -225,7 +229,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "checkpoint deleted, more files in the first batch",
         (Anomaly.LOSS,),
         _on(_P, faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL),), cuts=(1, 3), losses=_CHECKPOINT_LOST),
-        Making(driver=matching.SkipsByText),
+        Making(driver=outcomes.SkipsByText),
         Terms(reads=(), files=True),
     ),
     Mutant(
@@ -234,7 +238,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "parallel writer",
         (Anomaly.ORDER,),
         _on(_P, faults=(_ONE_EPOCH_FIRST,), rows=8),
-        Making(sink=writers.WritesInParallel),
+        Making(sink=transactions.WritesInParallel),
         Terms(reads=(), ordered=True),
     ),
     Mutant(
@@ -259,7 +263,7 @@ MUTANTS: tuple[Mutant, ...] = (
                 (2, people.back_up),
                 (3, people.move_table),
                 (4, people.restore),
-                (4, lambda world: world.operator().obey("accept-loss")),
+                (4, lambda world: world.operator().obey(AdoptionKind.ACCEPT_LOSS)),
             ),
             refusals=frozenset({"E207", "E208"}),  # of the one that was set back, or of the one that was moved
         ),
@@ -274,7 +278,7 @@ MUTANTS: tuple[Mutant, ...] = (
         Terms(
             reads=(),
             begins=True,
-            before=((2, people.move_topic), (3, lambda world: world.operator().obey("continue"))),
+            before=((2, people.move_topic), (3, lambda world: world.operator().obey(AdoptionKind.CONTINUE))),
             refusals=frozenset({"E212"}),
         ),
     ),
@@ -284,8 +288,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "a constraint refuses a row",
         (Anomaly.STUCK,),
         _on(_P, faults=(_ONE_EPOCH_FIRST,)),
-        Making(sink=refusing.TakesARefusalForSilence),
-        Terms(reads=(), before=((2, refusing.forbid),), refusals=frozenset({"E503"})),
+        Making(sink=people.TakesARefusalForSilence),
+        Terms(reads=(), before=((2, people.forbid),), refusals=frozenset({"E503"})),
     ),
     Mutant(
         "M27",
@@ -293,10 +297,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "server killed",
         (Anomaly.LOSS,),
         _on(_P, faults=(Fault(1, Point.DISCOVER_AFTER, Action.KILL),), rows=1, incarnations=2),
-        Making(sink=refusing.careless),
+        Making(sink=people.careless),
         Terms(
             reads=(),
-            before=((1, refusing.unlogged_partition), (3, refusing.crash)),
+            before=((1, people.unlogged_partition), (3, people.crash)),
             refusals=frozenset({"E508"}),
         ),
     ),
@@ -306,8 +310,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "crash between sinks, another pipeline of the name opens",
         (Anomaly.STUCK,),
         _on(_P, _D, faults=_BETWEEN_SINKS),
-        Making(staging=staging.by_name),
-        Terms(reads=(), random=True, before=((2, staging.another_environment),)),
+        Making(staging=transactions.by_name),
+        Terms(reads=(), random=True, before=((2, transactions.another_environment),)),
+    ),
+    Mutant(
+        "M29",
+        "a sink that is healed keeps the rows that a full refresh replaced",
+        "crash between sinks, in the first epoch of a refresh",
+        (Anomaly.DUP,),
+        _on(_D, _P, faults=(_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_AFTER, Action.KILL)), **_REFRESHED),
+        Making(runner=refresh.HealsWithoutDeleting),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M30",
+        "rows that a full refresh replaces leave before the new ones come",
+        "crash between",
+        (Anomaly.REGRESS,),
+        _on(_P, faults=_CRASH_BETWEEN, **_REFRESHED),
+        Making(sink=refresh.ClearsFirst),
+        Terms(),
     ),
 )
 """In the order of their numbers. Every one is broken in one place, and runs on real stores."""

@@ -1,35 +1,41 @@
-"""M23, M24, M25: a program that calls twice is not told, an operator's word covers too much, or is taken down wrongly.
-
-Beside each stands what people do in that run: it is done to the unbroken twin, too.
-"""
+"""M23-M27: a program that calls twice, an operator's word, or what a destination refuses is not seen as such."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from onceonly import acceptance, calls, recovery, stops, transitions
-from onceonly.acceptance import Stop
-from onceonly.commands import Refuse
-from onceonly.protocol import Sink
-from onceonly.sources import kafka_identity
-from onceonly.state import State
-from onceonly_checkpoints.adoption import Adoption
-from onceonly_checkpoints.epoch import Fence
+from onceonly.errors import OnceOnlyError
+from onceonly.machine import acceptance, calls, opening, transitions
+from onceonly.machine.acceptance import Stop
+from onceonly.machine.commands import Refuse
+from onceonly.machine.sources import kafka_identity
+from onceonly.machine.state import State
+from onceonly.protocol import Batch, OutcomeUnknown, Prepared, Recorder, Sink
+from onceonly.runtime import stops
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.model import Adoption, Slice
 from onceonly_lab.history import RESTORE
 from onceonly_lab.model.spark import Checkpoint
 from onceonly_lab.model.ways import Way
-from onceonly_lab.stores.driver import Driver
+from onceonly_lab.mutants.wrapped import Held, Wrapped, held
+from onceonly_lab.play.driver import Driver
 from onceonly_lab.stores.operator import Operator
-from onceonly_lab.stores.places import DeltaPlace, Place, PostgresPlace
-from onceonly_lab.stores.told import ToldRunner
-from onceonly_lab.stores.world import World
+from onceonly_lab.stores.places import PATIENCE, DeltaPlace, Place, PostgresPlace
+from onceonly_lab.stores.runner import RecordingRunner
+from onceonly_lab.stores.world import Stores
+from onceonly_sinks.postgres import PostgresSink, loading, schema
+from onceonly_sinks.postgres.server import TableName
+
+# ---- M23, M24, M25: a program that calls twice is not told, an operator's word covers too much, or is taken down
+# wrongly.
+#
+# Beside each stands what people do in that run: it is done to the unbroken twin, too.
 
 P = TypeVar("P", bound=Place)
 
@@ -57,7 +63,7 @@ def _any_word() -> Generator[None]:
         return accepted is not None
 
     kept: Any = acceptance.covers
-    changed: tuple[Any, ...] = (acceptance, recovery, transitions)  # the one that decides, and who has it by name
+    changed: tuple[Any, ...] = (acceptance, opening, transitions)  # the one that decides, and who has it by name
     for module in changed:
         module.covers = covers
     try:
@@ -67,11 +73,11 @@ def _any_word() -> Generator[None]:
             module.covers = kept
 
 
-class RemembersNoStart(ToldRunner):
+class RemembersNoStart(RecordingRunner):
     """M25: of a refused batch what the engine's log says is kept; of a checkpoint's first one that is no offset."""
 
     def _refuse(self, state: State, command: Refuse) -> NoReturn:
-        with _remembered(state.offer.slice if state.offer else None):
+        with _remembered(state.job.offer.slice if state.job.offer else None):
             super()._refuse(state, command)
 
 
@@ -93,7 +99,7 @@ def _remembered(offered: Slice | None) -> Generator[None]:
 # ---- what people do
 
 
-def move_table(world: World) -> None:
+def move_table(world: Stores) -> None:
     """A table is replaced by a copy of itself, as a migration does."""
     import psycopg
     from psycopg import sql
@@ -105,34 +111,126 @@ def move_table(world: World) -> None:
         connection.execute(sql.SQL("CREATE TABLE {} (LIKE moved INCLUDING ALL)").format(table))
         connection.execute(sql.SQL("INSERT INTO {} SELECT * FROM moved").format(table))
         connection.execute("DROP TABLE moved")
-    world.scribe.fault(f"the table of {place.id} is replaced by a copy")
+    world.recorder.fault(f"the table of {place.id} is replaced by a copy")
 
 
-def back_up(world: World) -> None:
+def back_up(world: Stores) -> None:
     """Copy a Delta table, as it is now."""
     place = _of(world, DeltaPlace)
     shutil.copytree(place.root, _backup(place))
 
 
-def restore(world: World) -> None:
+def restore(world: Stores) -> None:
     """Put the copy in its place."""
     place = _of(world, DeltaPlace)
     shutil.rmtree(place.root)
     shutil.copytree(_backup(place), place.root)
-    world.scribe.fault(RESTORE, place.id)
+    world.recorder.fault(RESTORE, place.id)
 
 
-def move_topic(world: World) -> None:
+def move_topic(world: Stores) -> None:
     """The topic goes on in another cluster, and a new checkpoint begins there exactly where the old one ended."""
     old = world.checkpoints[-1]
     world.checkpoints.append(Checkpoint(old.name, f"{old.query}'", plans=100 + old.plans, begin=old.entries[-1].end))
     world.source.identity = replace(world.source.identity, identity=kafka_identity("another", {"events": "the topic"}))
-    world.scribe.fault("the topic is moved to another cluster, and the checkpoint is new")
+    world.recorder.fault("the topic is moved to another cluster, and the checkpoint is new")
 
 
 def _backup(place: DeltaPlace) -> Path:
     return place.root.with_name(f"{place.root.name}-backup")
 
 
-def _of(world: World, kind: type[P]) -> P:
+def _of(world: Stores, kind: type[P]) -> P:
     return next(place for place in world.places.values() if isinstance(place, kind))
+
+
+# ---- M26, M27: what a destination refuses, or would lose, is not seen for what it is.
+
+
+class TakesARefusalForSilence(Wrapped):
+    """M26: an error of the server is an error; whether it was an answer is not asked."""
+
+    def prepare(self, batch: Batch, epoch: int) -> Prepared:
+        """What it says of a row is kept until the commit."""
+        try:
+            return super().prepare(batch, epoch)
+        except OnceOnlyError:
+            return held(batch)
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """An error on the way is filed as an outcome that nobody knows."""
+        if isinstance(prepared, Held):
+            raise OutcomeUnknown(self.id, "the server reported an error")
+        return super().commit(prepared, marker)
+
+
+@dataclass(frozen=True, slots=True)
+class Unseeing(loading.Target):
+    """A table whose own entry in the catalogue is all that is asked."""
+
+    def look(self, connection: Any, *, lock: bool = False) -> Any:
+        """Its partitions are not."""
+        return schema.inspect(connection, self.name, self.writer.sink, self.epoch_column, lock=lock)
+
+
+class AsksTheParentAlone(PostgresSink):
+    """M27: where the rows of a partitioned table really lie is not looked at."""
+
+    def _aiming_at(self, name: TableName) -> loading.Target:
+        aim = super()._aiming_at(name)
+        return Unseeing(**{one.name: getattr(aim, one.name) for one in fields(aim)})
+
+
+def careless(place: Place) -> Sink:
+    """M27's sink."""
+    known: Any = place
+    sink: Any = AsksTheParentAlone(known.dsn, known.table, patience=PATIENCE)
+    made: Sink = sink
+    return made
+
+
+# ---- what befalls the destination
+
+
+def forbid(world: Stores) -> None:
+    """A constraint of the table refuses the rows of the third record."""
+    import psycopg
+    from psycopg import sql
+
+    for place in _tables(world):
+        with psycopg.connect(place.direct) as connection:
+            table = sql.Identifier(place.table)
+            connection.execute(sql.SQL("ALTER TABLE {} ADD CHECK (amount < 20)").format(table))
+        world.recorder.fault(f"{place.id} refuses a row from now on")
+
+
+def unlogged_partition(world: Stores) -> None:
+    """The table is made of partitions, and one of them is not logged."""
+    import psycopg
+    from psycopg import sql
+
+    for place in _tables(world):
+        names = {"table": sql.Identifier(place.table), "part": sql.Identifier(f"{place.table}_k0")}
+        with psycopg.connect(place.direct) as connection:
+            for statement in _PARTITIONED:
+                connection.execute(sql.SQL(statement).format(**names))
+
+
+_PARTITIONED = (
+    "ALTER TABLE {table} RENAME TO plain",
+    "CREATE TABLE {table} (LIKE plain) PARTITION BY LIST (key)",
+    "CREATE UNLOGGED TABLE {part} PARTITION OF {table} FOR VALUES IN ('k0')",
+    "DROP TABLE plain",
+)
+
+
+def crash(world: Stores) -> None:
+    """Every process of the server is killed, and it starts again."""
+    for place in _tables(world):
+        place.server.kill()
+        place.server.start()
+        world.recorder.fault(f"the server of {place.id} is killed and starts again")
+
+
+def _tables(world: Stores) -> list[PostgresPlace]:
+    return [place for place in world.places.values() if isinstance(place, PostgresPlace)]

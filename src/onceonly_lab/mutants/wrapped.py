@@ -1,19 +1,113 @@
-"""A sink that hands everything on to the one it wraps; a mutant overrides what it breaks."""
+"""A sink that hands everything on to the one it wraps, and writing without a sink: what mutants are made of."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight
+from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_lab.stores.places import Place
+from onceonly_lab.model.parts import PIPELINE
+from onceonly_lab.stores.places import PATIENCE, KafkaPlace, Place, PostgresPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Wrapped:
+# ---- Writing without the sink: rows, and for Postgres a marker that is conditional on nothing, in one transaction.
+
+_INSERT = "INSERT INTO {} (id, key, amount, value) VALUES (%(id)s, %(key)s, %(amount)s, %(value)s)"
+_EPOCH = """
+INSERT INTO onceonly.epoch (pipeline, sink, epoch, generation, owner, chain, rows, marker, system_id, timeline,
+                            target_oid)
+SELECT pipeline, sink, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s,
+       (SELECT system_identifier::text FROM pg_control_system()), 1, %(table)s::regclass::oid
+FROM onceonly.head WHERE pipeline = %(pipeline)s AND sink = %(sink)s
+ON CONFLICT (pipeline, sink, epoch) DO UPDATE
+SET generation = excluded.generation, owner = excluded.owner, rows = excluded.rows, marker = excluded.marker
+"""
+_HEAD = """
+UPDATE onceonly.head h SET epoch = %(epoch)s, chain = %(chain)s, target_oid = %(table)s::regclass::oid, timeline = 1,
+       system_id = (SELECT system_identifier::text FROM pg_control_system())
+WHERE pipeline = %(pipeline)s AND sink = %(sink)s
+"""
+_NEWEST = "SELECT coalesce(max(epoch), 0) FROM onceonly.epoch WHERE pipeline = %s AND sink = %s"
+_FORCE = "UPDATE onceonly.head SET generation = %s, owner = %s WHERE pipeline = %s AND sink = %s"
+
+
+def into(place: Any, rows: pa.Table, marker: Marker | None = None) -> None:
+    """Write rows in a transaction of their own; into Postgres a marker, too, whatever stands there.
+
+    Raises:
+        psycopg.Error, KafkaException: the transaction failed, or its answer was lost.
+    """
+    if isinstance(place, KafkaPlace):
+        _into_kafka(place, rows)
+    else:
+        _into_postgres(place, rows, marker)
+
+
+def _into_postgres(place: PostgresPlace, rows: pa.Table, marker: Marker | None) -> None:
+    import psycopg
+    from psycopg import sql
+
+    insert = sql.SQL(_INSERT).format(sql.Identifier(place.table))
+    with psycopg.connect(place.dsn, sslmode="disable") as connection, connection.cursor() as cursor:
+        cursor.executemany(insert, rows.to_pylist())
+        if marker is not None:
+            said = _said(place, marker, rows.num_rows)
+            cursor.execute(_HEAD, said)
+            cursor.execute(_EPOCH, said)
+
+
+def _said(place: PostgresPlace, marker: Marker, rows: int) -> dict[str, object]:
+    return {
+        "pipeline": marker.pipeline,
+        "sink": marker.sink,
+        "epoch": marker.epoch.number,
+        "chain": marker.epoch.chain,
+        "rows": rows,
+        "marker": marker.text,
+        "table": f'"{place.table}"',
+        **marker.fence.to_json(),
+    }
+
+
+def _into_kafka(place: KafkaPlace, rows: pa.Table) -> None:
+    from confluent_kafka import Producer
+
+    settings = {"bootstrap.servers": place.servers, "transactional.id": f"raw-{uuid.uuid4().hex}", "log_level": 0}
+    producer = Producer(settings)
+    producer.list_topics(timeout=PATIENCE)
+    producer.init_transactions(PATIENCE)
+    producer.begin_transaction()
+    for row in rows.to_pylist():
+        producer.produce(place.topic, row["value"], row["key"])
+    producer.commit_transaction(PATIENCE)
+
+
+def newest(place: PostgresPlace) -> int:
+    """Number of the newest epoch, read without any lock."""
+    import psycopg
+
+    with psycopg.connect(place.direct) as connection:
+        found = connection.execute(_NEWEST, (PIPELINE, place.id)).fetchone()
+    return int(found[0]) if found else 0
+
+
+def force_fence(place: PostgresPlace, generation: int, owner: str) -> None:
+    """Make a fence the one that stands, whatever stood there."""
+    import psycopg
+
+    with psycopg.connect(place.direct) as connection:
+        connection.execute(_FORCE, (generation, owner, PIPELINE, place.id))
+
+
+# ---- A sink that hands everything on to the one it wraps; a mutant overrides what it breaks.
+
+
+class Wrapped(SinkBase):
     """A real sink on a real place.
 
     Args:
@@ -24,11 +118,7 @@ class Wrapped:
         # Mutants reach for what only their own kind of place and sink has.
         self.place: Any = place
         self.inner: Any = place.sink()
-
-    @property
-    def id(self) -> str:
-        """The wrapped sink's."""
-        return str(self.inner.id)
+        super().__init__(str(self.inner.id))
 
     @property
     def address(self) -> str:
@@ -41,22 +131,9 @@ class Wrapped:
         found: Capabilities = self.inner.capabilities
         return found
 
-    @property
-    def ledger_url(self) -> str | None:
-        """None: the ledger lies elsewhere."""
-        return None
-
-    @classmethod
-    def from_address(cls, address: str) -> Self:
-        """Nobody looks for a mutant.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError
-
     def open(self, pipeline: str) -> None:
         """Handed on, as all that follows."""
+        super().open(pipeline)
         self.inner.open(pipeline)
 
     def fence(self) -> Fence | None:
@@ -100,10 +177,6 @@ class Wrapped:
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Handed on."""
         yield from self.inner.history(after)
-
-    def recount(self) -> Mapping[int, int] | None:
-        """Not asked in these runs."""
-        return None
 
     def close(self) -> None:
         """Handed on."""

@@ -1,15 +1,139 @@
-"""Runs variants through every schedule of up to two crashes. Pure."""
+"""Variants through every schedule of two crashes, and two drivers in every order of their steps. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
 
-from onceonly_lab.necessity.symptoms import Symptom, View, symptoms
-from onceonly_lab.necessity.variants import VARIANTS, Variant
-from onceonly_lab.necessity.world import RECORDS, TAKEN, Function, World, compute
+from onceonly_lab.necessity.designs import VARIANTS, Variant
+from onceonly_lab.necessity.world import RECORDS, TAKEN, Function, Symptom, View, World, compute, symptoms
+from onceonly_lab.strenum import StrEnum
+
+# ---- Two drivers on one epoch, in every order of their steps: what a fence must be to keep the older one out. Pure.
+
+STEPS = 3
+"""Of each driver: open (install its fence, read the marker), check the fence, write rows and marker."""
+
+ZOMBIE, SUCCESSOR = 1, 2
+"""Generations of the drivers; the older one does not know of the younger."""
+
+
+class Fencing(StrEnum):
+    """What a driver does about the fence."""
+
+    NONE = "no fence: the marker is read, then rows are written"
+    CHECKED = "the fence is checked, then rows are written"
+    ATOMIC = "the fence is checked in the transaction that writes"
+
+
+MUST_DOUBLE: dict[Fencing, bool] = {Fencing.NONE: True, Fencing.CHECKED: True, Fencing.ATOMIC: False}
+"""Whether some order of the steps must double the epoch; of those without, none may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """A sink that takes one epoch.
+
+    Attributes:
+        fence: highest generation installed.
+        marked: whether the marker has the epoch.
+        writes: how often its rows were written.
+    """
+
+    fence: int = 0
+    marked: bool = False
+    writes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A driver.
+
+    Attributes:
+        generation: of its fence.
+        step: how many of its steps it has taken.
+        stopped: whether it has nothing to write, or knows that it was fenced out.
+    """
+
+    generation: int
+    step: int = 0
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Interleavings:
+    """What all orders of the steps showed.
+
+    Attributes:
+        fencing: what drivers do about the fence.
+        orders: how many there are.
+        doubled: in how many of them the epoch was written twice.
+    """
+
+    fencing: Fencing
+    orders: int
+    doubled: int
+
+    @property
+    def counts(self) -> dict[Symptom, int]:
+        """The same as of a variant."""
+        return {Symptom.DUP: self.doubled} if self.doubled else {}
+
+    @property
+    def expected(self) -> frozenset[Symptom]:
+        """What must be seen."""
+        return frozenset({Symptom.DUP} if MUST_DOUBLE[self.fencing] else ())
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether that was seen and nothing else."""
+        return frozenset(self.counts) == self.expected
+
+
+def interleavings() -> tuple[Interleavings, ...]:
+    """Run every order of the steps with every kind of fencing."""
+    return tuple(_interleaved(fencing) for fencing in Fencing)
+
+
+def _interleaved(fencing: Fencing) -> Interleavings:
+    writes = [_run_both(fencing, order) for order in _orders()]
+    return Interleavings(fencing, len(writes), sum(count > 1 for count in writes))
+
+
+def _orders() -> Iterator[tuple[int, ...]]:
+    """Who takes each step."""
+    for places in combinations(range(2 * STEPS), STEPS):
+        yield tuple(ZOMBIE if at in places else SUCCESSOR for at in range(2 * STEPS))
+
+
+def _run_both(fencing: Fencing, order: tuple[int, ...]) -> int:
+    """How often the rows were written."""
+    sink = Sink()
+    writers = {generation: Writer(generation) for generation in (ZOMBIE, SUCCESSOR)}
+    for generation in order:
+        sink, writers[generation] = _step(fencing, sink, writers[generation])
+    return sink.writes
+
+
+def _step(fencing: Fencing, sink: Sink, writer: Writer) -> tuple[Sink, Writer]:
+    fenced = fencing is not Fencing.NONE
+    went, superseded = replace(writer, step=writer.step + 1), fenced and sink.fence > writer.generation
+    if writer.stopped:
+        return sink, went
+    if writer.step == 0:
+        opened = replace(sink, fence=max(sink.fence, writer.generation))
+        return opened, replace(went, stopped=sink.marked or superseded)
+    if writer.step == 1:
+        return sink, replace(went, stopped=superseded)
+    if fencing is Fencing.ATOMIC and superseded:
+        return sink, went
+    return replace(sink, marked=True, writes=sink.writes + 1), went
+
+
+# ---- Runs variants through every schedule of up to two crashes. Pure.
 
 Crashes = tuple[int, ...]
 """For each attempt but the last, the durable step after which it crashes, from 1."""
@@ -83,3 +207,63 @@ def _attempt(variant: Variant, function: Function, world: World, attempt: int) -
             world = write(world)
             worlds.append(world)
     return worlds
+
+
+# ---- What the kit found, as cells of a table and as a document. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the whole kit showed.
+
+    Attributes:
+        crashed: one tally for each variant and kind of F.
+        interleaved: one for each kind of fencing.
+    """
+
+    crashed: tuple[Tally, ...]
+    interleaved: tuple[Interleavings, ...]
+
+    @property
+    def surprises(self) -> tuple[str, ...]:
+        """Where something else was seen than must be, in words; empty where nothing was."""
+        crashed = [_surprise(f"{one.variant.name}, {one.function}", one) for one in self.crashed if not one.as_expected]
+        return (*crashed, *(_surprise(one.fencing, one) for one in self.interleaved if not one.as_expected))
+
+    @property
+    def runs(self) -> int:
+        """How many runs were judged."""
+        return sum(one.schedules for one in self.crashed) + sum(one.orders for one in self.interleaved)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, with the meaning left to the table's heads."""
+        crashed = [_document(one, one.schedules, name=one.variant.name, function=one.function) for one in self.crashed]
+        zombies = [_document(one, one.orders, name=one.fencing) for one in self.interleaved]
+        return {"runs": self.runs, "variants": crashed, "zombies": zombies, "surprises": list(self.surprises)}
+
+
+def shown() -> Shown:
+    """Run the whole kit."""
+    return Shown(tallies(), interleavings())
+
+
+def crash_rows(found: Shown) -> Iterator[tuple[str, ...]]:
+    """A row for each variant: name, dropped condition, schedules, and what each kind of F showed."""
+    for variant in VARIANTS:
+        mine = {one.function: one for one in found.crashed if one.variant is variant}
+        schedules = str(mine[Function.DETERMINISTIC].schedules)
+        yield variant.name, variant.drops or "none", schedules, *(spelled(mine[one].counts) for one in Function)
+
+
+def spelled(counts: Mapping[Symptom, int]) -> str:
+    """Symptoms with how often each was seen; ``clean`` without any."""
+    return ", ".join(f"{symptom} {count}" for symptom, count in counts.items()) or "clean"
+
+
+def _surprise(name: str, one: Tally | Interleavings) -> str:
+    return f"{name}: must show {', '.join(sorted(one.expected)) or 'nothing'}, showed {spelled(one.counts)}"
+
+
+def _document(one: Tally | Interleavings, runs: int, **named: str) -> dict[str, Any]:
+    expected = sorted(one.expected)
+    return {**named, "runs": runs, "counts": dict(one.counts), "expected": expected, "as_expected": one.as_expected}

@@ -1,20 +1,25 @@
-"""Ways to make an epoch durable: the steps that a driver still has to take, given what it finds. Pure.
-
-Each takes the world at the start of an epoch, or after a restart in the midst of one, and what F gives this time.
-"""
+"""Ways to make an epoch durable; variants of them, the conditions each keeps, what must be seen. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
-from onceonly_lab.necessity.world import Result, World
-from onceonly_lab.necessity.writes import (
+from onceonly_lab.necessity.world import (
+    TAKEN,
+    Function,
+    Reader,
+    Result,
+    Symptom,
+    World,
     Write,
     append,
     commit,
     commit_second,
     decide,
+    isolated,
     prepare,
+    raw,
     save,
     save_position,
     save_state,
@@ -22,6 +27,10 @@ from onceonly_lab.necessity.writes import (
     together,
     upsert,
 )
+
+# ---- Ways to make an epoch durable: the steps that a driver still has to take, given what it finds. Pure.
+#
+# Each takes the world at the start of an epoch, or after a restart in the midst of one, and what F gives this time.
 
 Steps = tuple[Write, ...]
 
@@ -103,3 +112,74 @@ def fanned_out(world: World, result: Result) -> Steps:
 
 def _unless_marked(world: World, result: Result) -> Steps:
     return (commit(result),) if world.marker < result.epoch else ()
+
+
+# ---- The variants: which conditions each keeps, and what must therefore be seen. Pure data.
+
+Shows = Mapping[Function, frozenset[Symptom]]
+
+
+def _shows(always: str, state: str = "", ids: str = "") -> Shows:
+    """Symptoms with every F, and what random state, and random ids besides that, add."""
+    every, more, most = (frozenset(Symptom(word) for word in words.split()) for words in (always, state, ids))
+    return {
+        Function.DETERMINISTIC: every,
+        Function.RANDOM_STATE: every | more,
+        Function.RANDOM_IDS: every | more | most,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run a pipeline.
+
+    Attributes:
+        name: what is done, in words.
+        drops: the condition that is not kept; empty where all are.
+        design: its durable steps.
+        shows: what must be seen over all schedules of crashes, and nothing else, for each kind of F.
+        reader: what a reader sees.
+        retaken: records that a retry takes; other than :data:`TAKEN` where nothing logs an epoch's range.
+    """
+
+    name: str
+    drops: str
+    design: Design
+    shows: Shows
+    reader: Reader = raw
+    retaken: int = TAKEN
+
+
+_ATOMIC, _ISOLATED, _RANGE, _STORED = (
+    "outputs, state and position become durable together",
+    "nothing uncommitted is seen",
+    "an epoch's range is logged before it is used",
+    "results are stored, not computed again",
+)
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("append, position saved after", _ATOMIC, saved_after, _shows("DUP TORN", "CHANGED")),
+    Variant("append, position saved before", _ATOMIC, saved_before, _shows("LOSS TORN")),
+    Variant("upsert row by row, position after", _ISOLATED, upserted, _shows("TORN", "CHANGED", "DUP")),
+    Variant(
+        "the same, state and position saved apart",
+        _ATOMIC,
+        upserted_saved_apart,
+        _shows("WRONG TORN CHANGED", ids="DUP"),
+    ),
+    Variant("one transaction for outputs, state, position", "", one_transaction, _shows("")),
+    Variant("two stores, output first", _ATOMIC, output_first, _shows("DUP", "CHANGED")),
+    Variant("two stores, position first", _ATOMIC, position_first, _shows("LOSS")),
+    Variant("sink commit with marker, state apart", _STORED, marked, _shows("", "BROKEN")),
+    Variant("the same, epoch's range not logged", _RANGE, marked, _shows("LOSS TORN", "BROKEN"), retaken=3),
+    Variant("prepare, decide, commit, roll forward", "", decided_first, _shows("")),
+    Variant("the same without the durable decision", _STORED, undecided, _shows("", "BROKEN")),
+    Variant("staged, upsert row by row", _ISOLATED, staged(upserted), _shows("TORN")),
+    Variant("staged, appended row by row", _ATOMIC, staged(saved_after), _shows("DUP TORN")),
+    Variant("staged, sink commit with marker", "", staged(marked), _shows("")),
+    Variant("visible rows, raw reader", _ISOLATED, upserted, _shows("TORN", "CHANGED", "DUP")),
+    Variant("visible rows, reader filters by epoch", "", upserted, _shows("", ids="DUP CHANGED"), isolated),
+    Variant("two sinks with markers, unstaged", _STORED, fanned_out, _shows("", "DISAGREE BROKEN")),
+    Variant("two sinks with markers, staged", "", staged(fanned_out), _shows("")),
+)
+"""In the order in which they are shown."""

@@ -1,10 +1,14 @@
-"""What outlives a crash in the model, the function F that is computed, and readers of its outputs. Pure."""
+"""What outlives a crash in the model, durable steps, readers, and what can be wrong with the outputs. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+from onceonly_lab.strenum import StrEnum
+
+# ---- What outlives a crash in the model, the function F that is computed, and readers of its outputs. Pure.
 
 RECORDS = 6
 """Length of the source. Record ``n`` has the value ``n``, from 1."""
@@ -134,3 +138,156 @@ def raw(world: World) -> tuple[Row, ...]:
 def isolated(world: World) -> tuple[Row, ...]:
     """Rows of epochs that are done, by the epoch in their isolation column."""
     return tuple(row for row in world.rows if row.epoch <= world.epoch)
+
+
+# ---- Durable steps, each a pure change of the world that happens as a whole or not at all.
+
+Write = Callable[[World], World]
+"""One durable step. A crash comes before it or after it."""
+
+
+def together(*writes: Write) -> Write:
+    """Several steps in one transaction."""
+
+    def step(world: World) -> World:
+        for write in writes:
+            world = write(world)
+        return world
+
+    return step
+
+
+def append(*rows: Row) -> Write:
+    """Add rows to the sink."""
+    return lambda world: replace(world, rows=world.rows + rows)
+
+
+def upsert(row: Row) -> Write:
+    """Put a row into the sink in place of the one with its key."""
+    return lambda world: replace(world, rows=(*(one for one in world.rows if one.key != row.key), row))
+
+
+def mark(result: Result) -> Write:
+    """Set the sink's marker."""
+    return lambda world: replace(world, marker=result.epoch)
+
+
+def commit(result: Result) -> Write:
+    """Rows and marker in one transaction of the sink."""
+    return together(append(*result.rows), mark(result))
+
+
+def commit_second(result: Result) -> Write:
+    """Rows and marker in one transaction of the second sink."""
+    return lambda world: replace(world, second=world.second + result.rows, second_marker=result.epoch)
+
+
+def save_state(result: Result) -> Write:
+    """Save the operator state."""
+    return lambda world: replace(world, state=result.state)
+
+
+def save_position(result: Result) -> Write:
+    """Log the epoch as done, and where the source goes on."""
+    return lambda world: replace(world, position=result.end, epoch=result.epoch)
+
+
+def save(result: Result) -> Write:
+    """State and position in one transaction of the engine."""
+    return together(save_state(result), save_position(result))
+
+
+def stage(result: Result) -> Write:
+    """Keep results where a retry finds them."""
+    return lambda world: replace(world, staged=result)
+
+
+def prepare(result: Result) -> Write:
+    """Hold results ready in the sink, invisible."""
+    return lambda world: replace(world, prepared=result)
+
+
+def decide(result: Result) -> Write:
+    """Decide that what is prepared will be committed."""
+    return lambda world: replace(world, decided=result.epoch)
+
+
+# ---- What can be wrong with the outputs of a run, by comparison with the source. Pure.
+
+View = tuple[Row, ...]
+"""What a reader sees at once."""
+
+
+class Symptom(StrEnum):
+    """What can be wrong."""
+
+    LOSS = "LOSS"
+    DUP = "DUP"
+    WRONG = "WRONG"
+    BROKEN = "BROKEN"
+    TORN = "TORN"
+    CHANGED = "CHANGED"
+    DISAGREE = "DISAGREE"
+
+
+MEANING: dict[Symptom, str] = {
+    Symptom.LOSS: "a record has no row at the end",
+    Symptom.DUP: "a record has several rows at the end",
+    Symptom.WRONG: "a sum is not that of the records up to its own",
+    Symptom.BROKEN: "a row does not follow from the committed row before it",
+    Symptom.TORN: "a reader sees part of an epoch",
+    Symptom.CHANGED: "a reader sees one record with two values",
+    Symptom.DISAGREE: "two sinks hold different rows at the end",
+}
+
+_SUMS = tuple(accumulate(range(RECORDS + 1)))
+
+
+def symptoms(views: Iterable[View], end: World, last: View) -> frozenset[Symptom]:
+    """Everything that is wrong with a run.
+
+    Args:
+        views: what a reader saw after each durable step.
+        end: the world after the run.
+        last: what the reader sees in it.
+    """
+    seen = set(views)
+    return frozenset((*_at_the_end(last), *_seen(seen), *([Symptom.DISAGREE] if _disagree(end) else [])))
+
+
+def _at_the_end(last: View) -> Iterator[Symptom]:
+    wrong: list[Symptom] = []
+    records = {row.record for row in last}
+    if len(records) < RECORDS:
+        wrong.append(Symptom.LOSS)
+    if len(last) > len(records):
+        wrong.append(Symptom.DUP)
+    if any(row.state.total != _SUMS[row.record] for row in last):
+        wrong.append(Symptom.WRONG)
+    # Where rows are missing, doubled or wrong, nothing can follow from the one before it.
+    return iter(wrong or ([Symptom.BROKEN] if _breaks_off(last) else []))
+
+
+def _breaks_off(last: View) -> bool:
+    before: tuple[int, ...] = ()
+    for row in sorted(last, key=lambda row: row.record):
+        if row.state.draws[:-1] != before:
+            return True
+        before = row.state.draws
+    return False
+
+
+def _seen(views: set[View]) -> Iterator[Symptom]:
+    if any(_torn({row.record for row in view}) for view in views):
+        yield Symptom.TORN
+    values = {(row.record, row.state) for view in views for row in view}
+    if len(values) > len({record for record, _ in values}):
+        yield Symptom.CHANGED
+
+
+def _torn(records: set[int]) -> bool:
+    return any((first in records) != (first + 1 in records) for first in range(1, RECORDS + 1, TAKEN))
+
+
+def _disagree(end: World) -> bool:
+    return end.second_marker > 0 and set(end.rows) != set(end.second)

@@ -1,6 +1,5 @@
 """The lab's report: recorded runs as one offline page, verdict first. Needs the extra ``report``."""
 
-from onceonly_lab.report.render import render, write
-from onceonly_lab.report.run import Run, run_of
+from onceonly_lab.report.view import Run, render, run_of, write
 
 __all__ = ["Run", "render", "run_of", "write"]

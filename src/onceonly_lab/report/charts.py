@@ -1,18 +1,143 @@
-"""The pictures of the report as Vega-Lite specifications. Pure: lanes and bars in, plain dictionaries out."""
+"""The pictures of the report as Vega-Lite specifications, and what each sink took of each partition. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from onceonly.page import NAMES, TIP, layer, painted, quantity, room
+from onceonly_lab.checker.reading import Reading
 from onceonly_lab.report.lanes import Glyph, Lanes, Outcome
-from onceonly_lab.report.offsets import Partition, Stretch
+from onceonly_lab.strenum import StrEnum
+
+# ---- What each sink took of each source partition, as bars over the offsets: holes and overlaps are seen. Pure.
+
+INPUT = "input"
+"""The lane of what the source holds."""
+
+
+class Stretch(StrEnum):
+    """What a bar is."""
+
+    INPUT = "input"
+    TAKEN = "taken"
+    AGAIN = "taken again"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A stretch of offsets.
+
+    Attributes:
+        lane: the input, or a sink.
+        start: first offset.
+        end: the one behind the last.
+        what: taken once, again, or left out.
+        epoch: of a sink's stretch, the epoch that took it or should have; ``None`` at the end of what a sink took.
+    """
+
+    lane: str
+    start: int
+    end: int
+    what: Stretch
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of the source.
+
+    Attributes:
+        name: as the history names it.
+        lanes: the input and the sinks, in order.
+        bars: in the order of the lanes, then of the epochs.
+    """
+
+    name: str
+    lanes: tuple[str, ...]
+    bars: tuple[Bar, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether each sink took everything, once."""
+        return not any(bar.what in (Stretch.AGAIN, Stretch.LEFT_OUT) for bar in self.bars)
+
+
+def partitions(reading: Reading) -> tuple[Partition, ...]:
+    """Every partition, broken ones first; none where the history tells no slices."""
+    ends = _input(reading)
+    for commits in reading.landed.values():
+        for one in commits[0].call.said.slice or ():
+            ends.setdefault(one.partition, (one.start, one.start))
+    lanes = (INPUT, *reading.case.sinks)
+    found = [Partition(name, lanes, tuple(_bars(reading, name, ends[name]))) for name in ends]
+    return tuple(sorted(found, key=lambda one: one.sound))
+
+
+def _input(reading: Reading) -> dict[str, tuple[int, int]]:
+    found: dict[str, tuple[int, int]] = {}
+    for entry in reading.case.inputs:
+        for one in entry.slice or ():
+            low, high = found.get(one.partition, (one.start, one.end))
+            found[one.partition] = (min(low, one.start), max(high, one.end))
+    return found
+
+
+def _bars(reading: Reading, partition: str, ends: tuple[int, int]) -> Iterator[Bar]:
+    first, last = ends
+    if last > first:
+        yield Bar(INPUT, first, last, Stretch.INPUT)
+    for sink in reading.case.sinks:
+        taken = _taken(reading, sink, partition)
+        yield from _stretches(sink, taken, first)
+        yield from _doubled(reading, sink, partition)
+        stands = max((end for _, end in taken.values()), default=first)
+        # A sink of which the history tells no commit is judged by its rows alone: nothing says what it took.
+        if reading.case.settled and sink in reading.case.committing and stands < last:
+            yield Bar(sink, stands, last, Stretch.LEFT_OUT)
+
+
+def _doubled(reading: Reading, sink: str, partition: str) -> Iterator[Bar]:
+    """An epoch that two commits brought, with no restore between them that had taken the first away."""
+    for epoch in reading.epochs(sink):
+        first, *more = reading.landings(sink, epoch)
+        for commit in more:
+            if reading.case.last_restore(sink, commit.at) < first.at:
+                for one in commit.call.said.slice or ():
+                    if one.partition == partition:
+                        yield Bar(sink, one.start, one.end, Stretch.AGAIN, epoch)
+
+
+def _taken(reading: Reading, sink: str, partition: str) -> Mapping[int, tuple[int, int]]:
+    found: dict[int, tuple[int, int]] = {}
+    for epoch in reading.epochs(sink):
+        commit = reading.explains(sink, epoch)
+        for one in (commit.call.said.slice or ()) if commit else ():
+            if one.partition == partition:
+                found[epoch] = (one.start, one.end)
+    return found
+
+
+def _stretches(sink: str, taken: Mapping[int, tuple[int, int]], stands: int) -> Iterator[Bar]:
+    for epoch, (start, end) in taken.items():
+        if start > stands:
+            yield Bar(sink, stands, start, Stretch.LEFT_OUT, epoch)
+        again = min(stands, end)
+        if start < again:
+            yield Bar(sink, start, again, Stretch.AGAIN, epoch)
+        if max(start, again) < end:
+            yield Bar(sink, max(start, again), end, Stretch.TAKEN, epoch)
+        stands = max(stands, end)
+
+
+# ---- The pictures of the report as Vega-Lite specifications. Pure: lanes and bars in, plain dictionaries out.
 
 Spec = dict[str, Any]
 
 _WIDTH = 860
 _LANE = 28
-_NAMES = {"labelLimit": 190, "title": None, "grid": True, "domain": False}
 
 PAINTS = {Outcome.YES: "exact", Outcome.NO: "marked", Outcome.UNKNOWN: "doubt", Outcome.OPEN: "absent"}
 """Colour and texture of an outcome, by the names that the page's style sheet has for them."""
@@ -38,60 +163,32 @@ TONES = {Glyph.FINDING: "var(--gap)", Glyph.READ: "var(--muted)"}
 FAULT = "var(--doubled)"
 
 
-def _paint(key: str) -> str:
-    return f"var(--{key})" if key == "exact" else f"url(#paint-{key})"
-
-
 def _line(lanes: Lanes, field: str) -> Spec:
     axis = {"tickMinStep": 1, "format": "d", "tickCount": 12, "grid": False}
     scale = {"domain": [lanes.first - 1, lanes.last + 1], "nice": False, "zero": False}
-    return {
-        "field": field,
-        "type": "quantitative",
-        "title": "line of the history",
-        "scale": scale,
-        "axis": axis,
-    }
+    return quantity(field, "line of the history", scale=scale, axis=axis)
 
 
-def _lane(lanes: Sequence[str], **more: Any) -> Spec:
-    return {
-        "field": "lane",
-        "type": "nominal",
-        "scale": {"domain": list(lanes), "padding": 0.2},
-        "sort": None,
-        "axis": _NAMES,
-        **more,
-    }
+def _lane(lanes: Sequence[str], *, grid: bool) -> Spec:
+    scale, axis = {"domain": list(lanes), "padding": 0.2}, {**NAMES, "grid": grid, "domain": False}
+    return {"field": "lane", "type": "nominal", "scale": scale, "sort": None, "axis": axis}
 
 
 def swim(lanes: Lanes) -> Spec:
     """Lanes from top to bottom, lines of the history from left to right."""
-    x, y = _line(lanes, "from"), _lane(lanes.names)
+    x, y = _line(lanes, "from"), _lane(lanes.names, grid=True)
     return {
         "width": _WIDTH,
         "height": _LANE * len(lanes.names),
-        "padding": _room(lanes.names),
+        "padding": room(lanes.names),
         "layer": [
             *_calm(lanes, x),
-            *_layer(_evidence(lanes), {"type": "rule", "color": "var(--gap)", "strokeDash": [2, 3]}, {"x": x}),
-            *_layer(_lives(lanes), {"type": "rule", "color": "var(--muted)"}, {"x": x, "x2": {"field": "to"}, "y": y}),
+            *layer(_evidence(lanes), {"type": "rule", "color": "var(--gap)", "strokeDash": [2, 3]}, x=x),
+            *layer(_lives(lanes), {"type": "rule", "color": "var(--muted)"}, x=x, x2={"field": "to"}, y=y),
             *_calls(lanes, x, y),
             *_signs(lanes, x, y),
         ],
     }
-
-
-def _room(names: Iterable[str]) -> Spec:
-    """Names are measured in one font and shown in another, perhaps a wider one."""
-    longest = max((len(name) for name in names), default=0)
-    return {"left": 8 + min(32, longest) * 1.5, "right": 12, "top": 5, "bottom": 5}
-
-
-def _layer(values: Iterable[Spec], mark: Spec, encoding: Spec) -> Iterator[Spec]:
-    listed = list(values)
-    if listed:
-        yield {"data": {"values": listed}, "mark": mark, "encoding": encoding}
 
 
 def _calm(lanes: Lanes, x: Spec) -> Iterator[Spec]:
@@ -100,7 +197,7 @@ def _calm(lanes: Lanes, x: Spec) -> Iterator[Spec]:
         begin = max(lanes.settled - 0.5, lanes.first - 1)
         values = [{"from": begin, "to": lanes.last + 1, "tip": f"from line {lanes.settled} on nothing is broken"}]
         mark = {"type": "rect", "color": "var(--band)"}
-        yield from _layer(values, mark, {"x": x, "x2": {"field": "to"}, "description": _TIP})
+        yield from layer(values, mark, x=x, x2={"field": "to"}, description=TIP)
 
 
 def _evidence(lanes: Lanes) -> Iterator[Spec]:
@@ -113,17 +210,12 @@ def _lives(lanes: Lanes) -> Iterator[Spec]:
         yield {"lane": life.lane, "from": begin, "to": end}
 
 
-_TIP = {"field": "tip", "type": "nominal"}
-_OUTCOMES = {
-    "field": "outcome",
-    "type": "nominal",
-    "scale": {"domain": list(PAINTS), "range": [_paint(key) for key in PAINTS.values()]},
-    "legend": None,
-}
+_OUTCOMES = painted("outcome", PAINTS)
+_STRETCHES = painted("what", STRETCHES)
 
 
 def _calls(lanes: Lanes, x: Spec, y: Spec) -> Iterator[Spec]:
-    encoding = {"x": x, "x2": {"field": "to"}, "y": y, "color": _OUTCOMES, "description": _TIP}
+    encoding = {"x": x, "x2": {"field": "to"}, "y": y, "color": _OUTCOMES, "description": TIP}
     for wide, height in ((False, 0.32), (True, 0.78)):
         bars = [bar for bar in lanes.bars if bar.wide is wide]
         values = [
@@ -137,7 +229,7 @@ def _calls(lanes: Lanes, x: Spec, y: Spec) -> Iterator[Spec]:
             for bar in bars
         ]
         outline = {"stroke": "var(--muted)", "strokeWidth": 0.6}
-        yield from _layer(values, {"type": "bar", "height": {"band": height}, **outline}, encoding)
+        yield from layer(values, {"type": "bar", "height": {"band": height}, **outline}, **encoding)
     yield from _numbers(lanes, x, y)
 
 
@@ -151,7 +243,7 @@ def _numbers(lanes: Lanes, x: Spec, y: Spec) -> Iterator[Spec]:
     ]
     if len(commits) <= 40:
         mark = {"type": "text", "align": "left", "fontSize": 10, "color": "var(--ink)"}
-        yield from _layer(values, mark, {"x": x, "y": y, "text": {"field": "said"}})
+        yield from layer(values, mark, x=x, y=y, text={"field": "said"})
 
 
 def _signs(lanes: Lanes, x: Spec, y: Spec) -> Iterator[Spec]:
@@ -167,7 +259,7 @@ def _signs(lanes: Lanes, x: Spec, y: Spec) -> Iterator[Spec]:
             "stroke": "var(--surface)",
             "strokeWidth": 0.8,
         }
-        yield from _layer(values, mark, {"x": x, "y": y, "description": _TIP})
+        yield from layer(values, mark, x=x, y=y, description=TIP)
 
 
 def offsets(partition: Partition) -> Spec:
@@ -186,22 +278,14 @@ def offsets(partition: Partition) -> Spec:
         for bar in partition.bars
     ]
     axis = {"tickMinStep": 1, "format": ",d", "tickCount": 10, "grid": False}
-    x: Spec = {"field": "from", "type": "quantitative", "title": "offset", "axis": axis}
-    x["scale"] = {"zero": False, "nice": False}
-    y = _lane(partition.lanes, axis={**_NAMES, "grid": False})
-    colour = {
-        "field": "what",
-        "type": "nominal",
-        "scale": {"domain": list(STRETCHES), "range": [_paint(key) for key in STRETCHES.values()]},
-        "legend": None,
-    }
+    x = quantity("from", "offset", axis=axis, scale={"zero": False, "nice": False})
+    y = _lane(partition.lanes, grid=False)
     mark = {"type": "bar", "stroke": "var(--surface)", "strokeWidth": 1.5}
-    bars = {"x": x, "x2": {"field": "to"}, "y": y, "color": colour, "description": _TIP}
-    layers = list(_layer(values, mark, bars))
-    if len(values) <= 60:
-        numbers = {"type": "text", "fontSize": 10, "color": "var(--surface)", "fontWeight": "bold"}
-        encoding = {"x": {**x, "field": "middle"}, "y": y, "text": {"field": "said"}}
-        taken = [value for value in values if value["what"] is Stretch.TAKEN]
-        layers += _layer(taken, numbers, encoding)
+    numbers = {"type": "text", "fontSize": 10, "color": "var(--surface)", "fontWeight": "bold"}
+    taken = [value for value in values if value["what"] is Stretch.TAKEN]
+    layers = [
+        *layer(values, mark, x=x, x2={"field": "to"}, y=y, color=_STRETCHES, description=TIP),
+        *layer(taken if len(values) <= 60 else [], numbers, x={**x, "field": "middle"}, y=y, text={"field": "said"}),
+    ]
     height = _LANE * len(partition.lanes)
-    return {"width": _WIDTH, "height": height, "padding": _room(partition.lanes), "layer": layers}
+    return {"width": _WIDTH, "height": height, "padding": room(partition.lanes), "layer": layers}

@@ -1,20 +1,131 @@
-"""A history as lanes: who called what and where it went, over the lines of the history. Pure.
-
-The lines are the axis, not the clock: their order is the one thing in a history that is trusted.
-"""
+"""A history as lanes: who called what and where it went, each line in words; and what was broken where. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from onceonly.faults import Point
 from onceonly_lab.checker import Finding, Judgement
-from onceonly_lab.checker.calls import FIRST_LINE, Call, Who, calls
-from onceonly_lab.history import LEDGER, Entry, History, Kind, Op
-from onceonly_lab.report import words
-from onceonly_lab.report.coverage import pair_of
-from onceonly_lab.schedule import Action
+from onceonly_lab.checker.case import FIRST_LINE, Call, Who, calls
+from onceonly_lab.history import LEDGER, Entry, History, Kind, Op, Range
+from onceonly_lab.schedule import PROCESSES, SIMULATED, Action, really_at
+from onceonly_lab.strenum import StrEnum
+
+# ---- Says a line of a history in words. Pure.
+
+_ANSWERS = {Kind.OK: "yes", Kind.FAIL: "no", Kind.INFO: "nobody can say", Kind.READ: "answered"}
+_LONGEST = 240
+
+
+def answer(outcome: Kind, *, answered: bool = True) -> str:
+    """An outcome in words."""
+    return _ANSWERS.get(outcome, str(outcome)) if answered else "never answered"
+
+
+def actor_words(entry: Entry) -> str:
+    """Who, with the number of the start where there are several."""
+    return f"{entry.actor} {entry.incarnation}" if entry.incarnation else entry.actor
+
+
+def call_words(entry: Entry) -> str:
+    """What was called, on what."""
+    op = Op.READ if entry.kind is Kind.READ else entry.op
+    words = [str(op or entry.kind).replace("_", " ")]
+    words += [f"epoch {entry.epoch}"] if entry.epoch is not None else []
+    words += [entry.sink] if entry.sink else []
+    words += [f"generation {entry.generation}"] if entry.generation is not None else []
+    words += [taken(entry.slice)] if entry.slice else []
+    return " ".join(words)
+
+
+def taken(slice_: tuple[Range, ...]) -> str:
+    """A slice: partitions with their ends."""
+    return ", ".join(f"{one.partition}: {one.start} to {one.end}" for one in slice_)
+
+
+def line_words(entry: Entry) -> str:
+    """A whole line, as far as it fits."""
+    words = [actor_words(entry)]
+    if entry.kind is Kind.FAULT:
+        words += ["breaks", entry.fault or "something", *([f"in {entry.sink}"] if entry.sink else [])]
+    elif entry.op is None and entry.kind is not Kind.READ:
+        words += [str(entry.kind)]
+    else:
+        words += [call_words(entry), *([] if entry.kind is Kind.INVOKE else [f"= {answer(entry.kind)}"])]
+    words += [f"{len(entry.rows)} rows"] if entry.rows is not None else []
+    words += [f"markers {', '.join(str(mark.epoch) for mark in entry.markers)}"] if entry.markers else []
+    words += ["at the end"] if entry.final else []
+    words += [f"left behind {', '.join(entry.leaks)}"] if entry.leaks else []
+    words += [entry.code] if entry.code else []
+    words += [entry.note] if entry.note else []
+    said = " ".join(words)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+
+
+# ---- What was broken where, over all runs: fault points by actions, and everything that strikes at no point. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How often each action came to act at each point.
+
+    Attributes:
+        struck: by point and action.
+        elsewhere: faults that name no point and action, by their words: damage to a checkpoint, a restore.
+    """
+
+    struck: Counter[tuple[Point, Action]]
+    elsewhere: Counter[str]
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Columns: what simulated drivers can be given, and deaths of other processes where some died."""
+        died = {action for _, action in self.struck} & PROCESSES
+        return (*SIMULATED, *(action for action in Action if action in died))
+
+    @property
+    def rows(self) -> Iterator[tuple[Point, tuple[int | None, ...]]]:
+        """A row for each point, a count for each action; ``None`` where the action does not apply."""
+        for point in Point:
+            applies = really_at(point)
+            yield point, tuple(self.struck[point, action] if action in applies else None for action in self.actions)
+
+    @property
+    def reached(self) -> int:
+        """Pairs that were struck."""
+        return len(self.struck)
+
+    @property
+    def pairs(self) -> int:
+        """Pairs that there are."""
+        return sum(len({*really_at(point)} & {*self.actions}) for point in Point)
+
+
+def coverage(histories: Iterable[History]) -> Coverage:
+    """Count the faults of some runs."""
+    struck, elsewhere = Counter[tuple[Point, Action]](), Counter[str]()
+    for entry in (entry for history in histories for entry in history.entries if entry.kind is Kind.FAULT):
+        words = entry.fault or ""
+        pair = pair_of(words)
+        if pair is not None:
+            struck[pair] += 1
+        else:
+            elsewhere[f"{words} {entry.sink}" if entry.sink else words or "not named"] += 1
+    return Coverage(struck, elsewhere)
+
+
+def pair_of(fault: str) -> tuple[Point, Action] | None:
+    """Point and action of a fault that names both, ``commit.sent:kill``; ``None`` for any other."""
+    point, _, action = fault.partition(":")
+    known = point in Point.__members__.values() and action in Action.__members__.values()
+    return (Point(point), Action(action)) if known else None
+
+
+# ---- A history as lanes: who called what and where it went, over the lines of the history. Pure.
+#
+# The lines are the axis, not the clock: their order is the one thing in a history that is trusted.
 
 FINDINGS, FAULTS, ENGINE = "findings", "faults", "engine"
 _OUTSIDE = frozenset({"source", "reader", "nemesis", "judge", "engine"})
@@ -210,7 +321,7 @@ def _bars(call: Call, lives: Mapping[Who, tuple[int, int]], last: int) -> Iterat
         outcome = Outcome.OPEN if open_ else _OUTCOMES.get(call.outcome, Outcome.YES)
         end = _ends(call.who, lives, last) if open_ else (call.answered or call.at)
         wide = said.op is Op.COMMIT
-        tip = f"line {call.at}: {words.actor(said)} {words.call(said)} = {outcome}"
+        tip = f"line {call.at}: {actor_words(said)} {call_words(said)} = {outcome}"
         own = ENGINE if said.actor == ENGINE else _own(call.who)
         for lane in (own, *([_place(said.sink)] if said.sink else [])):
             yield Bar(lane, call.at, max(call.at, end), outcome, wide, said.epoch, tip)
@@ -226,7 +337,7 @@ def _ends(who: Who, lives: Mapping[Who, tuple[int, int]], last: int) -> int:
 
 def _told(entries: Iterable[tuple[int, Entry]], made: Iterable[Call]) -> Iterator[Sign]:
     for line, entry in entries:
-        tip = f"line {line}: {words.line(entry)}"
+        tip = f"line {line}: {line_words(entry)}"
         if entry.kind is Kind.FAULT:
             yield Sign(FAULTS, line, _glyph(entry.fault or ""), tip)
             if entry.sink:
@@ -236,7 +347,7 @@ def _told(entries: Iterable[tuple[int, Entry]], made: Iterable[Call]) -> Iterato
     for call in made:
         if call.outcome is Kind.READ and call.said.sink:
             at = call.answered or call.at
-            yield Sign(_place(call.said.sink), at, Glyph.READ, f"line {at}: {words.line(call.said)}")
+            yield Sign(_place(call.said.sink), at, Glyph.READ, f"line {at}: {line_words(call.said)}")
 
 
 def _glyph(fault: str) -> Glyph:

@@ -58,7 +58,7 @@ class _Finder(MetaPathFinder):
 def _install(names: frozenset[str]) -> None:
     found = _rules_module()
     texts: dict[str, tuple[str, str]] = {}
-    package = next(Path(entry) for entry in sys.path if (Path(entry) / "onceonly" / "recovery.py").is_file())
+    package = next(Path(entry) for entry in sys.path if (Path(entry) / "onceonly" / "machine").is_dir())
     for module in (*found.DECISIONS, found.MACHINE):
         path = package.joinpath(*module.split(".")).with_suffix(".py")
         texts[module] = (found.without(module, names, path.read_text(encoding="utf-8")), str(path))
@@ -69,7 +69,7 @@ def main(names: str, world: str, place: str = "", most: str = "1") -> None:
     """Switch the rules off, and search."""
     _install(frozenset(names.split(",")))
     logging.disable(logging.CRITICAL)
-    from onceonly_lab.rulesoff.worlds import searched
+    from onceonly_lab.rulesoff.trial import searched
 
     print(json.dumps([notice.to_json() for notice in islice(searched(world, place), int(most))]))
 

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from onceonly import coordinator
 from onceonly.errors import OnceOnlyError
-from onceonly.facts import Offer, Overlap
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer, Overlap
+from onceonly.machine.state import State
 from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
-from onceonly.runner import Runner
-from onceonly.staging import Staged
-from onceonly.state import State
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_checkpoints.slices import Slice
+from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.fuzzer.scene import Broken, Killed, Process, Scene
-from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused
+from onceonly_lab.fuzzer.scene import Scene
+from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, TellingSink
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
+from onceonly_lab.fuzzer.world import SimulatedWorld
 from onceonly_lab.model.invariants import Violation
-from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, records_in, spelled
-from onceonly_lab.model.rules import ALL_KEPT
-from onceonly_lab.model.spark import Checkpoint, Planned, offer
+from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, records_in, spelled
+from onceonly_lab.model.spark import Checkpoint, Damage, Planned, damaged, offer
+from onceonly_lab.play.world import Broken, Killed, Process
 from onceonly_lab.schedule import Schedule
 
 Sinks = Mapping[str, type[SceneSink]]
@@ -33,7 +36,7 @@ Sinks = Mapping[str, type[SceneSink]]
 _LONGEST = 2000
 
 
-class _World(Scene):
+class _World(SimulatedWorld):
     """Judged at the end of a scene, and not after each step: somebody else has changed it."""
 
     def judge(self) -> None:
@@ -72,15 +75,28 @@ class Stage:
     """
 
     def __init__(self, *kinds: Kind, **options: Any) -> None:
-        self.scene = _World(Schedule(kinds, records=6, begins=True, **options), ALL_KEPT, frozenset())
+        self.scene = _World(Schedule(kinds, records=6, begins=True, **options))
         self._starts = 0
 
-    def elsewhere(self, begin: int) -> None:
-        """Another checkpoint takes the place of the one before, and begins behind so many records."""
+    def elsewhere(self, begin: int, *beside: OldBatch) -> None:
+        """Another checkpoint takes the place of the one before, and begins behind so many records.
+
+        Args:
+            begin: how many.
+            beside: what its lower siblings still hold.
+        """
         count = len(self.scene.checkpoints)
         self.scene.checkpoints.append(
-            Checkpoint("another checkpoint", f"query {count}", plans=100 * count, begin=begin)
+            Checkpoint("another checkpoint", f"query {count}", plans=100 * count, begin=begin, beside=beside)
         )
+
+    @property
+    def newest(self) -> OldBatch:
+        """The batch that became the newest epoch, as the checkpoint's offset log tells it."""
+        checkpoint = self.scene.checkpoints[-1]
+        refreshed = damaged(checkpoint, Damage.REFRESHED)
+        assert refreshed is not None
+        return next(one for one in reversed(refreshed.beside) if one.end == offsets(checkpoint.entries[-1].end))
 
     def starts(self, *names: str, sinks: Sinks | None = None, changes: Callable[[Offer], Offer] | None = None) -> Start:
         """Start the query on the newest checkpoint.
@@ -127,9 +143,10 @@ class Start:
     ) -> None:
         self._scene = scene
         self._process = Process(number, len(scene.checkpoints) - 1)
-        scene.scribe.start(number)
+        scene.recorder.start(number)
         self._names = names
-        made = [sinks.get(name, SceneSink)(scene, self._process, name) for name in names]
+        plain = TellingSink if scene.schedule.replaces else SceneSink
+        made = [sinks.get(name, plain)(scene, self._process, name) for name in names]
         staging = _Staging(scene, self._process)
         staged = len(names) > 1 or scene.bound.stages
         ledger = SceneLedger(scene, self._process)
@@ -182,7 +199,15 @@ class Start:
         else:
             overlap: Overlap = "trim" if bound.trims else "stop"
             owner = self._process.owner
-            state = coordinator.start(PIPELINE, self._names, owner, offered, overlap=overlap, stages=bound.stages)
+            state = coordinator.start(
+                PIPELINE,
+                self._names,
+                owner,
+                offered,
+                overlap=overlap,
+                stages=bound.stages,
+                on_refresh=bound.on_refresh,
+            )
         batch = SimulatedBatch(planned.records, self._process, same=not self._scene.schedule.rows > 1)
         self._state = self._runner.run(state, batch)
 
@@ -294,9 +319,9 @@ class Sieve(SceneSink):
 class _Other(SceneSink):
     """It answers with other markers than were written."""
 
+    @abstractmethod
     def another(self, marker: Marker) -> Marker:
         """What it makes of a marker."""
-        raise NotImplementedError
 
     def look(self) -> Sight:
         """The newest marker."""

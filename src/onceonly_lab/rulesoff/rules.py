@@ -1,12 +1,14 @@
 """Finds the rules in the source of the production code, and takes them out of it. Imports nothing of the product.
 
-A rule is a function ``_rN_...`` that may have nothing to say, an operand of a proof, or a condition on which the
-machine stops. What a new one is called needs no entry here: whatever stands in these modules in that form is tried.
+A rule is a function ``_rN_...`` or ``_rf_...`` that may have nothing to say, an operand of a proof, or a condition on
+which the machine stops. What a new one is called needs no entry here: whatever stands in these modules in that form is
+tried.
 """
 
 from __future__ import annotations
 
 import ast
+import builtins
 import hashlib
 import re
 from collections.abc import Iterator
@@ -14,22 +16,23 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-DECISIONS = ("onceonly.recovery", "onceonly.comparison")
-"""Modules whose functions ``_rN_...`` are rules."""
+DECISIONS = ("onceonly.machine.opening", "onceonly.machine.comparison", "onceonly.machine.refresh")
+"""Modules whose functions ``_rN_...`` and ``_rf_...`` are rules."""
 
-MACHINE = "onceonly.transitions"
+MACHINE = "onceonly.machine.transitions"
 """The module whose conditions to stop are rules."""
 
-PROOFS = ("same_batch",)
+PROOFS = ("same_batch", "still_held")
 """Functions whose operands are rules, each by itself."""
 
 INSTEAD = {"_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)"}
 """Functions of the machine that are rules as a whole, with what a product without them does: here a blind retry."""
 
 _STOPS = frozenset({"_stop", "_not_healed", "_miscounted", "_refused"})
-_RULE = re.compile(r"_r\d+s?_")
-_NOTHING_SAID = frozenset({"facts", "state", "offer", "last", "epoch", "of", "position", "pipeline", "sink", "code"})
-"""Attributes that are read by nearly every rule: sharing one of them says nothing."""
+_RULE = re.compile(r"_r(?:\d+s?|f)_")
+_COMMON = {"facts", "state", "offer", "last", "epoch", "of", "position", "pipeline", "sink", "code"}
+_NOTHING_SAID = frozenset({*_COMMON, *_STOPS, *dir(builtins), "replace"})
+"""What nearly every rule reads or asks: sharing one of them says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,14 @@ class Rule:
         function: the function that it is, or stands in.
         part: which of its operands or conditions, from 1; 0: the whole function.
         source: its text.
-        fields: attributes that it reads.
+        reads: attributes that it reads and functions that it asks.
     """
 
     module: str
     function: str
     part: int
     source: str
-    fields: frozenset[str]
+    reads: frozenset[str]
 
     @property
     def name(self) -> str:
@@ -134,8 +137,9 @@ def _stops(node: ast.stmt) -> bool:
 
 
 def _rule(module: str, function: ast.FunctionDef, part: int, node: ast.AST) -> Rule:
-    read = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)} - _NOTHING_SAID
-    return Rule(module, function.name, part, ast.unparse(node), frozenset(read))
+    read = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)}
+    asked = {one.func.id for one in ast.walk(node) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name)}
+    return Rule(module, function.name, part, ast.unparse(node), frozenset(read | asked) - _NOTHING_SAID)
 
 
 def _switch_off(node: Node) -> None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from onceonly.facts import Offer
-from onceonly.sources import kafka_identity
-from onceonly_checkpoints.slices import SourceIdentity
-from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, records_in
+from onceonly.machine.facts import Offer
+from onceonly.machine.sources import kafka_identity
+from onceonly_checkpoints.model import SourceIdentity
+from onceonly_checkpoints.spark.siblings import OldBatch
+from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
 from onceonly_lab.rulesoff.props import (
     Bare,
     Changed,
@@ -41,7 +42,7 @@ def _refused(ended: Ended, went_on: str) -> str:
     return "" if ended.code else went_on
 
 
-def _goes_on(stage: Stage, ended: Ended, records: int) -> str:
+def _goes_on(stage: Stage, ended: Ended, records: int = 3) -> str:
     """What is wrong where nothing is in the way."""
     if ended.code:
         return ended.code if ended.code.startswith("X-") else f"X-STUCK: refused by {ended.code}"
@@ -206,7 +207,7 @@ def a_new_checkpoint_at_the_end() -> str:
     stage = Stage(P)
     stage.starts().writes(2)
     stage.elsewhere(2)
-    return _goes_on(stage, stage.starts().writes(), 3)
+    return _goes_on(stage, stage.starts().writes())
 
 
 def a_new_checkpoint_before_the_end() -> str:
@@ -214,7 +215,39 @@ def a_new_checkpoint_before_the_end() -> str:
     stage = Stage(P, trims=True, cuts=(2,))
     stage.starts().writes(1)
     stage.elsewhere(1)
-    return _goes_on(stage, stage.starts().writes(), 3)
+    return _goes_on(stage, stage.starts().writes())
+
+
+def a_full_refresh() -> str:
+    """A checkpoint begins anew beside the one that still holds the newest epoch's batch: its rows replace all."""
+    stage = Stage(P, replaces=True)
+    stage.starts().writes(2)
+    stage.elsewhere(0, stage.newest)
+    return _goes_on(stage, stage.starts().writes(1), 1)
+
+
+def _beside_something_else(change: Callable[[OldBatch], OldBatch]) -> str:
+    """A new checkpoint that begins behind a record, beside one that does not hold the newest epoch's batch."""
+    stage = Stage(P, replaces=True)
+    stage.starts().writes(2)
+    stage.elsewhere(1, change(stage.newest))
+    return _refused(stage.starts().writes(), stage.holds(between(0, 2)))
+
+
+def beside_another_query() -> str:
+    """It holds a batch of another query, which began in the same moment and ended at the same place."""
+    return _beside_something_else(lambda old: replace(old, lineage=replace(old.lineage, query_id="theirs")))
+
+
+def beside_another_moment() -> str:
+    """It holds the batch as it was planned once more, in another moment."""
+    moment = 10_000
+    return _beside_something_else(lambda old: replace(old, lineage=replace(old.lineage, batch_timestamp_ms=moment)))
+
+
+def beside_another_end() -> str:
+    """It holds the batch with another end."""
+    return _beside_something_else(lambda old: replace(old, end=offsets(6)))
 
 
 SCENES: tuple[Callable[[], str], ...] = (
@@ -237,6 +270,10 @@ SCENES: tuple[Callable[[], str], ...] = (
     state_gone,
     a_new_checkpoint_at_the_end,
     a_new_checkpoint_before_the_end,
+    a_full_refresh,
+    beside_another_query,
+    beside_another_moment,
+    beside_another_end,
 )
 
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Sink
 from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.ways import Way, carry_out, printed
+from onceonly_lab.play.recorder import HistoryRecorder
+from onceonly_lab.stores.places import Place
 
-if TYPE_CHECKING:
-    from onceonly_lab.stores.world import World
+
+class Desk(Protocol):
+    """What commands act on; :class:`onceonly_lab.stores.world.Stores`."""
+
+    printed: str
+    recorder: HistoryRecorder
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """What each sink writes to, by its id."""
+        ...
+
+    def ledger(self) -> Ledger:
+        """The ledger, of a connection of its own."""
+        ...
 
 
 class Operator:
@@ -23,18 +39,18 @@ class Operator:
         world: where the commands act.
     """
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Desk) -> None:
         self._world = world
 
-    def obey(self, kind: str) -> None:
+    def obey(self, kind: AdoptionKind) -> None:
         """Obey the command that accepts something of this kind, as the newest refusal prints it.
 
         Raises:
             LookupError: it prints none.
         """
-        found = [way for way in printed(self._world.told, knowing=True) if way.kind == kind]
+        found = [way for way in printed(self._world.printed, knowing=True) if way.kind is kind]
         if not found:
-            raise LookupError(f"no command that accepts {kind} is printed in {self._world.told!r}")
+            raise LookupError(f"no command that accepts {kind} is printed in {self._world.printed!r}")
         sinks = [place.sink() for place in self._world.places.values()]
         with closing(self._world.ledger()) as ledger:
             ledger.open()
@@ -42,9 +58,9 @@ class Operator:
                 for sink in sinks:
                     sink.open(PIPELINE)
                 self.carry_out(found[0], sinks, ledger)
-                self._world.scribe.fault(f"the operator obeys {found[0].words}")
+                self._world.recorder.fault(f"the operator obeys {found[0].words}")
             except OnceOnlyError as refused:
-                self._world.scribe.fault(f"the operator obeys {found[0].words}, which is refused: {refused.code}")
+                self._world.recorder.fault(f"the operator obeys {found[0].words}, which is refused: {refused.code}")
             finally:
                 for sink in sinks:
                     sink.close()

@@ -1,25 +1,34 @@
-"""What one sink of a run writes to: a table or a topic of its own on a real server, with the wire before it."""
+"""Servers that schedules are played on, and what one sink of a run writes to: a table or topic of its own."""
 
 from __future__ import annotations
 
+import itertools
+import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceonly.protocol import Prepared, Sink
-from onceonly.registry import sink_class
-from onceonly_lab.looks import Columns, DeltaLook, KafkaLook, PostgresLook
+from onceonly.protocol.registry import sink_class
+from onceonly_lab.history.recorder import Look
 from onceonly_lab.model.parts import Kind
-from onceonly_lab.pollers import Look
-from onceonly_lab.proxy import KafkaProxy, PostgresProxy
-from onceonly_lab.proxy.strikes import Strike, strike_commit, strike_end
+from onceonly_lab.reading import Columns, DeltaReader, KafkaReader, PostgresReader
 from onceonly_lab.schedule import Action
+from onceonly_lab.servers.kafka import EmbeddedKafka, temporary_kafka
+from onceonly_lab.servers.kafkaproxy import KafkaProxy
+from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
+from onceonly_lab.servers.postgresproxy import PostgresProxy
+from onceonly_lab.servers.strikes import Strike, strike_commit, strike_end
 
-if TYPE_CHECKING:
-    from onceonly_lab.kafka import EmbeddedKafka
-    from onceonly_lab.postgres import EmbeddedPostgres
+# ---- What one sink of a run writes to: a table or a topic of its own on a real server, with the wire before it.
 
 COLUMNS = Columns(identity="id", key="key", values=("amount",))
+NUMBERED = replace(COLUMNS, epoch="_epoch")
+"""Where rows are to be replaced, they carry their epoch."""
+
 PATIENCE = 2.5
 """Seconds that a sink waits for an answer: a lost one must not hold up the run."""
 
@@ -64,20 +73,24 @@ class PostgresPlace(Place):
         server: the server.
         wire: the proxy before it.
         table: its name.
+        numbered: whether rows carry their epoch.
     """
 
     kind = Kind.POSTGRES
 
-    def __init__(self, server: EmbeddedPostgres, wire: PostgresProxy, table: str) -> None:
+    def __init__(self, server: EmbeddedPostgres, wire: PostgresProxy, table: str, *, numbered: bool = False) -> None:
         import psycopg
         from psycopg import sql
 
         self.server, self.table, self._wire = server, table, wire
+        self.columns = NUMBERED if numbered else COLUMNS
         self.id = f"postgres:{table}"
         self.direct = server.database(_DATABASE)
         self.dsn = self.direct.replace(f":{server.port}/", f":{wire.port}/")
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute(sql.SQL(_TABLE).format(sql.Identifier(table)))
+            if numbered:
+                connection.execute(sql.SQL("ALTER TABLE {} ADD COLUMN _epoch bigint").format(sql.Identifier(table)))
 
     def sink(self) -> Sink:
         """A ``PostgresSink`` through the wire."""
@@ -88,7 +101,7 @@ class PostgresPlace(Place):
 
     def look(self) -> Look:
         """Past the wire."""
-        return PostgresLook(self.id, self.direct, self.table, COLUMNS)
+        return PostgresReader(self.id, self.direct, self.table, self.columns)
 
     def strike(self, action: Action) -> Strike | None:
         """At the COMMIT."""
@@ -104,23 +117,25 @@ class DeltaPlace(Place):
 
     Args:
         root: of the table.
+        numbered: whether rows carry their epoch.
     """
 
     kind = Kind.DELTA
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, numbered: bool = False) -> None:
         self.root = root
+        self.columns = NUMBERED if numbered else COLUMNS
         self.id = f"delta:{root.name}"
 
     def sink(self) -> Sink:
         """A ``DeltaSink`` that commits through deltalake."""
         made: Any = sink_class(self.kind)
-        sink: Sink = made(self.root, committer="log")
+        sink: Sink = made(self.root, committer="log", epoch_column=self.columns.epoch)
         return sink
 
     def look(self) -> Look:
         """One version."""
-        return DeltaLook(self.id, str(self.root), COLUMNS)
+        return DeltaReader(self.id, str(self.root), self.columns)
 
     def strike(self, action: Action) -> Strike | None:
         """A directory has no wire."""
@@ -155,7 +170,7 @@ class KafkaPlace(Place):
 
     def look(self) -> Look:
         """Past the wire, committed records only."""
-        return KafkaLook(self.id, self.direct, self.topic, COLUMNS)
+        return KafkaReader(self.id, self.direct, self.topic, COLUMNS)
 
     def strike(self, action: Action) -> Strike | None:
         """At EndTxn."""
@@ -166,3 +181,79 @@ class KafkaPlace(Place):
         standing: Any = getattr(prepared, "standing", None)
         if standing is not None:
             standing.transaction.drop()
+
+
+# ---- The servers that schedules are played on: one of each for many runs, and a table or topic of its own for each.
+
+_runs = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Broker:
+    """A broker with the proxies before it.
+
+    Attributes:
+        server: the broker.
+        wire: before its clients.
+        inner: before what it tells itself.
+    """
+
+    server: EmbeddedKafka
+    wire: KafkaProxy
+    inner: KafkaProxy
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Servers that run.
+
+    Attributes:
+        root: directory for tables, ledgers and staging.
+        postgres: with the proxy before it; ``None`` where no schedule needs one.
+        kafka: the same.
+    """
+
+    root: Path
+    postgres: tuple[EmbeddedPostgres, PostgresProxy] | None = None
+    kafka: Broker | None = None
+    _runs: itertools.count[int] = field(default_factory=lambda: _runs)
+
+    def places(self, kinds: Sequence[Kind], *, numbered: bool = False) -> tuple[Path, tuple[Place, ...]]:
+        """A directory of its own for one run, and a place for each of its sinks.
+
+        Args:
+            kinds: of the sinks.
+            numbered: whether rows carry their epoch, where the sink has columns.
+
+        Raises:
+            LookupError: a server is missing.
+        """
+        number = next(self._runs)
+        folder = self.root / f"run{number}"
+        folder.mkdir()
+        return folder, tuple(self._place(kind, folder, number, numbered=numbered) for kind in kinds)
+
+    def _place(self, kind: Kind, folder: Path, number: int, *, numbered: bool) -> Place:
+        if kind is Kind.DELTA:
+            return DeltaPlace(folder / f"rows{number}", numbered=numbered)
+        if kind is Kind.POSTGRES and self.postgres is not None:
+            return PostgresPlace(*self.postgres, f"rows{number}", numbered=numbered)
+        if kind is Kind.KAFKA and self.kafka is not None:
+            return KafkaPlace(self.kafka.server, self.kafka.wire, self.kafka.inner, f"rows{number}")
+        raise LookupError(f"no server for {kind}")
+
+
+@contextmanager
+def temporary_servers(kinds: Collection[Kind]) -> Generator[Servers]:
+    """Start what these kinds of sinks need, and leave nothing behind."""
+    with ExitStack() as stack:
+        root = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onceonly-stores-")))
+        postgres = kafka = None
+        if Kind.POSTGRES in kinds:
+            server = stack.enter_context(temporary_postgres())
+            postgres = server, stack.enter_context(PostgresProxy(("127.0.0.1", server.port)))
+        if Kind.KAFKA in kinds:
+            wire, inner = stack.enter_context(KafkaProxy()), stack.enter_context(KafkaProxy())
+            broker = stack.enter_context(temporary_kafka(proxy=wire, internal_proxy=inner))
+            kafka = Broker(broker, wire, inner)
+        yield Servers(root, postgres, kafka)

@@ -7,21 +7,20 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.batch import ArrowBatch
-from onceonly.facts import Offer
-from onceonly.sources import FILES
+from onceonly.machine.facts import Offer
+from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Epoch, Lineage
-from onceonly_checkpoints.slices import Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.model import Slice, SourceIdentity, SourceKind, SourceOffsets
 from onceonly_lab.history import Range, Row
 from onceonly_lab.model import spark
 from onceonly_lab.model.parts import SOURCE, record_at
 from onceonly_lab.model.spark import Checkpoint, Planned
+from onceonly_lab.play.recorder import PARTITION
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PARTITION = "0"
-_FILES = SourceIdentity(PARTITION, f"{FILES}/in")
+_FILES = SourceIdentity(PARTITION, SourceKind.FILES.named("/in"))
 _KEYS = 2
 
 
@@ -60,9 +59,15 @@ class Source:
         """The same as rows of a history."""
         return tuple(Row(one, key=_key(one)) for one in self.identities(taken))
 
-    def brought(self, taken: Range) -> tuple[Row, ...]:
-        """What of a range a program hands over in its first call, which becomes the epoch."""
-        return tuple(row for row in self.told(taken) if self._handed(row.identity, 0))
+    def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
+        """Where an epoch stands, and what of it a program hands over in its first call, which becomes the epoch."""
+        taken = self.taken(epoch.lineage.query_id if epoch.lineage else "", epoch.written)
+        return taken, tuple(row for row in self.told(taken) if self._handed(row.identity, 0))
+
+    def taken(self, query: str, written: Slice) -> Range:
+        """Which records a slice is, as a query says it."""
+        found = self._logged.get((query, written.text))
+        return found or Range(PARTITION, record_at(written.start), record_at(written.end))
 
     def _handed(self, identity: str, part: int) -> bool:
         return int(identity.rpartition(".")[2]) % len(self.parts) == part
@@ -101,13 +106,9 @@ class Source:
     def _by_log(self, checkpoint: Checkpoint, planned: Planned) -> Offer:
         start, end = _log_entry(planned.batch_id - 1), _log_entry(planned.batch_id)
         lineage = Lineage(checkpoint.query, "run", checkpoint.name, planned.batch_id, planned.clock, 0)
-        return Offer(Slice(start, end), lineage, (_FILES,), "columns")
-
-    def taken(self, epoch: Epoch) -> Range:
-        """Which records an epoch says it is."""
-        query = epoch.lineage.query_id if epoch.lineage else ""
-        found = self._logged.get((query, epoch.slice.text))
-        return found or Range(PARTITION, record_at(epoch.slice.start), record_at(epoch.slice.end))
+        beside = tuple(one for one in checkpoint.beside if one.end.text == _log_entry(one.lineage.batch_id).text)
+        slice_ = Slice(start, end)
+        return Offer(slice_, lineage, (_FILES,), "columns", earlier_checkpoints=beside if planned.first else ())
 
 
 def _key(identity: str) -> str:

@@ -1,27 +1,44 @@
-"""Everything of one run that outlives its drivers: places, checkpoints, ledger, staging; and how it is all made."""
+"""The world of one schedule on real stores: places, checkpoints, ledger, staging; and a schedule played there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import secrets
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import Point
+from onceonly.machine import commands as c
+from onceonly.machine.calls import Call
+from onceonly.machine.facts import Offer
 from onceonly.protocol import Sink
-from onceonly.staging import Staging
-from onceonly_checkpoints.sqlledger import SqlLedger
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.staging import Staging
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.history import Header, Promise
+from onceonly_lab.history.recorder import Look
 from onceonly_lab.model.parts import PIPELINE
-from onceonly_lab.model.spark import Checkpoint, Damage, damaged
-from onceonly_lab.pollers import Look
-from onceonly_lab.schedule import LEDGER
+from onceonly_lab.model.spark import Planned, Refused
+from onceonly_lab.model.world import ALLOWED
+from onceonly_lab.play.driver import Driver
+from onceonly_lab.play.many import Report, play_all
+from onceonly_lab.play.play import Played, play_in
+from onceonly_lab.play.recorder import HistoryRecorder
+from onceonly_lab.play.world import Parts, Process, Running, World
+from onceonly_lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Level, Schedule
+from onceonly_lab.servers.strikes import Strike
 from onceonly_lab.stores.operator import Operator
-from onceonly_lab.stores.places import Place
-from onceonly_lab.stores.scribe import Scribe
+from onceonly_lab.stores.places import Place, Servers
+from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.source import Source
-from onceonly_lab.stores.told import ToldRunner
 
-if TYPE_CHECKING:
-    from onceonly_lab.stores.driver import Driver
+# ---- Everything of one run on real stores that outlives its drivers: places, ledger, staging; and how it is all
+# made.
+
+READS = frozenset({Point.REINDEX_AFTER, Point.COMMIT_AFTER})
+"""Where readers look while drivers are at work."""
 
 
 def shipped_sink(place: Place) -> Sink:
@@ -46,43 +63,95 @@ class Making:
     Attributes:
         sink: makes a sink on a place.
         runner: carries commands out.
-        driver: what stands between engine and runner; ``None``: the ordinary one.
+        driver: what stands between engine and runner.
         look: makes a reader of a place.
         staging: makes the directory of staged epochs that belongs to some sinks.
         operator: obeys what is printed.
     """
 
     sink: Callable[[Place], Sink] = shipped_sink
-    runner: type[ToldRunner] = ToldRunner
-    driver: type[Driver] | None = None
+    runner: type[RecordingRunner] = RecordingRunner
+    driver: type[Driver] = Driver
     look: Callable[[Place], Look] = committed_rows
     staging: Callable[[str, Sequence[Sink]], Staging] = shipped_staging
     operator: type[Operator] = Operator
 
 
-@dataclass
-class World:
-    """One run.
+SHIPPED = Making()
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is run besides the schedule.
+
+    Attributes:
+        reads: points after which every sink is read.
+        random: see :class:`Source`, as for ``files``.
+        files: the same.
+        ordered: whether rows of one key are promised to stand in the order of the input.
+        speculative: executors write, and every task runs twice.
+        begins: the source says where a checkpoint's first batch begins.
+        parts: in how many calls the program hands each batch over.
+        refusals: codes that are a right answer to what is done besides.
+        before: what else goes wrong before an incarnation.
+    """
+
+    reads: Collection[Point] = READS
+    random: bool = False
+    files: bool = False
+    ordered: bool = False
+    speculative: bool = False
+    begins: bool = False
+    parts: int = 1
+    refusals: frozenset[str] = frozenset()
+    before: tuple[tuple[int, Callable[[Stores], None]], ...] = ()
+
+    def source(self, schedule: Schedule) -> Source:
+        """The input of a schedule."""
+        parts = tuple(range(self.parts))
+        return Source(schedule.records, schedule.rows, self.random, self.files, self.speculative, self.begins, parts)
+
+    def header(self, schedule: Schedule, places: Sequence[Place]) -> Header:
+        """What is promised."""
+        damage = any(loss.what != LEDGER for loss in schedule.losses)
+        allowed = self.refusals | (ALLOWED if damage else frozenset[str]())
+        promises = tuple(Promise(place.id, ordered=self.ordered) for place in places)
+        refusals = tuple(sorted(allowed))
+        return Header(promises, schedule.line, schedule.seed, deterministic=not self.random, refusals=refusals)
+
+
+ORDINARY = Terms()
+
+
+class Stores(World):
+    """The world of a schedule.
+
+    Args:
+        schedule: what is run.
+        servers: the servers.
+        making: how the parts are made.
+        terms: the rest.
 
     Attributes:
         folder: a directory of its own.
         source: the input.
         places: by sink id, in commit order.
-        scribe: the history.
-        making: how parts are made.
-        checkpoints: the one that queries start on comes last; the others are still used by whoever has them.
         ledgers: how often the ledger was made.
-        told: the message of the newest refusal.
+        printed: the message of the newest refusal.
     """
 
-    folder: Path
-    source: Source
-    places: dict[str, Place]
-    scribe: Scribe
-    making: Making
-    checkpoints: list[Checkpoint] = field(default_factory=lambda: [Checkpoint("the checkpoint", "q")])
-    ledgers: int = 1
-    told: str = ""
+    def __init__(self, schedule: Schedule, servers: Servers, making: Making = SHIPPED, terms: Terms = ORDINARY) -> None:
+        self.folder, places = servers.places(schedule.sinks, numbered=schedule.replaces)
+        self.source = terms.source(schedule)
+        super().__init__(schedule, HistoryRecorder(terms.header(schedule, places), self.source, schedule.records))
+        for place in places:
+            place.executors = terms.speculative
+        self.places = {place.id: place for place in places}
+        self.making, self._terms = making, terms
+        self.ledgers, self.printed = 1, ""
+        self._points = 0
+        self._strike: tuple[Fault, Strike] | None = None
+        self._late: list[tuple[int, Strike]] = []
 
     def ledger(self) -> SqlLedger:
         """A connection to the ledger that stands now."""
@@ -100,34 +169,165 @@ class World:
         """Data files of staged epochs."""
         return sorted((self.folder / "staging").glob("*/*/*.parquet"))
 
-    def lose(self, what: str) -> bool:
-        """Lose the ledger, or damage the checkpoint; whether there was anything to damage.
+    # ---- what a driver asks
 
-        Who has the old ledger open keeps it, as a driver on another machine does.
-        """
-        if what == LEDGER:
-            self.ledgers += 1
-            self.scribe.ledger_lost()
-            return True
-        after = damaged(self.checkpoints[-1], Damage(what))
-        if after is None or len(self.checkpoints) > 1:
-            return False
-        self.checkpoints.append(after)
-        self.scribe.fault(f"checkpoint: {what}")
-        return True
+    @property
+    def sinks(self) -> tuple[str, ...]:
+        """Ids of the sinks, in commit order."""
+        return tuple(self.places)
+
+    def driver(self, process: Process) -> Running:
+        """A driver in a process."""
+        return self.making.driver(process, self)
+
+    def parts(self, process: Process) -> Parts:
+        """Handles of its own."""
+        sinks, ledger = [self.making.sink(place) for place in self.places.values()], self.ledger()
+        return Parts(sinks, ledger, self.making.runner(sinks, ledger, self.staging(sinks), process, self))
+
+    def owner(self, process: Process) -> str:
+        """Servers outlive runs, so it is drawn as the product draws it."""
+        return secrets.token_hex(4)
+
+    def calls(self, driver: Running, planned: Planned) -> Iterator[tuple[Call, int]]:
+        """As many as the program makes of a batch."""
+        for part in self.source.parts:
+            yield Call(PIPELINE, planned.batch_id, planned.batch_id, driver.finished), part
+
+    def offer(self, driver: Running, planned: Planned) -> Offer:
+        """What the callback sees of a batch."""
+        return self.source.offer(driver.checkpoint, planned)
+
+    def batch(self, driver: Running, planned: Planned, handed: int, offer: Offer) -> ArrowBatch:
+        """The rows of a call."""
+        return self.source.batch(planned, handed)
+
+    def stopped(self, process: Process, error: Exception) -> str:
+        """A query fails by whatever the callback raises, and so does this one."""
+        name = type(error).__name__
+        process.why, self.printed = f"{name}: {error}", str(error)
+        if isinstance(error, OnceOnlyError):  # not whatever has a code: SQLAlchemy's errors have one, too
+            return error.code
+        return str(error) if isinstance(error, Refused) else name
+
+    # ---- what who plays the schedule asks
+
+    @property
+    def now(self) -> int:
+        """Points that were passed."""
+        return self._points
+
+    def passes(self, process: Process, point: Point) -> tuple[Fault, ...]:
+        """Requests that were late land, readers look, and sleepers wake, before anything strikes."""
+        here = process.number, point
+        self._points += 1
+        self.struck.passed[here] += 1
+        if point not in SENT:
+            self.struck.hits[here] += 1
+        self.land()
+        if point in self._terms.reads:
+            self.read()
+        self.before_step(process)
+        return tuple(one for one in self.struck.due(*here) if one.action not in SENDING or self._without_wire(one))
+
+    def _without_wire(self, fault: Fault) -> bool:
+        """Whether an answer is to be lost where there is no wire to lose it on: the process loses it then."""
+        return fault.action is Action.LOSE_ANSWER and self._strike is None
+
+    def befalls(self, number: int) -> None:
+        """What is done besides, before an incarnation starts."""
+        for before, act in self._terms.before:
+            if before == number:
+                act(self)
+
+    def lose_ledger(self) -> None:
+        """The next connection finds an empty one."""
+        self.ledgers += 1
+        self.recorder.ledger_lost()
+        self.steps.append("the ledger is lost")
 
     def read(self, *, final: bool = False) -> None:
         """Have every sink read."""
         for place in self.places.values():
-            self.scribe.read(place.id, self.making.look(place), final=final)
+            self.recorder.read(place.id, self.making.look(place), final=final)
 
-    def read_ledger(self) -> None:
-        """Have the ledger read, unless it was lost: nobody promises that it is whole again then."""
-        if self.scribe.ledger_was_lost:
-            return
+    def read_all(self) -> None:
+        """Have every sink read at the end, and the ledger."""
+        self.read(final=True)
         ledger = self.ledger()
         ledger.open()
         names = [pipeline.name for pipeline in ledger.pipelines()]
         records = [(one.epoch.number, one.epoch.digest) for name in names for one in ledger.epochs(name)]
         ledger.close()
-        self.scribe.read_ledger(records)
+        self.recorder.read_ledger(records)
+
+    # ---- requests
+
+    def sending(self, process: Process, command: c.Install | c.Commit) -> None:
+        """A request is about to be sent: what the schedule says of it is put in force on its wire."""
+        if isinstance(command, c.Install):
+            point, sink = Point.INSTALL_SENT, command.sink
+        else:
+            point, sink = Point.COMMIT_SENT, command.marker.sink
+        self.struck.hits[process.number, point] += 1
+        for fault in self.struck.due(process.number, point):
+            strike = self.places[sink].strike(fault.action) if fault.action in SENDING else None
+            if strike is not None:
+                self._strike = (fault, strike)
+                self._late += [(self.now + fault.steps, strike)] if fault.action is Action.DELAY else []
+
+    def sent(self) -> None:
+        """It was answered, or the driver gave up."""
+        struck, self._strike = self._strike, None
+        if struck is None:
+            return
+        fault, strike = struck
+        if strike.hit:
+            self.struck.acted.add(fault)
+            self.recorder.fault(f"{fault.point}:{fault.action}")
+        if fault.action is not Action.DELAY or not strike.hit:
+            strike.end()
+
+    def land(self, *, everything: bool = False) -> None:
+        """Let what was delayed land once its time has come."""
+        for one in [one for one in self._late if everything or (one[0] <= self.now and one[1].hit)]:
+            self._late.remove(one)
+            one[1].end()
+
+
+# ---- Plays schedules on real stores, by a clock that counts the points that are passed.
+
+
+def play(schedule: Schedule, servers: Servers, making: Making = SHIPPED, terms: Terms = ORDINARY) -> Played:
+    """Run a schedule. One at a time in a process: fault points are global.
+
+    Args:
+        schedule: what is run.
+        servers: the servers.
+        making: how the parts are made.
+        terms: the rest.
+
+    Raises:
+        Stuck: a driver hangs.
+    """
+    world = Stores(schedule, servers, making, terms)
+    try:
+        return play_in(world)
+    finally:
+        world.land(everything=True)
+
+
+def run(first: int, count: int, servers: Servers, tell: Callable[[Report], None] = lambda _: None) -> Report:
+    """Play the schedules of seeds from ``first`` on, which level L1 draws, too, until one is not clean.
+
+    Args:
+        first: seed.
+        count: how many.
+        servers: the servers.
+        tell: hears after each schedule what all of them showed so far.
+
+    Raises:
+        Stuck: a driver hangs; a note says with which seed.
+    """
+    schedules = (draw(seed).alone for seed in range(first, first + count))
+    return play_all(schedules, lambda schedule: play(schedule, servers), Report(Level.STORES), tell=tell)

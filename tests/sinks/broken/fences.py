@@ -9,9 +9,10 @@ from tests.sinks.broken.registry import WINDOW, caught_by, marker_of
 
 from onceonly.faults import Point
 from onceonly.protocol import Batch, OutcomeUnknown, Position, Prepared, Superseded
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.memory import MemoryPrepared, MemorySink
-from onceonly_sinks.memory_store import Entry, MemoryStore, Writer
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
 
 
 @caught_by(
@@ -101,7 +102,7 @@ class CommitsInTwoSteps(MemorySink):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         self._follows(marker_of(self._standing(marker.fence)), marker)
         time.sleep(WINDOW)
-        rows = prepared.table if isinstance(prepared, MemoryPrepared) else None
+        rows = prepared.table if isinstance(prepared, ArrowRows) else None
         count = prepared.rows if prepared else 0
         entry = self.store.add(
             Entry(self._writer, marker.fence, marker.text, marker.epoch.number, rows, count, self._merge)
@@ -210,7 +211,7 @@ class HoldsItsSuccessorUp(MemorySink):
 
     _holders: ClassVar[WeakKeyDictionary[MemoryStore, MemorySink]] = WeakKeyDictionary()
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         prepared = super().prepare(batch, epoch)
         self._holders[self.store] = self
         return prepared

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pyarrow as pa
 from tests.sinks.broken.registry import caught_by
-from tests.sinks.tutorial import TABLES, SQLiteSink
+from tests.sinks.tutorial import SQLiteSink
 
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, OutcomeUnknown
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.memory import MemoryPrepared, MemorySink
+from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
+from onceonly_sinks.sql import Writer
+from onceonly_sinks.sql.tables import advancing
 
 
 class CallsARefusedRowUnknown(SQLiteSink):
     """Takes a constraint's no for no answer."""
 
-    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
+    def write(self, db: Any, rows: pa.Table, epoch: int) -> None:
         try:
-            super()._insert(db, table, epoch)
+            super().write(db, rows, epoch)
         except sqlite3.IntegrityError as error:
             raise OutcomeUnknown(self.id, "refused") from error
 
@@ -32,37 +33,36 @@ class MakesANewTargetInSilence(SQLiteSink):
     """Where the tables are gone they are made anew, and the epoch goes into them."""
 
     def commit(self, prepared: Any, marker: Marker, ledger: object = None) -> Receipt:
+        if self.fence():
+            receipt: Receipt = super().commit(prepared, marker)
+            return receipt
+        self.install(marker.fence)
         with self._transaction() as db:
-            if self._exists(db, "head"):
-                self._under(db, marker.fence)
-            for statement in TABLES.strip().split(";"):
-                db.execute(statement)
+            rows = prepared.rows if prepared else 0
             if prepared:
-                self._insert(db, prepared.table, marker.epoch.number)
-            row = [*self._us, marker.epoch.number, prepared.rows if prepared else 0, marker.text]
-            db.execute("INSERT INTO epoch VALUES (?, ?, ?, ?, ?)", row)
-            return self._receipt(marker, self._identity(db), row[3])
+                self.write(db, prepared.table, marker.epoch.number)
+            place = {"identity": self.identity(db), "target": self.table}
+            db.execute(self.tables.sql_advance[1], {**advancing(self._writer, marker, rows), **place})
+            told: Receipt = self._receipt(marker, rows, place["identity"])
+            return told
 
 
 class LetsALockOutRaw(SQLiteSink):
     """Waits for nobody, and hands on what the client library says of a lock."""
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path, timeout=0.05, isolation_level=None)) as db:
-            try:
-                yield db
-            except sqlite3.IntegrityError as error:
-                refused = {"reason": "a constraint", "cause": "a row", "next": "restart the query"}
-                raise refuse("E508", sink=self.id, **refused) from error
+    def connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self.where, timeout=0.05, isolation_level=None)
+
+    def read(self, error: Exception) -> Any:
+        return super().read(error) if isinstance(error, sqlite3.IntegrityError) else None
 
 
 class OnePipelineForAll(SQLiteSink):
     """Keeps one head for a target, whichever pipeline asks."""
 
     @property
-    def _us(self) -> tuple[str, str]:
-        return "all", self.id
+    def _writer(self) -> Writer:
+        return Writer("all", self.id)
 
 
 class CallsADeadlockUnknown(PostgresSink):
@@ -91,12 +91,41 @@ class LooksUpWithoutWaiting(PostgresSink):
 class RoundsDecimals(MemorySink):
     """Keeps every number as a double."""
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         table = super().prepare(batch, epoch).table
         for index, field in enumerate(table.schema):
             if pa.types.is_decimal(field.type):
                 table = table.set_column(index, field.name, table.column(index).cast(pa.float64()))
-        return MemoryPrepared(table)
+        return ArrowRows(table)
+
+
+class RefusesEveryType(MemorySink):
+    """Takes no value of any type, and says so with a code."""
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        prepared = super().prepare(batch, epoch)
+        if "value" in batch.schema.names:
+            raise refuse("E506", sink=self.id, difference="a value", next="write no values")
+        return prepared
+
+
+class RefusesDecimals(MemorySink):
+    """Takes no decimals, as it may."""
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        prepared = super().prepare(batch, epoch)
+        if any(pa.types.is_decimal(field.type) for field in batch.schema):
+            raise refuse("E506", sink=self.id, difference="a decimal", next="write no decimals")
+        return prepared
+
+
+class KeepsWhatItRefuses(RefusesDecimals):
+    """Has put decimals into the table when it refuses them."""
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        if any(pa.types.is_decimal(field.type) for field in batch.schema):
+            self.store.append_foreign(pa.Table.from_batches(list(batch.arrow()), batch.schema))
+        return super().prepare(batch, epoch)
 
 
 MISHAPS: dict[type[Any], str] = {

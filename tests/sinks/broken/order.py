@@ -126,4 +126,4 @@ class CallsAWrongEpochAChangeByOthers(MemorySink):
         except IdentityError as error:
             event = "it does not hold the epoch before"
             before = marker.epoch.number - 1
-            raise refuse("E209", sink=self.id, epoch=before, event=event, pipeline=self._pipeline) from error
+            raise refuse("E209", sink=self.id, epoch=before, event=event, pipeline=self.pipeline) from error

@@ -9,9 +9,10 @@ from weakref import WeakKeyDictionary
 from tests.sinks.broken.registry import caught_by, marker_of
 
 from onceonly.protocol import Batch, Disturbance, OutcomeUnknown, Position, Prepared
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.memory import MemoryPrepared, MemorySink
-from onceonly_sinks.memory_store import Entry, MemoryStore
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.memory.store import Entry, MemoryStore
 
 
 @caught_by("history_lists_each_epoch_once_in_order", "history_names_the_fence_that_wrote", and_others=True)
@@ -78,7 +79,7 @@ class RecountsMarkers(MemorySink):
 
     _prepared: ClassVar[WeakKeyDictionary[MemoryStore, dict[int, int]]] = WeakKeyDictionary()
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         prepared = super().prepare(batch, epoch)
         self._prepared.setdefault(self.store, {})[epoch] = prepared.rows
         return prepared
@@ -171,9 +172,9 @@ class SweepsWhatWasCommitted(MemorySink):
 class SweepsWhatItsSuccessorPrepared(MemorySink):
     """Takes everything that is prepared for staging of its own."""
 
-    _staging: ClassVar[WeakKeyDictionary[MemoryStore, list[MemoryPrepared]]] = WeakKeyDictionary()
+    _staging: ClassVar[WeakKeyDictionary[MemoryStore, list[ArrowRows]]] = WeakKeyDictionary()
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         prepared = super().prepare(batch, epoch)
         self._staging.setdefault(self.store, []).append(prepared)
         return prepared
@@ -191,9 +192,9 @@ class SweepsWhatItsSuccessorPrepared(MemorySink):
 class OpensWhatALostDriverPrepared(MemorySink):
     """Its sweep commits what a lost driver had prepared."""
 
-    _staging: ClassVar[WeakKeyDictionary[MemoryStore, list[MemoryPrepared]]] = WeakKeyDictionary()
+    _staging: ClassVar[WeakKeyDictionary[MemoryStore, list[ArrowRows]]] = WeakKeyDictionary()
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         prepared = super().prepare(batch, epoch)
         self._staging.setdefault(self.store, []).append(prepared)
         return prepared

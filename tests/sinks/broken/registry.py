@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onceonly_checkpoints.epoch import Marker
 from onceonly_sinks.memory import MemorySink
-from onceonly_sinks.memory_store import Entry
+from onceonly_sinks.memory.store import Entry
 
 WINDOW = 0.02
 """Seconds between the two halves of what should be one step; long enough for whoever watches or races.

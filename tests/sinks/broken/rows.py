@@ -10,9 +10,10 @@ from tests.sinks.broken.registry import WINDOW, caught_by, marker_of
 
 from onceonly.faults import Point
 from onceonly.protocol import Attempt, Batch, Prepared
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.memory import MemoryPrepared, MemorySink
-from onceonly_sinks.memory_store import Entry
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.memory.store import Entry
 
 
 @caught_by("one_of_racing_commits_lands", "rows_and_marker_appear_together")
@@ -20,7 +21,7 @@ class RowsThenMarker(MemorySink):
     """Rows in one step, the marker in a second."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
-        assert prepared is None or isinstance(prepared, MemoryPrepared)
+        assert prepared is None or isinstance(prepared, ArrowRows)
         self._follows(marker_of(self._standing(marker.fence)), marker)
         rows = prepared.table if prepared else None
         if rows is not None:
@@ -50,7 +51,7 @@ class MarkerThenRows(MemorySink):
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
         receipt = super().commit(None, marker)
         time.sleep(WINDOW)
-        if isinstance(prepared, MemoryPrepared):
+        if isinstance(prepared, ArrowRows):
             self.store.append_foreign(prepared.table)
         return replace(receipt, rows=prepared.rows if prepared else 0)
 
@@ -93,17 +94,17 @@ class NoMarkerAlone(MemorySink):
 class WritesWhenPreparing(MemorySink):
     """Rows are in the table from the moment they are prepared."""
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         prepared = super().prepare(batch, epoch)
         self.store.append_foreign(prepared.table)
-        return MemoryPrepared(prepared.table.slice(0, 0))
+        return ArrowRows(prepared.table.slice(0, 0))
 
 
 @caught_by("a_batch_that_breaks_off_leaves_nothing")
 class WritesWhilePreparing(MemorySink):
     """Rows are in the table as they arrive, and are taken out again before the commit, unless the batch breaks off."""
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         before = list(self.store._log)
         for rows in batch.arrow():
             self.store.append_foreign(pa.Table.from_batches([rows]))
@@ -115,7 +116,7 @@ class WritesWhilePreparing(MemorySink):
 class CountsDuplicateAttempts(MemorySink):
     """Takes the rows of every attempt, not of those that won."""
 
-    def prepare(self, batch: Batch, epoch: int) -> MemoryPrepared:
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
         received: list[pa.RecordBatch] = []
 
         def receive(attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
@@ -123,7 +124,7 @@ class CountsDuplicateAttempts(MemorySink):
             return {}
 
         batch.on_executors(receive)
-        return MemoryPrepared(pa.Table.from_batches(received, batch.schema))
+        return ArrowRows(pa.Table.from_batches(received, batch.schema))
 
 
 @caught_by("a_marker_comes_back_exactly")

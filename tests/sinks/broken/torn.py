@@ -21,8 +21,8 @@ from onceonly_sinks.postgres import PostgresSink
 class SQLiteRowsFirst(SQLiteSink):
     """The rows in one transaction, the marker in a second."""
 
-    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
-        super()._insert(db, table, epoch)
+    def write(self, db: Any, rows: pa.Table, epoch: int) -> None:
+        super().write(db, rows, epoch)
         db.execute("COMMIT")
         db.execute("BEGIN IMMEDIATE")
 
@@ -34,25 +34,25 @@ class SQLiteMarkerFirst(SQLiteSink):
         receipt = super().commit(None, marker)
         if prepared:
             with self._transaction() as db:
-                self._insert(db, prepared.table, marker.epoch.number)
+                self.write(db, prepared.table, marker.epoch.number)
         return receipt
 
 
 class SQLiteImplicitDdl(SQLiteSink):
     """As on a database where DDL commits: what comes after it is committed statement by statement."""
 
-    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
+    def write(self, db: Any, rows: pa.Table, epoch: int) -> None:
         db.execute("COMMIT")
-        super()._insert(db, table, epoch)
+        super().write(db, rows, epoch)
         db.execute("BEGIN IMMEDIATE")
 
 
 class SQLiteDdlInTheFirstEpoch(SQLiteSink):
     """As above, where the table is made only if it is not there."""
 
-    def _insert(self, db: Any, table: pa.Table, epoch: int) -> None:
-        fresh = not self._exists(db, self.table)
-        super()._insert(db, table, epoch)
+    def write(self, db: Any, rows: pa.Table, epoch: int) -> None:
+        fresh = not self.columns(db, self.table)
+        super().write(db, rows, epoch)
         if fresh:
             db.execute("COMMIT")
             db.execute("BEGIN IMMEDIATE")

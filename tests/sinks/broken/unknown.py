@@ -6,9 +6,10 @@ from tests.sinks.broken.registry import caught_by, marker_of
 
 from onceonly.faults import InjectedFault, Point
 from onceonly.protocol import OutcomeUnknown, Prepared
+from onceonly.protocol.batch import ArrowRows
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.memory import MemoryPrepared, MemorySink
-from onceonly_sinks.memory_store import Entry
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.memory.store import Entry
 
 
 @caught_by(
@@ -24,7 +25,7 @@ class RetriesBlindly(MemorySink):
         try:
             return super().commit(prepared, marker)
         except OutcomeUnknown:
-            if isinstance(prepared, MemoryPrepared):
+            if isinstance(prepared, ArrowRows):
                 self.store.append_foreign(prepared.table)
             return self._receipt(self.store.epochs(self._writer)[-1], marker)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from onceonly.audit.page.outcome import Column, Grid, Outcome
-from onceonly.audit.page.stairs import Stair
-from onceonly.page import clock
+from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome
+from onceonly.page import NAMES, TIP, clock, layer, painted, quantity, room
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind
 
@@ -17,24 +16,13 @@ _WIDTH = 900
 _LANE = 26
 _SHORT = "format(datum.value, '~s')"
 _DAY_MS = 86_400_000
-_PAINT = ["var(--exact)" if outcome is Outcome.EXACT else f"url(#paint-{outcome.key})" for outcome in Outcome]
-_OUTCOMES = {
-    "field": "outcome",
-    "type": "nominal",
-    "scale": {"domain": [str(outcome) for outcome in Outcome], "range": _PAINT},
-    "legend": None,
-}
-_TIP = {"field": "tip", "type": "nominal"}
+_OUTCOMES = painted("outcome", {str(outcome): outcome.key for outcome in Outcome})
 PHASES = 6
 """How many phases have a colour and texture of their own; the next begins again with the first."""
 
-_BAD = {EventKind.FENCED, EventKind.FAILED, EventKind.DIVERGED, EventKind.REGRESSED}
+_BAD = {EventKind.FENCED, EventKind.FAILED, EventKind.DIVERGED}
 _NARROWEST = 300
 """A bar is at least this part of the time axis wide, or it could not be seen."""
-
-
-def _q(field: str, title: str | None, **more: Any) -> Spec:
-    return {"field": field, "type": "quantitative", "title": title, **more}
 
 
 def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:
@@ -48,31 +36,15 @@ def ribbon(grid: Grid, events: Sequence[Event]) -> Spec:
     clockwork = "%H:%M:%S" if end - begin < _DAY_MS else "%d %b %H:%M"
     axis: Spec = {"format": clockwork, "tickCount": 8}
     time: Spec = {"type": "temporal", "title": "time, UTC", "scale": {"type": "utc"}, "axis": axis}
-    names = {"labelLimit": 220, "title": None, "grid": False}
-    lanes = {"field": "sink", "type": "nominal", "sort": list(grid.sinks), "axis": names, "scale": {"padding": 0.25}}
-    drawn: Spec = {
-        "data": {"values": bars},
-        "mark": {"type": "bar"},
-        "encoding": {
-            "x": {"field": "began", **time},
-            "x2": {"field": "ended"},
-            "y": lanes,
-            "color": _OUTCOMES,
-            "description": _TIP,
-        },
-    }
+    lanes = {"field": "sink", "type": "nominal", "sort": list(grid.sinks), "axis": NAMES, "scale": {"padding": 0.25}}
+    x = {"field": "began", **time}
+    drawn = layer(bars, {"type": "bar"}, x=x, x2={"field": "ended"}, y=lanes, color=_OUTCOMES, description=TIP)
     return {
         "width": _WIDTH,
         "height": (_LANE + 8) * len(grid.sinks),
-        "padding": _room(grid),
-        "layer": [*_bands(events, begin, end, time), drawn, *_stops(events, begin, end, time)],
+        "padding": room(grid.sinks),
+        "layer": [*_bands(events, begin, end, time), *drawn, *_stops(events, begin, end, time)],
     }
-
-
-def _room(grid: Grid) -> Spec:
-    """Names of sinks are measured in one font and shown in another, perhaps a wider one."""
-    longest = max((len(sink) for sink in grid.sinks), default=0)
-    return {"left": 8 + min(36, longest) * 1.5, "right": 5, "top": 5, "bottom": 5}
 
 
 def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
@@ -82,7 +54,7 @@ def _bars(grid: Grid, column: Column, narrowest: int) -> Iterator[Spec]:
         yield {"sink": sink, "began": column.began_ms, "ended": ended, "outcome": str(outcome), "tip": tip}
 
 
-def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Spec]:
+def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterator[Spec]:
     """Every second driver's life is shaded, so that a restart is an edge."""
     opened = [event for event in events if event.kind is EventKind.OPENED and event.at_ms <= end]
     ends = [*(event.at_ms for event in opened[1:]), end]
@@ -97,35 +69,25 @@ def _bands(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Sp
             (event, ended) for event, ended in zip(opened, ends, strict=False) if ended > begin
         )
     ]
-    if not lives:
-        return []
-    encoding = {"x": {"field": "from", **time}, "x2": {"field": "to"}, "description": _TIP}
-    edges = {"x": {"field": "from", **time}, "description": _TIP}
-    return [
-        {"data": {"values": lives[::2]}, "mark": {"type": "rect", "color": "var(--band)"}, "encoding": encoding},
-        {
-            "data": {"values": lives[1:]},
-            "mark": {"type": "rule", "color": "var(--muted)", "strokeDash": [2, 3]},
-            "encoding": edges,
-        },
-    ]
+    x, edge = {"field": "from", **time}, {"type": "rule", "color": "var(--muted)", "strokeDash": [2, 3]}
+    yield from layer(lives[::2], {"type": "rect", "color": "var(--band)"}, x=x, x2={"field": "to"}, description=TIP)
+    yield from layer(lives[1:], edge, x=x, description=TIP)
 
 
-def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> list[Spec]:
+def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterator[Spec]:
     found = [
         {"at": event.at_ms, "tip": f"{event.kind} at {clock(event.at_ms)}: {event.reason}"}
         for event in events
         if event.kind in _BAD and begin <= event.at_ms <= end
     ]
     mark = {"type": "rule", "color": "var(--gap)", "strokeWidth": 2, "strokeDash": [5, 3]}
-    encoding = {"x": {"field": "at", **time}, "description": _TIP}
-    return [{"data": {"values": found}, "mark": mark, "encoding": encoding}] if found else []
+    return layer(found, mark, x={"field": "at", **time}, description=TIP)
 
 
 def _numbers(columns: Sequence[Column], title: str | None = "epoch") -> Spec:
     low, high = columns[0].first - 0.5, columns[-1].last + 0.5
     axis = _ticks(columns[0].first, columns[-1].last, 10)
-    return _q("from", title, scale={"domain": [low, high], "nice": False, "zero": False}, axis=axis)
+    return quantity("from", title, scale={"domain": [low, high], "nice": False, "zero": False}, axis=axis)
 
 
 def _ticks(first: int, last: int, most: int) -> Spec:
@@ -156,7 +118,7 @@ def matrix(grid: Grid) -> Spec:
     return {
         "width": _WIDTH,
         "height": _LANE * len(grid.sinks),
-        "padding": _room(grid),
+        "padding": room(grid.sinks),
         "data": {"values": values},
         "mark": {"type": "rect", "stroke": "var(--surface)" if thin else None, "strokeWidth": 1.5},
         "encoding": {
@@ -166,20 +128,20 @@ def matrix(grid: Grid) -> Spec:
                 "field": "sink",
                 "type": "nominal",
                 "sort": list(grid.sinks),
-                "axis": {"labelLimit": 220, "title": None, "grid": False},
+                "axis": NAMES,
                 "scale": {"paddingInner": 0.15},
             },
             "color": _OUTCOMES,
-            "description": _TIP,
+            "description": TIP,
         },
     }
 
 
-def staircase(stair: Stair) -> Spec:
+def offset_chart(chart: OffsetChart) -> Spec:
     """One partition: contiguous steps are one line; a hole or an overlap is a box with a flag."""
     points = [
         {"epoch": epoch, "offset": offset, "tip": f"epoch {epoch} ends at {offset:,.0f}"}
-        for epoch, offset in stair.points
+        for epoch, offset in chart.points
     ]
     torn = [
         {
@@ -191,40 +153,24 @@ def staircase(stair: Stair) -> Spec:
             "outcome": str(one.outcome),
             "tip": f"{one.outcome} before epoch {one.epoch}: {one.low:,.0f} to {one.high:,.0f}",
         }
-        for one in stair.breaks
+        for one in chart.breaks
     ]
-    numbers = [epoch for epoch, _ in stair.points]
+    numbers = [epoch for epoch, _ in chart.points]
     # The first point is where epoch 1 began: it has no number of its own.
     axis = _ticks(max(1, min(numbers, default=1)), max(numbers, default=1), 5)
-    x = _q("epoch", None, scale={"zero": False, "nice": False}, axis=axis)
-    y = _q("offset", None, scale={"zero": False}, axis={"labelExpr": _SHORT, "tickCount": 3})
+    x = quantity("epoch", None, scale={"zero": False, "nice": False}, axis=axis)
+    y = quantity("offset", None, scale={"zero": False}, axis={"labelExpr": _SHORT, "tickCount": 3})
     line = {"type": "line", "interpolate": "step-before", "color": "var(--exact)", "strokeWidth": 1.8}
-    layers: list[Spec] = [{"data": {"values": points}, "mark": line, "encoding": {"x": x, "y": y}}]
-    if len(points) <= 60:
-        dots = {"type": "point", "filled": True, "size": 14, "color": "var(--exact)"}
-        layers.append({"data": {"values": points}, "mark": dots, "encoding": {"x": x, "y": y, "description": _TIP}})
-    if torn:
-        box = {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
-        flag = {"x": x, "y": {**y, "field": "high"}, "color": _OUTCOMES, "description": _TIP}
-        layers += [
-            {
-                "data": {"values": torn},
-                "mark": {"type": "rect", "stroke": "var(--ink)", "strokeWidth": 0.5},
-                "encoding": {**box, "color": _OUTCOMES, "description": _TIP},
-            },
-            {
-                "data": {"values": torn},
-                "mark": {
-                    "type": "point",
-                    "filled": True,
-                    "shape": "triangle-down",
-                    "size": 80,
-                    "yOffset": -8,
-                    "opacity": 1,
-                },
-                "encoding": flag,
-            },
-        ]
+    dots = {"type": "point", "filled": True, "size": 14, "color": "var(--exact)"}
+    box = {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    flag = {"type": "point", "filled": True, "shape": "triangle-down", "size": 80, "yOffset": -8, "opacity": 1}
+    said = {"color": _OUTCOMES, "description": TIP}
+    layers = [
+        *layer(points, line, x=x, y=y),
+        *layer(points if len(points) <= 60 else [], dots, x=x, y=y, description=TIP),
+        *layer(torn, {"type": "rect", "stroke": "var(--ink)", "strokeWidth": 0.5}, **box, **said),
+        *layer(torn, flag, x=x, y={**y, "field": "high"}, **said),
+    ]
     return {"width": 400, "height": 110, "layer": layers}
 
 
@@ -262,7 +208,7 @@ def conservation(grid: Grid) -> Spec:
             "line": {"color": "var(--exact)", "strokeWidth": 1.8},
             "interpolate": "step-after",
         },
-        "encoding": {"x": x, "y": _q("rows", "rows committed", axis={"labelExpr": _SHORT})},
+        "encoding": {"x": x, "y": quantity("rows", "rows committed", axis={"labelExpr": _SHORT})},
     }
     return {"vconcat": [upper, *_differences(differences, grid)], "spacing": 14}
 
@@ -277,9 +223,9 @@ def _differences(values: Sequence[Spec], grid: Grid) -> Iterator[Spec]:
         x = _numbers(grid.columns, "epoch" if sink == grid.sinks[-1] else None)
         x["axis"]["labels"] = sink == grid.sinks[-1]
         marks = [-reach, 0, reach] if wrong else [0]
-        y = _q("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": _SHORT, "values": marks})
+        y = quantity("surplus", None, scale={"domain": [-reach, reach]}, axis={"labelExpr": _SHORT, "values": marks})
         rule = {"type": "rule", "color": "var(--exact)", "strokeWidth": 2}
-        bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "none"}, "color": _OUTCOMES, "description": _TIP}
+        bars = {"x": x, "x2": {"field": "to"}, "y": y, "y2": {"field": "none"}, "color": _OUTCOMES, "description": TIP}
         said = sink if wrong else f"{sink}: no difference"
         yield {
             "width": _WIDTH,
@@ -306,10 +252,10 @@ def latency(grid: Grid, records: Sequence[EpochRecord], names: Sequence[str]) ->
         "encoding": {
             "x": _numbers(grid.columns),
             "x2": {"field": "to"},
-            "y": _q("low", "ms", axis={"format": ",d"}),
+            "y": quantity("low", "ms", axis={"format": ",d"}),
             "y2": {"field": "high"},
             "color": colour,
-            "description": _TIP,
+            "description": TIP,
         },
     }
 

@@ -1,33 +1,60 @@
-"""What one pipeline's part of the page says, ready for the template: every text and picture in its place. Pure."""
+"""What one pipeline's part of the page says, ready for the template; and the page as one file."""
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from markupsafe import Markup
 
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
-from onceonly.audit.finding import Finding
-from onceonly.audit.findings import foremost
+from onceonly.audit.finding import Finding, first_disagreement, worst
 from onceonly.audit.page import charts
-from onceonly.audit.page.embed import FINDINGS
-from onceonly.audit.page.figures import TOTAL, Attempt, Journey, Phase, attempts_of, journey_of, phases_of
-from onceonly.audit.page.outcome import Column, Grid, Outcome
-from onceonly.audit.page.stairs import Stair, stairs
-from onceonly.audit.page.words import commands_in
-from onceonly.audit.result import AuditResult
-from onceonly.audit.verdict import first_disagreement
-from onceonly.page import svg
+from onceonly.audit.page.charts import PHASES
+from onceonly.audit.page.figures import (
+    FINDINGS,
+    QUANTILES,
+    SCHEMA_VERSION,
+    TOTAL,
+    Attempt,
+    Journey,
+    Phase,
+    attempts_of,
+    document_of,
+    journey_of,
+    phases_of,
+)
+from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
+from onceonly.audit.result import AuditResult, foremost
+from onceonly.page import Shell, Taken, facts, put, svg
+
+# ---- Finds the commands in a remedy, so that each gets a copy button. Pure.
+
+_QUOTED = r"'[^']*'|\"[^\"]*\""
+_COMMAND = re.compile(rf"\bonceonly (?=[a-z])(?:{_QUOTED}|[^;'\"\n])*")
+
+
+def commands_in(remedy: str) -> tuple[str, ...]:
+    """The commands that a remedy names, as they can be pasted into a shell.
+
+    A command ends with the text or at a semicolon outside of quotes.
+    """
+    return tuple(found[0].rstrip(" .,") for found in _COMMAND.finditer(remedy))
+
+
+# ---- What one pipeline's part of the page says, ready for the template: every text and picture in its place. Pure.
 
 COLUMNS = 600
 """At most so many columns in a picture as wide as the page: more are thinner than a pixel and a half."""
 
 STEPS = 300
-"""The same for a staircase, which is half as wide, and for stacked phases, which are many marks."""
+"""The same for an offset chart, which is half as wide, and for stacked phases, which are many marks."""
 
-STAIRS = 8
+OFFSET_CHARTS = 8
 ATTEMPTS = 100
 
 KEYS = {
@@ -49,10 +76,10 @@ class Advice:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
-    """One drawn staircase."""
+class DrawnOffsets:
+    """One drawn offset chart."""
 
-    stair: Stair
+    chart: OffsetChart
     picture: Markup
 
 
@@ -71,9 +98,9 @@ class View:
         ribbon: picture over time; empty where nothing says when epochs were.
         matrix: picture, sink by epoch.
         width: epochs in a column of the pictures.
-        stairs: drawn staircases, broken ones first.
-        flat: staircases that are not drawn.
-        torn: how many staircases have a hole or an overlap.
+        offset_charts: drawn offset charts, broken ones first.
+        flat: offset charts that are not drawn.
+        torn: how many offset charts have a hole or an overlap.
         conservation: picture of the rows; empty where there is no epoch.
         latency: picture of the phases; empty where the ledger has none.
         phases: their quantiles.
@@ -92,7 +119,7 @@ class View:
     ribbon: Markup
     matrix: Markup
     width: int
-    stairs: tuple[Steps, ...]
+    offset_charts: tuple[DrawnOffsets, ...]
     flat: int
     torn: int
     conservation: Markup
@@ -148,7 +175,7 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     events = facts.ledger.events if facts.ledger else ()
     records = facts.ledger.records if facts.ledger else ()
     drawn = grid.pooled(COLUMNS)
-    found = stairs([line.epoch for line in result.epochs])
+    found = offset_charts([line.epoch for line in result.epochs])
     phases, attempts = phases_of(facts), attempts_of(facts)
     first = first_disagreement(result.findings)
     names = [phase.name for phase in phases if phase.name != TOTAL]
@@ -165,9 +192,9 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         ribbon=_draw(charts.ribbon(drawn, events), f"Epochs of {facts.pipeline} over time, a lane per sink."),
         matrix=_draw(charts.matrix(drawn) if some else {}, "Outcome of each epoch in each sink."),
         width=drawn.width,
-        stairs=tuple(Steps(one, _stair(one)) for one in found[:STAIRS]),
-        flat=max(0, len(found) - STAIRS),
-        torn=sum(not stair.sound for stair in found),
+        offset_charts=tuple(DrawnOffsets(one, _offset_chart(one)) for one in found[:OFFSET_CHARTS]),
+        flat=max(0, len(found) - OFFSET_CHARTS),
+        torn=sum(not chart.sound for chart in found),
         conservation=_draw(charts.conservation(drawn) if some else {}, "Rows committed, and the difference per sink."),
         latency=_draw(latency, "Seconds of each phase, by epoch."),
         phases=phases,
@@ -177,9 +204,9 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     )
 
 
-def _stair(stair: Stair) -> Markup:
-    state = "contiguous" if stair.sound else f"{len(stair.breaks)} breaks"
-    return svg(charts.staircase(stair.thinned(STEPS)), f"Offsets of {stair.name} by epoch: {state}.")
+def _offset_chart(chart: OffsetChart) -> Markup:
+    state = "contiguous" if chart.sound else f"{len(chart.breaks)} breaks"
+    return svg(charts.offset_chart(chart.thinned(STEPS)), f"Offsets of {chart.name} by epoch: {state}.")
 
 
 def _draw(spec: charts.Spec, label: str) -> Markup:
@@ -188,3 +215,59 @@ def _draw(spec: charts.Spec, label: str) -> Markup:
 
 def _advice(finding: Finding) -> Advice:
     return Advice(finding, commands_in(finding.remedy))
+
+
+# ---- Writes the audit page: frozen facts in, one HTML file out that needs nothing else, no network and no server.
+
+_SHELL = Shell("onceonly.audit.page", "audit")
+
+
+@dataclass(frozen=True, slots=True)
+class LabRun:
+    """One run of the lab that produced what is audited.
+
+    Attributes:
+        name: what was run.
+        verdict: of the run's own judge, who compares rows and does not read markers.
+        sentence: its counts.
+        moments: the faults that were injected, in order.
+    """
+
+    name: str
+    verdict: Verdict
+    sentence: str
+    moments: tuple[str, ...]
+
+
+def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequence[LabRun] = ()) -> str:
+    """The page over one or several pipelines.
+
+    Args:
+        audits: what was gathered, and what was judged from it.
+        taken: when.
+        runs: lab runs behind these facts, if any.
+    """
+    grids = [grid_of(gathered, result) for gathered, result in audits]
+    views = [view_of(gathered, result, grid) for (gathered, result), grid in zip(audits, grids, strict=True)]
+    share = 1_500_000 // max(1, len(audits))
+    pipelines = [document_of(result, grid, share) for (_, result), grid in zip(audits, grids, strict=True)]
+    verdict = worst(view.result.verdict for view in views)
+    return _SHELL.render(
+        taken,
+        facts(SCHEMA_VERSION, taken, str(verdict), pipelines=pipelines),
+        views=views,
+        runs=runs,
+        verdict=verdict,
+        keys=KEYS,
+        phases=PHASES,
+        quantiles=[name for name, _ in QUANTILES],
+    )
+
+
+def write(path: Path, audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequence[LabRun] = ()) -> None:
+    """Render into a file, which is there completely or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    put(path, render(audits, taken, runs))

@@ -1,0 +1,119 @@
+"""Where a ledger lies: understanding addresses, and the ledger's one error for all failures of a driver."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from onceonly_checkpoints.ledger import LedgerUnavailable
+from onceonly_checkpoints.ledger.databases import PostgresDatabase, SqliteFile
+
+_LIBPQ_WORDS = "host|hostaddr|port|dbname|user|password|passfile|service|sslmode|options|application_name"
+_KEY_VALUE = re.compile(rf"\s*({_LIBPQ_WORDS})\s*=")
+
+
+class Place(Protocol):
+    """A database that can hold a ledger."""
+
+    @property
+    def address(self) -> str:
+        """Where it lies, without secrets."""
+        ...
+
+    @property
+    def dialect(self) -> str:
+        """Suffix of the schema files."""
+        ...
+
+    @property
+    def schema(self) -> str | None:
+        """Schema of the tables."""
+        ...
+
+    @property
+    def driver_error(self) -> type[Exception]:
+        """Base of the errors that the driver raises outside of SQLAlchemy."""
+        ...
+
+    def engine(self) -> Engine:
+        """Make an engine; connects later."""
+        ...
+
+    def single(self, engine: Engine) -> Engine:
+        """The engine for work of one statement."""
+        ...
+
+    def create(self) -> None:
+        """Create what must be there before tables can be."""
+        ...
+
+    def check(self, connection: Connection) -> None:
+        """Refuse a connection whose database is no longer the one at the address."""
+        ...
+
+    def words(self, error: BaseException) -> str:
+        """What a failure of the driver means."""
+        ...
+
+
+def place_of(url_or_path: str) -> Place:
+    """Understand an address: a path, ``sqlite:///``, ``file:``, ``postgres[ql]://`` or libpq's ``key=value`` pairs.
+
+    Raises:
+        ValueError: another kind of database, or a malformed address. The text does not repeat the address.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+]*):/", url_or_path)
+    if scheme is None:
+        return _postgres(url_or_path) if _KEY_VALUE.match(url_or_path) else _sqlite(url_or_path)
+    kind = scheme[1].lower()
+    if kind in ("postgres", "postgresql", "postgresql+psycopg"):
+        return _postgres(f"postgresql{url_or_path[len(kind) :]}")
+    if kind in ("sqlite", "file"):
+        return _sqlite(_path_in(url_or_path, kind))
+    raise ValueError(f"a ledger lies in SQLite or Postgres, not in {kind}")
+
+
+def _path_in(url: str, kind: str) -> str:
+    if kind == "file":
+        return unquote(urlsplit(url).path)
+    # SQLAlchemy's spelling: three slashes before a relative path, four before an absolute one.
+    return url.partition(":///")[2].partition("?")[0]
+
+
+def _sqlite(path: str) -> SqliteFile:
+    if path in ("", ":memory:"):
+        raise ValueError("a ledger needs a file: sqlite:////absolute/path/ledger.db")
+    return SqliteFile(Path(path).absolute())
+
+
+def _postgres(conninfo: str) -> PostgresDatabase:
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict
+    except ImportError as error:
+        raise LedgerUnavailable("its driver is missing: pip install 'onceonly[postgres]'") from error
+    try:
+        found = conninfo_to_dict(conninfo)
+    except ProgrammingError:
+        # The driver's own text may repeat a part of the address, and so a password.
+        raise ValueError("the Postgres address is malformed") from None
+    return PostgresDatabase(tuple(sorted((key, str(value)) for key, value in found.items() if value is not None)))
+
+
+def unavailable(place: Place, error: BaseException) -> LedgerUnavailable:
+    """The ledger's own error for a driver's; quotes nothing of its text, which may hold values or addresses."""
+    original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
+    if isinstance(original, OSError) and original.errno:
+        return LedgerUnavailable(os.strerror(original.errno).lower())
+    return LedgerUnavailable(place.words(original))
+
+
+def beside(checkpoint: Path) -> Path:
+    """Where the ledger of a local checkpoint lies unless another place is named: outside of it, under its name."""
+    return checkpoint.with_name(f"{checkpoint.name}.onceonly.db")

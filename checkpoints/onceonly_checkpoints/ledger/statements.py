@@ -1,0 +1,158 @@
+"""The ledger's statements, built once per dialect: an epoch costs a handful of them, so they are not built anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    CTE,
+    JSON,
+    ColumnElement,
+    Delete,
+    Select,
+    TableClause,
+    Text,
+    and_,
+    bindparam,
+    cast,
+    column,
+    delete,
+    func,
+    literal_column,
+    select,
+    true,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+
+from onceonly_checkpoints.ledger.tables import Tables, tables
+
+FAR = 2**63 - 1
+"""An epoch number above all: the highest that a BIGINT holds, so that "to the last" needs no statement of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Statements over one of ``Tables.parts``.
+
+    Attributes:
+        name: of its table.
+        add: insert rows.
+        within: rows of epochs ``first..last``, in their order.
+        drop: delete rows of epochs ``first..last``.
+    """
+
+    name: str
+    add: Any
+    within: Select[Any]
+    drop: Delete
+
+
+class Statements:
+    """Statements over the ledger's tables; parameters are named like columns, or ``first``, ``last``, ``newest``.
+
+    Args:
+        dialect: ``sqlite`` or ``postgres``.
+        schema: schema of the tables.
+    """
+
+    def __init__(self, dialect: str, schema: str | None) -> None:
+        self._insert: Any = postgresql.insert if dialect == "postgres" else sqlite.insert
+        all_ = tables(schema)
+        epochs = all_.epochs
+        self.version = select(all_.version.c.version)
+        self.enter = self._upsert(all_.pipelines, "pipeline")
+        self.drop_sinks = delete(all_.sinks).where(_is(all_.sinks, "pipeline"))
+        self.add_sinks = self._insert(all_.sinks)
+        self.pipelines = select(all_.pipelines, _newest(epochs, all_.pipelines)).order_by(all_.pipelines.c.pipeline)
+        self.sinks = select(all_.sinks).order_by(all_.sinks.c.pipeline, all_.sinks.c.ordinal)
+        self.intend = self._upsert(all_.intents, "pipeline", "epoch")
+        if dialect == "postgres":
+            self.intend = self.intend.returning(_UNHURRIED)
+        self.intent = select(all_.intents).where(_is(all_.intents, "pipeline", "epoch"))
+        self.record = self._insert(epochs).on_conflict_do_nothing(index_elements=["pipeline", "epoch"])
+        self.record_whole = _whole(all_) if dialect == "postgres" else None
+        self.record_again = self._upsert(epochs, "pipeline", "epoch", keep="recorded_ms", same="chain")
+        self.chain = select(epochs.c.chain).where(_is(epochs, "pipeline", "epoch"))
+        self.head = _newest_first(select(epochs).where(_is(epochs, "pipeline")), epochs).limit(1)
+        # A checkpoint that was set back plans the same batch id anew, so one may have become several epochs.
+        self.find = _newest_first(select(epochs).where(_is(epochs, "pipeline", "query_id", "batch_id")), epochs).limit(
+            1
+        )
+        self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
+        self.drop_epochs = delete(epochs).where(_within(epochs))
+        self.drop_intents = delete(all_.intents).where(_within(all_.intents))
+        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.sinks, all_.pipelines)
+        self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
+        self.parts = tuple(self._part(each) for each in all_.parts)
+        # A call whose connection broke is sent again: the token makes one event of both.
+        self.note = self._insert(all_.events).on_conflict_do_nothing(index_elements=["token"])
+        self.events = (
+            select(all_.events)
+            .where(_is(all_.events, "pipeline"))
+            .order_by(all_.events.c.id.desc())
+            .limit(bindparam("newest"))
+        )
+
+    def _part(self, part: TableClause) -> Part:
+        within = select(part).where(_within(part)).order_by(part.c.epoch, part.c.ordinal)
+        return Part(part.name, self._insert(part), within, delete(part).where(_within(part)))
+
+    def _upsert(self, into: TableClause, *key: str, keep: str = "", same: str = "") -> Any:
+        """Insert or replace, keeping column ``keep`` and only where column ``same`` is the same."""
+        statement = self._insert(into)
+        new = statement.excluded
+        return statement.on_conflict_do_update(
+            index_elements=key,
+            set_={each.name: new[each.name] for each in into.c if each.name not in (*key, keep)},
+            where=into.c[same] == new[same] if same else None,
+        )
+
+
+_UNHURRIED = func.set_config("synchronous_commit", "off", True)
+"""For a transaction that answers before its commit is flushed. Every later commit of this database is flushed after it,
+so where the epoch lies here, too, its intent is never lost before it; elsewhere an intent is advice."""
+
+
+def new(name: str) -> str:
+    """The parameter of a value of :attr:`Statements.record_whole`; SQLAlchemy keeps the plain names for itself."""
+    return f"new_{name}"
+
+
+def _whole(all_: Tables) -> Select[Any]:
+    """Record an epoch that is not there yet with all its parts, which come as JSON lists: one trip to the server.
+
+    ``recorded`` is the epoch's row, and empty where there was one; each further CTE inserts the parts of one table.
+    """
+    first: Any = postgresql.insert(all_.epochs).values({each.name: bindparam(new(each.name)) for each in all_.epochs.c})
+    recorded = first.on_conflict_do_nothing(index_elements=["pipeline", "epoch"]).returning(literal_column("1"))
+    found: CTE = recorded.cte("recorded")
+    return select(literal_column("1")).select_from(found).add_cte(*(_added(part, found).cte() for part in all_.parts))
+
+
+def _added(part: TableClause, recorded: CTE) -> Any:
+    """Insert the parts that came, if the epoch was."""
+    # Joined with the epoch's row: of an epoch that is there already, no part is added twice. Such a record takes the
+    # slower way, which compares chains first.
+    text = cast(bindparam(new(part.name), type_=Text()), JSON)
+    rows = func.json_to_recordset(text).table_valued(*(column(each.name, each.type) for each in part.c))
+    rows = rows.render_derived(with_types=True)
+    values = select(*rows.c).select_from(recorded.join(rows, true()))
+    return postgresql.insert(part).from_select([each.name for each in part.c], values)
+
+
+def _is(any_: TableClause, *columns: str) -> ColumnElement[bool]:
+    return and_(*(any_.c[name] == bindparam(name) for name in columns))
+
+
+def _within(any_: TableClause) -> ColumnElement[bool]:
+    return and_(_is(any_, "pipeline"), any_.c.epoch.between(bindparam("first"), bindparam("last")))
+
+
+def _newest_first(statement: Select[Any], epochs: TableClause) -> Select[Any]:
+    return statement.order_by(epochs.c.epoch.desc())
+
+
+def _newest(epochs: TableClause, pipelines: TableClause) -> ColumnElement[int]:
+    newest = select(func.max(epochs.c.epoch)).where(epochs.c.pipeline == pipelines.c.pipeline)
+    return newest.scalar_subquery().label("newest")

@@ -1,0 +1,260 @@
+"""The ledger's tables as SQLAlchemy sees them, and the way between their rows and the nouns. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, column, table
+from sqlalchemy.types import TypeEngine
+
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
+from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
+
+Values = dict[str, Any]
+"""Column names to values."""
+
+_NUMBERS = (
+    "generation opened_ms epoch at_ms row_count batch_id batch_timestamp_ms watermark_ms recorded_ms log_offset "
+    "modified_ms id"
+)
+
+_COLUMNS = {
+    "version": "version",
+    "pipelines": "pipeline query_id checkpoint generation opened_ms",
+    "sinks": "pipeline ordinal sink address",
+    "intents": "pipeline epoch generation owner slice_start slice_end at_ms refused",
+    "epochs": (
+        "pipeline epoch chain previous_chain slice_start slice_end row_count digest column_fingerprint generation "
+        "owner query_id run_id checkpoint batch_id batch_timestamp_ms watermark_ms manifest adoption body recorded_ms"
+    ),
+    "receipts": "pipeline epoch ordinal sink chain identity position row_count",
+    "files": "pipeline epoch ordinal source log_offset path modified_ms",
+    "phases": "pipeline epoch ordinal phase seconds",
+    "events": "id token pipeline kind reason epoch generation at_ms",
+}
+
+
+def _type(name: str) -> TypeEngine[Any]:
+    if name in ("ordinal", "version"):
+        return Integer()
+    if name == "seconds":
+        return Double()
+    return BigInteger() if name in _NUMBERS.split() else Text()
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The ledger's tables; the columns are those of ``migrations/*.sql``."""
+
+    version: TableClause
+    pipelines: TableClause
+    sinks: TableClause
+    intents: TableClause
+    epochs: TableClause
+    receipts: TableClause
+    files: TableClause
+    phases: TableClause
+    events: TableClause
+
+    @property
+    def parts(self) -> tuple[TableClause, TableClause, TableClause]:
+        """Tables that hold several rows per epoch."""
+        return self.receipts, self.files, self.phases
+
+
+@cache
+def tables(schema: str | None) -> Tables:
+    """Tables in a schema; ``None`` where the database has no schemas."""
+    return Tables(
+        **{
+            name: table(f"ledger_{name}", *(column(each, _type(each)) for each in columns.split()), schema=schema)
+            for name, columns in _COLUMNS.items()
+        }
+    )
+
+
+def _offsets(offsets: SourceOffsets) -> str:
+    return canonical(offsets.to_json())
+
+
+def _slice(row: Row[Any]) -> Slice:
+    start, end = (SourceOffsets.from_json(json.loads(text)) for text in (row.slice_start, row.slice_end))
+    return Slice(start, end)
+
+
+def intent_values(intent: Intent) -> Values:
+    """Row of an intent."""
+    return {
+        "pipeline": intent.pipeline,
+        "epoch": intent.epoch,
+        "generation": intent.fence.generation,
+        "owner": intent.fence.owner,
+        "slice_start": _offsets(intent.slice.start),
+        "slice_end": _offsets(intent.slice.end),
+        "at_ms": intent.at_ms,
+        "refused": intent.refused,
+    }
+
+
+def intent_of(row: Row[Any]) -> Intent:
+    """Inverse of :func:`intent_values`."""
+    return Intent(row.pipeline, row.epoch, Fence(row.generation, row.owner), _slice(row), row.at_ms, row.refused)
+
+
+def pipeline_values(pipeline: Pipeline) -> Values:
+    """Row of a pipeline, without its sinks."""
+    return {
+        "pipeline": pipeline.name,
+        "query_id": pipeline.query_id,
+        "checkpoint": pipeline.checkpoint,
+        "generation": pipeline.generation,
+        "opened_ms": pipeline.opened_ms,
+    }
+
+
+def sink_values(pipeline: Pipeline) -> list[Values]:
+    """Rows of a pipeline's sinks, in their order."""
+    return [
+        {"pipeline": pipeline.name, "ordinal": ordinal, "sink": sink, "address": address}
+        for ordinal, (sink, address) in enumerate(pipeline.sinks)
+    ]
+
+
+def pipeline_of(row: Row[Any], sinks: Iterable[Row[Any]]) -> Pipeline:
+    """Inverse of :func:`pipeline_values` and :func:`sink_values`; ``row`` has the newest epoch as well."""
+    return Pipeline(
+        name=row.pipeline,
+        sinks=tuple((sink.sink, sink.address) for sink in sinks),
+        query_id=row.query_id,
+        checkpoint=row.checkpoint,
+        generation=row.generation,
+        opened_ms=row.opened_ms,
+        epoch=row.newest or 0,
+    )
+
+
+def epoch_values(record: EpochRecord) -> Values:
+    """Row of an epoch, without receipts, files and phases."""
+    epoch, lineage = record.epoch, record.epoch.lineage
+    return {
+        "pipeline": record.pipeline,
+        "epoch": epoch.number,
+        "chain": epoch.chain,
+        "previous_chain": epoch.previous_chain,
+        "slice_start": _offsets(epoch.written.start),
+        "slice_end": _offsets(epoch.written.end),
+        "row_count": epoch.digest.rows,
+        "digest": epoch.digest.text,
+        "column_fingerprint": epoch.schema,
+        "generation": record.fence.generation,
+        "owner": record.fence.owner,
+        "query_id": lineage and lineage.query_id,
+        "run_id": lineage and lineage.run_id,
+        "checkpoint": lineage and lineage.checkpoint,
+        "batch_id": lineage and lineage.batch_id,
+        "batch_timestamp_ms": lineage and lineage.batch_timestamp_ms,
+        "watermark_ms": lineage and lineage.watermark_ms,
+        "manifest": epoch.manifest,
+        "adoption": epoch.adoption and epoch.adoption.words,
+        "body": canonical(epoch.to_json()),
+        "recorded_ms": record.recorded_ms,
+    }
+
+
+def part_values(record: EpochRecord) -> tuple[list[Values], list[Values], list[Values]]:
+    """Rows of an epoch in ``Tables.parts``."""
+    key = {"pipeline": record.pipeline, "epoch": record.epoch.number}
+    receipts = [
+        {
+            **key,
+            "ordinal": ordinal,
+            "sink": receipt.sink,
+            "chain": receipt.chain,
+            "identity": receipt.identity,
+            "position": canonical(dict(receipt.position)),
+            "row_count": receipt.rows,
+        }
+        for ordinal, receipt in enumerate(record.receipts)
+    ]
+    files = [
+        {
+            **key,
+            "ordinal": ordinal,
+            "source": file.source,
+            "log_offset": file.log_offset,
+            "path": file.path,
+            "modified_ms": file.modified_ms,
+        }
+        for ordinal, file in enumerate(record.files)
+    ]
+    phases = [
+        {**key, "ordinal": ordinal, "phase": phase, "seconds": seconds}
+        for ordinal, (phase, seconds) in enumerate(record.phases)
+    ]
+    return receipts, files, phases
+
+
+def _receipt(row: Row[Any]) -> Receipt:
+    position = tuple(sorted(json.loads(row.position).items()))
+    return Receipt(row.sink, row.epoch, row.chain, row.identity, position, row.row_count)
+
+
+def _file(row: Row[Any]) -> InputFile:
+    return InputFile(row.path, row.modified_ms, row.log_offset, row.source)
+
+
+Grouped = Mapping[int, Sequence[Row[Any]]]
+"""Rows by epoch, each list in its order."""
+
+
+def grouped(rows: Iterable[Row[Any]]) -> Grouped:
+    """Rows of one of ``Tables.parts`` by epoch."""
+    groups: defaultdict[int, list[Row[Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row.epoch].append(row)
+    return groups
+
+
+def record_of(row: Row[Any], receipts: Grouped, files: Grouped, phases: Grouped) -> EpochRecord:
+    """Inverse of :func:`epoch_values` and :func:`part_values`."""
+    return EpochRecord(
+        pipeline=row.pipeline,
+        fence=Fence(row.generation, row.owner),
+        epoch=Epoch.from_json(json.loads(row.body)),
+        receipts=tuple(_receipt(each) for each in receipts.get(row.epoch, ())),
+        files=tuple(_file(each) for each in files.get(row.epoch, ())),
+        phases=tuple((each.phase, each.seconds) for each in phases.get(row.epoch, ())),
+        recorded_ms=row.recorded_ms,
+    )
+
+
+def event_values(event: Event, token: str) -> Values:
+    """Row of an event; ``token`` names this one noting of it."""
+    return {
+        "token": token,
+        "pipeline": event.pipeline,
+        "kind": event.kind.value,
+        "reason": event.reason,
+        "epoch": event.epoch,
+        "generation": event.generation,
+        "at_ms": event.at_ms,
+    }
+
+
+def event_of(row: Row[Any]) -> Event:
+    """Inverse of :func:`event_values`.
+
+    Raises:
+        UnreadableMarker: a kind that this version does not know.
+    """
+    try:
+        kind = EventKind(row.kind)
+    except ValueError as error:
+        raise UnreadableMarker(f"an event {row.kind!r}: a newer version wrote it") from error
+    return Event(row.pipeline, kind, row.reason, row.epoch, row.generation, row.at_ms)

@@ -1,0 +1,380 @@
+"""The nouns of a source and of an operator's word: frozen values, each with one durable JSON form. Pure."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints.strenum import StrEnum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+# ---- The one durable form: JSON objects without absent members, which nobody reads who does not know all.
+#
+# A design that comes later adds members. An object without them keeps its text, and with it every hash over it; a
+# reader that meets a member it does not know stops, since what it leaves aside might be what matters.
+
+
+class UnreadableMarker(ValueError):
+    """A stored marker, receipt or record cannot be understood by this version."""
+
+
+def present(**members: object) -> dict[str, Any]:
+    """The members of an object that are there: ``None``, empty texts and empty lists are absent."""
+    return {name: value for name, value in members.items() if value not in (None, "", [])}
+
+
+def known(value: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
+    """The object, if all of its members have a name in ``names``.
+
+    Raises:
+        UnreadableMarker: it has others.
+    """
+    if strange := sorted(set(value) - set(names)):
+        raise UnreadableMarker(f"unknown member {', '.join(strange)}: a newer version wrote it")
+    return value
+
+
+# ---- How a notebook shows our values: a bare table, readable without style or script, and small in a saved file.
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> str:
+    """An HTML table; every cell is text, whatever stands in it."""
+    width = max(1, len(columns))
+    above = [f"<tr><th colspan={width}>{_text(title)}</th></tr>"] if title else []
+    head = [_row("th", columns)] if columns else []
+    return f"<table>{''.join([*above, *head, *(_row('td', row) for row in rows)])}</table>"
+
+
+def pairs(rows: Iterable[tuple[str, object]]) -> str:
+    """A table of names and values. A row without a name is a heading over both columns."""
+    made = (
+        f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>"
+        if name
+        else f"<tr><th colspan=2>{_text(value)}</th></tr>"
+        for name, value in rows
+    )
+    return f"<table>{''.join(made)}</table>"
+
+
+def words(text: str) -> str:
+    """A paragraph of text."""
+    return f"<p>{_text(text)}</p>"
+
+
+def place(position: Iterable[tuple[str, object]]) -> str:
+    """Coordinates in words: ``version 12``."""
+    return ", ".join(f"{name} {value}" for name, value in position)
+
+
+def _row(kind: str, cells: Iterable[object]) -> str:
+    return f"<tr>{''.join(f'<{kind}>{_text(cell)}</{kind}>' for cell in cells)}</tr>"
+
+
+def _text(value: object) -> str:
+    return html.escape("" if value is None else str(value))
+
+
+# ---- The nouns of a source: offsets, the slice of a batch, input files, identity; frozen values with one JSON form.
+#
+# Every ``to_json`` returns plain JSON types; ``from_json`` is its exact inverse. ``text`` is the canonical one-line
+# spelling (sorted keys, no blanks) that is hashed and compared.
+
+
+def canonical(value: object) -> str:
+    """Spell a JSON value in its one canonical form."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def _canonical_offset(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return canonical(json.loads(text))
+    except ValueError:
+        # A source may log offsets that are not JSON. They are opaque: equal only to the letter.
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOffsets:
+    """The engine's offsets of all sources at one moment, in source order.
+
+    Attributes:
+        entries: ``(source id, canonical offset text)`` per source; the text is ``None`` where the
+            engine wrote ``-``, meaning that the source had no offset yet.
+    """
+
+    entries: tuple[tuple[str, str | None], ...]
+
+    @classmethod
+    def of(cls, offsets: Mapping[str, str | None]) -> Self:
+        """Build from raw offset texts by source id, in source order."""
+        return cls(tuple((source, _canonical_offset(text)) for source, text in offsets.items()))
+
+    @classmethod
+    def from_json(cls, value: Iterable[tuple[str, str | None]]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls.of(dict(value))
+
+    def to_json(self) -> list[list[str | None]]:
+        """``[[source id, offset text or null], ...]``: a list, since stores reorder the keys of an object."""
+        return [list(entry) for entry in self.entries]
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling; source order is part of it."""
+        return canonical([list(entry) for entry in self.entries])
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Source ids in order."""
+        return tuple(source for source, _ in self.entries)
+
+    @property
+    def unset(self) -> bool:
+        """Whether no source had an offset yet."""
+        return all(text is None for _, text in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one micro-batch reads: from ``start`` (exclusive of what came before) to ``end``."""
+
+    start: SourceOffsets
+    end: SourceOffsets
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "start", "end")
+        return cls(SourceOffsets.from_json(value["start"]), SourceOffsets.from_json(value["end"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"start": [...], "end": [...]}``."""
+        return {"start": self.start.to_json(), "end": self.end.to_json()}
+
+    @property
+    def text(self) -> str:
+        """Canonical spelling."""
+        return f"{self.start.text}->{self.end.text}"
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing lies between start and end (a no-data batch)."""
+        return self.start == self.end
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file that a file source assigned to a slice.
+
+    Attributes:
+        path: URI as the engine logged it.
+        modified_ms: modification time, milliseconds since 1970.
+        log_offset: the file source's own log offset that brought it in.
+        source: source id.
+    """
+
+    path: str
+    modified_ms: int
+    log_offset: int
+    source: str = "0"
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(value["path"], value["modified_ms"], value["log_offset"], value["source"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {
+            "path": self.path,
+            "modified_ms": self.modified_ms,
+            "log_offset": self.log_offset,
+            "source": self.source,
+        }
+
+
+class SourceKind(StrEnum):
+    """How far a source's offsets are understood.
+
+    The identity of the first two begins with their value and a colon.
+    """
+
+    FILES = "files"
+    """Files of a directory: offsets count entries of a log in the checkpoint; elsewhere they are void."""
+    KAFKA = "kafka"
+    """Topics: offsets are those of the brokers. Cluster id and topic ids follow as JSON."""
+    OTHER = "other"
+    """A source that has a name of another kind, such as a Delta table's id."""
+    UNNAMED = "unnamed"
+    """A source that has no name, or could not be asked."""
+
+    def named(self, name: str) -> str:
+        """The text of an identity of this kind; of one of the first two."""
+        return f"{self}:{name}"
+
+
+_SAID = {str(kind): kind for kind in (SourceKind.FILES, SourceKind.KAFKA)}
+"""Kinds that an identity names."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceIdentity:
+    """What offsets are offsets *of*.
+
+    Attributes:
+        source: source id in the offset log.
+        identity: stable name of the origin (input path, Delta table id); ``None`` where the source has none, and then
+            equal ranges of two lineages cannot be proven to be the same data.
+        inputs: hash of the file list of the slice, for sources that read files; else ``None``.
+    """
+
+    source: str
+    identity: str | None
+    inputs: str | None = None
+
+    @property
+    def kind(self) -> SourceKind:
+        """What kind of source it is, by how its identity begins."""
+        if self.identity is None:
+            return SourceKind.UNNAMED
+        kind, colon, _ = self.identity.partition(":")
+        return _SAID.get(kind, SourceKind.OTHER) if colon else SourceKind.OTHER
+
+    @property
+    def name(self) -> str:
+        """The identity without its kind; empty where there is none."""
+        told, of_a_kind = self.identity or "", self.kind in _SAID.values()
+        return told.partition(":")[2] if of_a_kind else told
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "source", "identity", "inputs")
+        return cls(value["source"], value.get("identity"), value.get("inputs"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return present(source=self.source, identity=self.identity, inputs=self.inputs)
+
+
+# ---- What an operator accepted by name: a value that rules ask, and people read.
+
+
+class AdoptionKind(StrEnum):
+    """What can be accepted, as the command says it, and as markers and the ledger keep it."""
+
+    ACCEPT_LOSS = "accept-loss"
+    ACCEPT_DUPLICATES = "accept-duplicates"
+    ACCEPT_STATE_LOSS = "accept-state-loss"
+    ACCEPT_CHANGE = "accept-change"
+    KEEP_RECOMPUTED_STATE = "keep-recomputed-state"
+    SAME_DATA = "same-data"
+    CONTINUE = "continue"
+    START = "start"
+    FROM_CHECKPOINT = "from-checkpoint"
+    DROP_SINK = "drop-sink"
+    REPLACE_ROWS = "replace-rows"
+
+    @classmethod
+    def read(cls, text: str) -> AdoptionKind:
+        """The kind that a text names.
+
+        Raises:
+            UnreadableMarker: a kind that this version does not know, so that it cannot say what was decided.
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            raise UnreadableMarker(f"an adoption of kind {text!r}: a newer version wrote it") from None
+
+
+_ACCEPTING = frozenset({AdoptionKind.ACCEPT_LOSS, AdoptionKind.ACCEPT_CHANGE})
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """One decision of an operator; it covers what it names and nothing else.
+
+    Attributes:
+        kind: what is accepted.
+        sinks: ids of the sinks that it names; empty where it is not about single sinks.
+        first: the first epoch that it names; 0 for none.
+        last: the last epoch that it names; 0 for none.
+        versions: of each sink, in the same order, up to which changes by others are taken; where nothing counts them,
+            a name for what was seen of them. Empty where that is not meant.
+        offsets: the range of the source that it names; ``None`` for none.
+        reason: why, in the operator's words.
+        who: who said so, as the operating system knows them.
+        at_ms: when, milliseconds since 1970; 0 where that is not known.
+    """
+
+    kind: AdoptionKind
+    sinks: tuple[str, ...] = ()
+    first: int = 0
+    last: int = 0
+    versions: tuple[str, ...] = ()
+    offsets: Slice | None = None
+    reason: str = ""
+    who: str = ""
+    at_ms: int = 0
+
+    def __post_init__(self) -> None:
+        # Kinds are compared by identity; a plain text would cover what a kind covers, and no more.
+        object.__setattr__(self, "kind", AdoptionKind(self.kind))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "kind", "sinks", "epochs", "versions", "offsets", "reason", "who", "at_ms")
+        first, last = value.get("epochs", (0, 0))
+        return cls(
+            kind=AdoptionKind.read(value["kind"]),
+            sinks=tuple(value.get("sinks", ())),
+            first=first,
+            last=last,
+            versions=tuple(value.get("versions", ())),
+            offsets=Slice.from_json(value["offsets"]) if "offsets" in value else None,
+            reason=value.get("reason", ""),
+            who=value.get("who", ""),
+            at_ms=value.get("at_ms", 0),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; ``epochs`` is ``[first, last]``."""
+        return present(
+            kind=self.kind.value,
+            sinks=list(self.sinks),
+            epochs=[self.first, self.last] if self.first or self.last else None,
+            versions=list(self.versions),
+            offsets=self.offsets.to_json() if self.offsets else None,
+            reason=self.reason,
+            who=self.who,
+            at_ms=self.at_ms or None,
+        )
+
+    def accepts(self, sink: str) -> bool:
+        """Whether it says of this sink: rows of older epochs are gone or changed, and that is known."""
+        return self.kind in _ACCEPTING and sink in self.sinks
+
+    @property
+    def words(self) -> str:
+        """For people: ``accept-loss of epochs 3..5 in postgres:orders: disk gone (by ann)``."""
+        what = self.kind.value
+        if self.first or self.last:
+            what += f" of epoch {self.first}" if self.first == self.last else f" of epochs {self.first}..{self.last}"
+        if self.versions:
+            pairs = zip(self.sinks, self.versions, strict=False)
+            what += f" {', '.join(f'{sink} at version {version}' for sink, version in pairs)}"
+        elif self.sinks:
+            what += f"{' in' if self.last else ''} {', '.join(self.sinks)}"
+        if self.reason:
+            what += f": {self.reason}"
+        return f"{what} (by {self.who})" if self.who else what

@@ -1,0 +1,1 @@
+"""What Spark writes into a checkpoint: read, checked, put back."""

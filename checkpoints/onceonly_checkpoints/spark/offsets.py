@@ -1,0 +1,300 @@
+"""Readers of Spark's checkpoint files: offsets, commits, query id, source logs. Unknown versions are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from onceonly_checkpoints.model import Slice, SourceOffsets
+from onceonly_checkpoints.spark.logs import (
+    Kind,
+    UnreadableCheckpoint,
+    json_object,
+    lines_of,
+    read_text,
+    version_of,
+)
+from onceonly_checkpoints.storage import Readable
+
+__all__ = [
+    "CommitEntry",
+    "Kind",
+    "OffsetEntry",
+    "UnreadableCheckpoint",
+    "commit_entry",
+    "commit_ids",
+    "kafka_start",
+    "log_offset",
+    "offset_entry",
+    "offset_ids",
+    "parse_commit",
+    "parse_offsets",
+    "parse_query_id",
+    "query_id",
+    "reservoir_id",
+    "slice_from",
+    "slice_of",
+    "source_start",
+]
+
+_T = TypeVar("_T")
+
+OFFSET_VERSIONS = (1, 2)
+COMMIT_VERSIONS = (1, 2, 3)
+KAFKA_VERSIONS = (1,)
+NO_OFFSET = "-"
+"""What Spark writes for a source that has no offset yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetEntry:
+    """One file of the offset log: where a batch ends.
+
+    Attributes:
+        version: format, 1 (sources by position) or 2 (by id).
+        batch_timestamp_ms: clock reading of the batch, milliseconds since 1970; 0 if not logged.
+        watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
+        conf: settings that Spark restores when it replays the batch.
+        offsets: end offsets.
+    """
+
+    version: int
+    batch_timestamp_ms: int
+    watermark_ms: int
+    conf: tuple[tuple[str, str], ...]
+    offsets: SourceOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class CommitEntry:
+    """One file of the commit log: a batch whose callback has returned.
+
+    Attributes:
+        version: format, 1 to 3.
+        next_watermark_ms: event-time watermark of the batch after it, milliseconds since 1970.
+    """
+
+    version: int
+    next_watermark_ms: int
+
+
+def _number(value: Mapping[str, Any], name: str, path: str) -> int:
+    found = value.get(name, 0)
+    if not isinstance(found, int):
+        raise UnreadableCheckpoint(path, f"{name} is not a number", "torn")
+    return found
+
+
+def parse_offsets(text: str, path: str = "offsets") -> OffsetEntry:
+    """Understand the text of an offset log file.
+
+    Raises:
+        UnreadableCheckpoint: unknown version, empty or torn.
+    """
+    if not text.strip():
+        raise UnreadableCheckpoint(path, "the file is empty", "empty")
+    lines = lines_of(text)
+    version = version_of(lines[0], path, OFFSET_VERSIONS)
+    if len(lines) < 3:
+        raise UnreadableCheckpoint(path, "the offsets are cut off", "torn")
+    about = json_object(lines[1], path) if lines[1] else {}
+    conf = about.get("conf") or {}
+    return OffsetEntry(
+        version=version,
+        batch_timestamp_ms=_number(about, "batchTimestampMs", path),
+        watermark_ms=_number(about, "batchWatermarkMs", path),
+        conf=tuple(sorted((str(key), str(value)) for key, value in conf.items())),
+        offsets=SourceOffsets.of(dict(_sources(lines[2:], version, path))),
+    )
+
+
+def _sources(lines: list[str], version: int, path: str) -> list[tuple[str, str | None]]:
+    found: list[tuple[str, str | None]] = []
+    for index, line in enumerate(lines):
+        source, offset = str(index), line
+        if version == 2:
+            source, separator, offset = line.partition(":")
+            if not separator:
+                raise UnreadableCheckpoint(path, "a source line is cut off", "torn")
+        _complete(offset, path)
+        found.append((source, None if offset == NO_OFFSET else offset))
+    # By id the order of lines means nothing, and Spark does not keep it.
+    return found if version == 1 else sorted(found, key=_by_id)
+
+
+def _by_id(line: tuple[str, str | None]) -> tuple[int, str]:
+    source = line[0]
+    return (int(source), "") if source.isdecimal() else (-1, source)
+
+
+def _complete(offset: str, path: str) -> None:
+    """Refuse half an offset; one that does not look like JSON is a source's own text and cannot be judged."""
+    try:
+        if offset[:1] in ("", "{", "["):
+            json.loads(offset)
+    except ValueError as error:
+        raise UnreadableCheckpoint(path, "an offset is cut off or damaged", "torn") from error
+
+
+def parse_commit(text: str, path: str = "commits") -> CommitEntry:
+    """Understand the text of a commit log file.
+
+    Raises:
+        UnreadableCheckpoint: unknown version, empty or torn.
+    """
+    lines = lines_of(text)
+    version = version_of(lines[0], path, COMMIT_VERSIONS)
+    if len(lines) < 2:
+        raise UnreadableCheckpoint(path, "the file is cut off", "torn")
+    return CommitEntry(version, _number(json_object(lines[1], path), "nextBatchWatermarkMs", path))
+
+
+def parse_query_id(text: str, path: str = "metadata") -> str:
+    """Understand the text of ``metadata``.
+
+    Raises:
+        UnreadableCheckpoint: torn.
+    """
+    found = json_object(text, path).get("id")
+    if not isinstance(found, str) or not found:
+        raise UnreadableCheckpoint(path, "it names no query id", "torn")
+    return found
+
+
+def query_id(storage: Readable) -> str:
+    """Spark's id of the query, from ``metadata``.
+
+    Raises:
+        UnreadableCheckpoint: missing, empty or torn; ``not-a-checkpoint`` where offsets and commits are gone too.
+    """
+    try:
+        return parse_query_id(read_text(storage, "metadata"))
+    except UnreadableCheckpoint as error:
+        if error.kind == "missing" and not (storage.exists("offsets") or storage.exists("commits")):
+            reason = "it holds none of metadata, offsets and commits"
+            raise UnreadableCheckpoint(storage.url, reason, "not-a-checkpoint") from error
+        raise
+
+
+def offset_entry(storage: Readable, batch_id: int) -> OffsetEntry:
+    """The offset log's entry of a batch.
+
+    Raises:
+        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
+    """
+    path = f"offsets/{batch_id}"
+    return parse_offsets(read_text(storage, path), path)
+
+
+def commit_entry(storage: Readable, batch_id: int) -> CommitEntry:
+    """The commit log's entry of a batch.
+
+    Raises:
+        UnreadableCheckpoint: missing, empty, torn or of an unknown version.
+    """
+    path = f"commits/{batch_id}"
+    return parse_commit(read_text(storage, path), path)
+
+
+def _ids(storage: Readable, directory: str) -> tuple[int, ...]:
+    return tuple(sorted(int(name) for name in storage.names(directory) if name.isdecimal()))
+
+
+def offset_ids(storage: Readable) -> tuple[int, ...]:
+    """Batch ids in the offset log, ascending."""
+    return _ids(storage, "offsets")
+
+
+def commit_ids(storage: Readable) -> tuple[int, ...]:
+    """Batch ids in the commit log, ascending."""
+    return _ids(storage, "commits")
+
+
+def slice_from(texts: Mapping[int, str], batch_id: int) -> tuple[Slice, OffsetEntry]:
+    """Slice of a batch, and its own entry, from the texts of offset log entries by batch id.
+
+    Raises:
+        UnreadableCheckpoint: the batch's entry, or every one below it, is missing; or one of the two cannot be read.
+    """
+    if batch_id not in texts:
+        raise UnreadableCheckpoint(f"offsets/{batch_id}", "the file is missing", "missing")
+    entry = parse_offsets(texts[batch_id], f"offsets/{batch_id}")
+    below = max((number for number in texts if number < batch_id), default=None)
+    if below is not None:
+        start = parse_offsets(texts[below], f"offsets/{below}").offsets
+    elif batch_id == 0:
+        start = SourceOffsets(tuple((source, None) for source in entry.offsets.sources))
+    else:
+        raise UnreadableCheckpoint(f"offsets/{batch_id - 1}", "the file is missing", "missing")
+    return Slice(start, entry.offsets), entry
+
+
+def slice_of(storage: Readable, batch_id: int) -> Slice:
+    """What a batch reads: from the newest entry below its own, which need not be the one before it, to its own.
+
+    Raises:
+        UnreadableCheckpoint: an entry is missing, empty, torn or of an unknown version.
+    """
+    texts = {batch_id: read_text(storage, f"offsets/{batch_id}")}
+    if batch_id and (below := _newest_below(storage, batch_id)) is not None:
+        texts[below] = read_text(storage, f"offsets/{below}")
+    return slice_from(texts, batch_id)[0]
+
+
+def _newest_below(storage: Readable, batch_id: int) -> int | None:
+    if storage.exists(f"offsets/{batch_id - 1}"):
+        return batch_id - 1
+    return max((number for number in offset_ids(storage) if number < batch_id), default=None)
+
+
+def source_start(storage: Readable, source: int | str) -> str | None:
+    """What a source noted when it first started (rate: its start time; Kafka: its initial offsets), if anything.
+
+    Raises:
+        UnreadableCheckpoint: empty or not text.
+    """
+    try:
+        return read_text(storage, f"sources/{source}/0")
+    except UnreadableCheckpoint as error:
+        if error.kind == "missing":
+            return None
+        raise
+
+
+def kafka_start(storage: Readable, source: int | str) -> str | None:
+    """The offsets at which a Kafka source began, by its own note; ``None`` if it has left none.
+
+    Raises:
+        UnreadableCheckpoint: empty, torn, or of an unknown version.
+    """
+    text = source_start(storage, source)
+    if text is None:
+        return None
+    path = f"sources/{source}/0"
+    # Spark 2.1.0 expects a zero byte before anything else, so every later version still writes one.
+    version, *lines = lines_of(text.removeprefix("\0"))
+    version_of(version, path, KAFKA_VERSIONS)
+    json_object("\n".join(lines), path)
+    return "\n".join(lines)
+
+
+def log_offset(offset: str | None) -> int | None:
+    """Position in a file source's log that an offset text stands for; ``None`` if it is no file source's."""
+    return _field(offset, "logOffset", int)
+
+
+def reservoir_id(offset: str | None) -> str | None:
+    """Id of the Delta table that an offset text belongs to; ``None`` if it is no Delta source's."""
+    return _field(offset, "reservoirId", str)
+
+
+def _field(offset: str | None, name: str, kind: type[_T]) -> _T | None:
+    if offset is None or not offset.startswith("{"):
+        return None
+    try:
+        found = json.loads(offset).get(name)
+    except ValueError:
+        return None
+    return found if isinstance(found, kind) else None

@@ -1,0 +1,387 @@
+"""Repair of a checkpoint: Spark's files planned from the ledger's records (pure), then written."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from onceonly_checkpoints.epoch import EpochRecord, Lineage
+from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.spark import logs
+from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
+from onceonly_checkpoints.storage import Storage
+
+__all__ = [
+    "CannotRebuild",
+    "FileToWrite",
+    "InTheWay",
+    "Neighbours",
+    "apply",
+    "in_the_way",
+    "plan_entry",
+    "plan_inputs",
+    "plan_rebuild",
+]
+
+# ---- Plans for writing Spark's checkpoint files back from the ledger's records. Pure.
+
+COMPACT_INTERVAL = 10
+"""Spark's default number of log offsets between two compacted files of a file source's log."""
+
+
+class CannotRebuild(Exception):
+    """The records do not say enough to rebuild a checkpoint.
+
+    Attributes:
+        reason: what is missing.
+        cause: how that most likely came about.
+        next: what can be done.
+    """
+
+    def __init__(self, reason: str, cause: str, next_: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.cause = cause
+        self.next = next_
+
+
+class Neighbours(Enum):
+    """What else may lie in the directory of a planned file."""
+
+    ANY = "any"
+    NONE_NEWER = "none of a higher number"
+    NONE = "none that is not planned"
+
+
+@dataclass(frozen=True, slots=True)
+class FileToWrite:
+    """One file of a plan.
+
+    Attributes:
+        path: relative to the checkpoint.
+        text: its content.
+        neighbours: what else its directory may hold.
+    """
+
+    path: str
+    text: str
+    neighbours: Neighbours = Neighbours.ANY
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+_PARTITIONS, _SPARKS_OWN = "spark.sql.shuffle.partitions", "200"
+"""A setting without which Spark 4.2 dies (``None.get``) when it replays an entry, and Spark's default for it. Entries
+that are still readable say what the query really ran with; see :func:`apply`."""
+
+_BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+
+
+def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
+    """Text of an offset log entry: version 1 lists sources by position, 2 by id and only those with an offset."""
+    conf = {_PARTITIONS: _SPARKS_OWN}
+    if not all(source.isdecimal() for source in offsets.sources):
+        # Without this setting Spark takes names for positions, finds none, and reads every source from its beginning.
+        conf[_BY_NAME] = "true"
+    about: dict[str, object] = {
+        "batchWatermarkMs": lineage.watermark_ms,
+        "batchTimestampMs": lineage.batch_timestamp_ms,
+        "conf": conf,
+    }
+    if all(source == str(index) for index, source in enumerate(offsets.sources)):
+        lines = [spark_offsets.NO_OFFSET if offset is None else offset for _, offset in offsets.entries]
+        return "\n".join(["v1", _dump(about), *lines])
+    lines = [f"{source}:{offset}" for source, offset in offsets.entries if offset is not None]
+    return "\n".join(["v2", _dump({**about, "sourceMetadataInfo": {}}), *lines])
+
+
+def _commit_text(lineage: Lineage) -> str:
+    return "v1\n" + _dump({"nextBatchWatermarkMs": lineage.watermark_ms})
+
+
+def plan_entry(record: EpochRecord) -> FileToWrite:
+    """The offset log's entry of the batch that became ``record``: makes Spark replay exactly that batch.
+
+    Raises:
+        CannotRebuild: no batch led to this epoch.
+    """
+    lineage = record.epoch.lineage
+    if lineage is None:
+        raise _no_batch(record.epoch.number)
+    text = _offsets_text(record.epoch.planned.end, lineage)
+    return FileToWrite(f"offsets/{lineage.batch_id}", text, Neighbours.NONE_NEWER)
+
+
+def with_conf(file: FileToWrite, conf: Mapping[str, str]) -> FileToWrite:
+    """An entry of the offset log with the settings that Spark shall restore as well; other files as they are."""
+    if not conf or not file.path.startswith("offsets/"):
+        return file
+    version, line, *lines = file.text.split("\n")
+    about = json.loads(line)
+    about["conf"] |= conf
+    return replace(file, text="\n".join([version, _dump(about), *lines]))
+
+
+def plan_rebuild(
+    records: Sequence[EpochRecord], at_epoch: int, known: Iterable[InputFile] = (), *, again: bool = False
+) -> list[FileToWrite]:
+    """A checkpoint with which Spark goes on right after ``at_epoch``, under the old query id and batch numbers.
+
+    Spark restores only what it finds: two entries of the offset log, the commit of the newer, and the whole log of a
+    file source. What the ledger does not hold is not needed to go on: settings that Spark would restore for
+    operators with state. State itself cannot be rebuilt; a query that needs it stops when it does not find it.
+
+    Args:
+        records: the pipeline's epochs; with file sources all of them from the first.
+        at_epoch: the last epoch that shall count as done.
+        known: files that the damaged checkpoint's own source logs still hold, where the ledger has lost them.
+        again: whether Spark is to run the last batch again, because a sink still lacks it.
+
+    Raises:
+        CannotRebuild: the records lack the epoch, its batch or a file list, or a source's offsets need more than them.
+    """
+    target, batch = _anchor(records, at_epoch)
+    lineage = batch.epoch.lineage
+    assert lineage is not None
+    end = target.epoch.reached
+    plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
+    if lineage.batch_id > 0:
+        before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
+        text = _offsets_text(batch.epoch.planned.start, before)
+        plan.append(FileToWrite(f"offsets/{lineage.batch_id - 1}", text))
+    done = FileToWrite(f"commits/{lineage.batch_id}", _commit_text(lineage), Neighbours.NONE_NEWER)
+    return [
+        *plan,
+        *([] if again and batch is target else [done]),
+        FileToWrite(f"offsets/{lineage.batch_id}", _offsets_text(end, lineage), Neighbours.NONE_NEWER),
+        # Without this file Spark refuses the checkpoint, so it comes last: a half-written one cannot be started.
+        FileToWrite("metadata", _dump({"id": lineage.query_id})),
+    ]
+
+
+def _anchor(records: Sequence[EpochRecord], at_epoch: int) -> tuple[EpochRecord, EpochRecord]:
+    """The epoch to rebuild at, and the newest epoch up to it that a batch led to (an adoption has no batch)."""
+    upto = sorted((each for each in records if each.epoch.number <= at_epoch), key=lambda each: each.epoch.number)
+    if not upto or upto[-1].epoch.number != at_epoch:
+        raise CannotRebuild(
+            f"the ledger holds no epoch {at_epoch}",
+            "the number is wrong, or the ledger was lost",
+            "see what it holds: onceonly epochs list; refill it from the sinks: onceonly ledger rebuild",
+        )
+    batches = [each for each in upto if each.epoch.lineage is not None]
+    if not batches:
+        raise _no_batch(at_epoch)
+    return upto[-1], batches[-1]
+
+
+def _no_batch(number: int) -> CannotRebuild:
+    return CannotRebuild(
+        f"no batch of Spark led to epoch {number}",
+        "it was made by an adoption",
+        "choose the epoch of a batch: onceonly epochs list",
+    )
+
+
+def _lineage_of(records: Iterable[EpochRecord], query_id: str, batch_id: int) -> Lineage | None:
+    lineages = (each.epoch.lineage for each in records)
+    return next((each for each in lineages if each and (each.query_id, each.batch_id) == (query_id, batch_id)), None)
+
+
+def _files_of(
+    records: Iterable[EpochRecord], query_id: str, at_epoch: int, known: Iterable[InputFile]
+) -> list[InputFile]:
+    """Files of one lineage by log offset; another lineage's log counts from zero again."""
+    own = [
+        file
+        for each in records
+        if each.epoch.number <= at_epoch and each.epoch.lineage and each.epoch.lineage.query_id == query_id
+        for file in each.files
+    ]
+    recorded = {(file.source, file.log_offset) for file in own}
+    own += (file for file in known if (file.source, file.log_offset) not in recorded)
+    # Sorting is stable: within a log offset the files keep the order in which Spark took them.
+    return sorted(dict.fromkeys(own), key=lambda file: file.log_offset)
+
+
+def _plan_sources(end: SourceOffsets, files: list[InputFile]) -> list[FileToWrite]:
+    plan: list[FileToWrite] = []
+    for source, offset in end.entries:
+        last = spark_offsets.log_offset(offset)
+        if last is not None:
+            plan += _plan_log(source, last, [file for file in files if file.source == source])
+        elif offset is not None and re.fullmatch(r"-?\d+", offset):
+            raise CannotRebuild(
+                f"source {source} counts from a start that only the lost checkpoint held (offset {offset})",
+                "it is a rate or socket source, whose offsets mean nothing without it",
+                "start with a new checkpoint and: onceonly queries adopt",
+            )
+    return plan
+
+
+def _plan_log(source: str, last: int, files: list[InputFile]) -> list[FileToWrite]:
+    """Log of a file source up to log offset ``last``."""
+    by_offset: dict[int, list[InputFile]] = {number: [] for number in range(last + 1)}
+    for file in files:
+        if file.log_offset <= last:
+            by_offset[file.log_offset].append(file)
+    if lacking := [number for number, found in by_offset.items() if not found]:
+        raise CannotRebuild(
+            f"the file lists of source {source} are not known ({len(lacking)} of {last + 1} log entries)",
+            "the ledger was lost, pruned, or filled from the sinks, which do not keep file lists",
+            "restore the ledger from a backup, or start with a new checkpoint and: onceonly queries adopt",
+        )
+    merged, single = _layout(last)
+    upto = {number: [file for each in range(number + 1) for file in by_offset[each]] for number in merged}
+    names = {f"{number}{logs.COMPACT}": upto[number] for number in merged}
+    names |= {str(number): by_offset[number] for number in single}
+    return [
+        FileToWrite(f"sources/{source}/{name}", logs.render_files(found), Neighbours.NONE)
+        for name, found in names.items()
+    ]
+
+
+def _layout(last: int) -> tuple[list[int], range]:
+    """Which log offsets get a compacted file, and which a file of their own.
+
+    Spark derives the interval between compacted files from their names, and then insists on the newest it expects.
+    Two of them fix the interval whatever is configured; one at the very end fits every interval.
+    """
+    if last < COMPACT_INTERVAL - 1:
+        return [], range(last + 1)
+    if last < 2 * COMPACT_INTERVAL - 1:
+        return [last], range(0)
+    newest = (last + 1) // COMPACT_INTERVAL * COMPACT_INTERVAL - 1
+    return [newest - COMPACT_INTERVAL, newest], range(newest + 1, last + 1)
+
+
+# ---- Carrying out plans on a checkpoint: nothing is overwritten by accident, and a crash may be repeated.
+
+
+class InTheWay(Exception):
+    """A checkpoint holds files that a plan would have to replace or delete. Nothing was changed.
+
+    Attributes:
+        paths: those files, relative to the checkpoint.
+    """
+
+    def __init__(self, paths: tuple[str, ...]) -> None:
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        super().__init__(f"the checkpoint holds other content: {', '.join(paths[:3])}{more}")
+        self.paths = paths
+
+
+def plan_inputs(record: EpochRecord, storage: Storage) -> list[FileToWrite]:
+    """Entries of file sources' logs that differ from what ``record`` read; goes with :func:`plan_entry`.
+
+    A batch that was cut anew can have the same log offsets but more files.
+
+    Raises:
+        UnreadableCheckpoint: a compacted log that must be amended is torn or of an unknown version.
+    """
+    wanted: dict[tuple[str, int], list[InputFile]] = {}
+    for file in record.files:
+        wanted.setdefault((file.source, file.log_offset), []).append(file)
+    plan: list[FileToWrite] = []
+    for (source, number), files in wanted.items():
+        path, text = _amended(storage, source, number, files)
+        if not _holds(storage, path, text):
+            plan.append(FileToWrite(path, text))
+    return plan
+
+
+def _amended(storage: Storage, source: str, number: int, files: list[InputFile]) -> tuple[str, str]:
+    path = f"sources/{source}/{number}"
+    merged = f"{path}{logs.COMPACT}"
+    if storage.exists(path) or not storage.exists(merged):
+        return path, logs.render_files(files)
+    older = logs.read_files(storage, source, merged)
+    return merged, logs.render_files([*(each for each in older if each.log_offset != number), *files])
+
+
+def in_the_way(plan: Sequence[FileToWrite], storage: Storage) -> tuple[str, ...]:
+    """Files of the checkpoint that ``plan`` would replace or delete; an entry that says the same is not in the way."""
+    found = [each.path for each in plan if storage.exists(each.path) and not _holds(storage, each.path, each.text)]
+    planned = {each.path for each in plan}
+    for each in plan:
+        directory, _, name = each.path.rpartition("/")
+        if each.neighbours is not Neighbours.ANY:
+            newer = (int(name) if name.isdecimal() else 0) if each.neighbours is Neighbours.NONE_NEWER else -1
+            found += (
+                path
+                for other in storage.names(directory)
+                if (path := f"{directory}/{other}") not in planned and _number(other) > newer
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def _number(name: str) -> int:
+    digits = re.match(r"\d+", name)
+    return int(digits[0]) if digits else 0
+
+
+def _holds(storage: Storage, path: str, text: str) -> bool:
+    """Whether a file is there and means the same as ``text``."""
+    try:
+        present = storage.read(path).decode()
+        return present == text or _meaning(path, present) == _meaning(path, text)
+    except (FileNotFoundError, UnicodeDecodeError, UnreadableCheckpoint):
+        return False
+
+
+def _meaning(path: str, text: str) -> object:
+    """What of a file's text counts: a real entry also holds settings; of a commit, that it can be read."""
+    directory = path.partition("/")[0]
+    if directory == "offsets":
+        entry = spark_offsets.parse_offsets(text, path)
+        return entry.offsets, entry.batch_timestamp_ms, entry.watermark_ms
+    if directory == "commits":
+        spark_offsets.parse_commit(text, path)  # a real one holds the true next watermark, which nobody else knows
+        return directory
+    if directory == "sources":
+        return sorted(logs.parse_files(text, "", path), key=lambda file: (file.log_offset, file.path))
+    return spark_offsets.parse_query_id(text, path)
+
+
+def apply(plan: Sequence[FileToWrite], storage: Storage, *, replacing: bool = False) -> tuple[str, ...]:
+    """Write a plan's files, in its order; what is there already and says the same stays. May be repeated after a crash.
+
+    Settings that a readable entry of the offset log still holds are carried over into the entries that are written.
+
+    Args:
+        plan: the files.
+        storage: the checkpoint.
+        replacing: delete what is in the way instead of refusing.
+
+    Returns:
+        Paths that were written.
+
+    Raises:
+        InTheWay: ``replacing`` was not given, and there is something to replace or delete.
+    """
+    obstacles = in_the_way(plan, storage)
+    if obstacles and not replacing:
+        raise InTheWay(obstacles)
+    conf = _conf(storage)
+    if obstacles and any(each.path == "metadata" for each in plan):
+        storage.delete("metadata")
+    for path in obstacles:
+        storage.delete(path)
+    missing = [each for each in plan if not storage.exists(each.path)]
+    for each in missing:
+        storage.create(each.path, with_conf(each, conf).text.encode())
+    return tuple(each.path for each in missing)
+
+
+def _conf(storage: Storage) -> dict[str, str]:
+    for number in reversed(spark_offsets.offset_ids(storage)):
+        try:
+            return dict(spark_offsets.offset_entry(storage, number).conf)
+        except UnreadableCheckpoint:
+            continue
+    return {}

@@ -1,0 +1,15 @@
+"""``StrEnum`` as Python 3.11 has it, for Python 3.10: members are texts, and are shown as their values."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class StrEnum(str, Enum):
+    """An enumeration of texts. ``str()`` and ``format()`` of a member are its value."""
+
+    def __str__(self) -> str:
+        return str.__str__(self)
+
+    def __format__(self, format_spec: str) -> str:
+        return str.__format__(self, format_spec)

@@ -1,0 +1,142 @@
+"""A Spark Connect server of PySpark's own package, on the loopback: started, killed, started again, ended by its id."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+import pyspark
+
+from onceonly.spark import choose
+from onceonly.spark.jars import delta_jars, fast_options
+from onceonly.spark.session.starting import QUIET, JvmArchive
+from onceonly_lab.servers.brokerprocess import GuardedProcess
+from onceonly_lab.servers.ports import free_ports
+
+_MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
+_DELTA = choose.line().delta is not None
+"""Whether Spark's own Delta is there, too: a sink must not take it for one that it can reach."""
+
+_UP_S = 120.0
+_END_S = 60.0
+_POLL_S = 0.1
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+class ServerDown(RuntimeError):
+    """The server did not come up; the text is what it printed last."""
+
+
+class ConnectServer:
+    """A server on a port that stays the same over restarts. A context manager; its end ends it and its workers.
+
+    Args:
+        folder: for its log; workers begin there, too.
+        environment: what server and workers find in theirs beside this process's own.
+    """
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.log = folder / "server.log"
+        self._environment = dict(environment or {})
+        [self._port] = free_ports(1)
+        self._process: GuardedProcess | None = None
+        self._archive = JvmArchive("connect", delta_jars() if _DELTA else (), always=QUIET)
+
+    @property
+    def url(self) -> str:
+        """For ``SparkSession.builder.remote``."""
+        return f"sc://127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server's JVM."""
+        assert self._process is not None
+        return self._process.pid
+
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._archive.made:
+            self._make_archive()
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        self._launch(self._archive.options())
+
+    def kill(self) -> None:
+        """SIGKILL the JVM. Its workers are processes of their own, which this leaves as they are."""
+        if self._process is not None:
+            self._process.end(signal.SIGKILL, _END_S)
+
+    def workers(self) -> list[psutil.Process]:
+        """Processes that run callbacks, as children of the server."""
+        with suppress(psutil.NoSuchProcess):
+            return [one for one in psutil.Process(self.pid).children() if is_worker(one)]
+        return []
+
+    def _make_archive(self) -> None:
+        """Most of a start is loading classes: the first on a machine writes them down for the others."""
+        self._launch(self._archive.making_options())
+        assert self._process is not None
+        self._process.end(signal.SIGTERM, _END_S)
+        self._archive.keep()
+
+    def _launch(self, java: tuple[str, ...]) -> None:
+        home = Path(pyspark.__file__).parent
+        settings = {
+            **fast_options(delta=_DELTA),
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(self._port),
+        }
+        told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        command = [str(home / "bin" / "spark-submit"), "--class", _MAIN, "--name", "connect", "--master", "local[2]"]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_NO_DAEMONIZE": "1",
+            "SPARK_SUBMIT_OPTS": " ".join(java),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            **self._environment,
+        }
+        environment.pop("SPARK_REMOTE", None)
+        environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
+        self._process = GuardedProcess(
+            [*command, *told, "spark-internal"], self.folder / "server", self.log, env=environment
+        )
+        self._await_port()
+
+    def _await_port(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + _UP_S
+        while True:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", self._port), timeout=1):
+                return
+            if not self._process.running or time.monotonic() > deadline:
+                raise ServerDown(self.log.read_text(errors="replace")[-3000:])
+            time.sleep(_POLL_S)
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether a process runs callbacks of a query."""
+    with suppress(psutil.Error):
+        return any("foreach_batch_worker" in part for part in process.cmdline())
+    return False

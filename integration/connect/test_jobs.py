@@ -1,0 +1,85 @@
+"""What every line of Spark must do, on Spark Connect: append, upsert, keep state, stage, replay, heal, trim."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from integration.connect.streams import ConnectStream
+from integration.targets import DeltaTarget, PostgresTarget, events
+from pyspark.sql import DataFrame
+
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
+
+pytestmark = pytest.mark.connect
+
+
+def counts(df: DataFrame) -> DataFrame:
+    return df.groupBy("word").count()
+
+
+def with_paths(df: DataFrame) -> DataFrame:
+    return df.selectExpr("*", "_metadata.file_path as file_path")
+
+
+def without_paths(df: DataFrame) -> DataFrame:
+    return df.drop("file_path")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Where the ledger lies."""
+    return str(tmp_path / "ledger.db")
+
+
+@pytest.mark.parametrize("limit", [None, 0])
+def test_rows_are_appended_once_through_the_callback_and_by_executors(
+    connected: ConnectStream, pg: PostgresTarget, delta: DeltaTarget, place: str, limit: int | None
+) -> None:
+    options = {} if limit is None else {"driver_limit": limit}
+    connected.receive(range(10), range(10, 20))
+    connected.write(pg.sink(**options), ledger=place)
+    connected.lose_checkpoint()
+    connected.name = "history"
+    connected.write(delta.sink(**options), ledger=place)
+    assert pg.ids() == delta.ids() == list(range(20))
+
+
+def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
+    connected: ConnectStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger, place: str
+) -> None:
+    connected.receive(range(10), range(10, 20)).write(pg.sink(), delta.sink(), ledger=place)
+    connected.remove("commits", 1)
+    connected.receive(range(20, 30)).write(pg.sink(), delta.sink(), ledger=place)
+    assert pg.ids() == delta.ids() == list(range(30))
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+def test_state_goes_on_over_a_replay(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:
+    for _ in range(3):
+        connected.receive(range(5))
+        connected.write(pg.sink(key="word"), ledger=place, shape=counts, mode="update")
+        connected.remove("commits", connected.newest("commits"))
+    connected.write(pg.sink(key="word"), ledger=place, shape=counts, mode="update")
+    found = dict(pg.says("select word, count from orders"))
+    assert found == Counter({f"w{number}": 3 for number in range(5)})
+
+
+def test_keys_are_merged_into_delta(connected: ConnectStream, delta: DeltaTarget, place: str) -> None:
+    for _ in range(2):
+        connected.receive(range(5)).write(delta.sink(key="id"), ledger=place)
+    assert delta.ids() == list(range(5))
+
+
+def test_a_lost_checkpoint_is_trimmed(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:
+    def write() -> None:
+        connected.write(pg.sink(), shape=with_paths, ledger=place, overlap="trim", before=without_paths)
+
+    connected.receive(range(10), range(10, 20))
+    write()
+    connected.lose_checkpoint()
+    connected.receive(range(20, 30))
+    write()
+    assert pg.ids() == list(range(30))

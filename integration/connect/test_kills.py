@@ -1,0 +1,236 @@
+"""SIGKILL of workers, servers and clients at named points of the callback, drawn by a seed: every row is there once.
+
+A server that is killed leaves its worker in the middle of a write, which ends by its watch, or is stopped by the fence.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+import pytest
+from integration.connect.client import Wish, fired, session, start, wish
+from integration.connect.server import ConnectServer
+from integration.connect.streams import patiently
+from integration.jobs import Job
+from integration.servers import KafkaAddress, PostgresAddress
+from integration.stage import Scene
+
+from onceonly.errors import SupersededRun, class_of
+from onceonly.faults import Point
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_lab.driver import Driver
+
+pytestmark = [pytest.mark.connect, pytest.mark.kill]
+
+PATIENCE_S = 120.0
+PACE = 2
+"""Files for each kill: the batch that is struck, which may be a replay, and one behind it."""
+
+POINTS = (
+    Point.DISCOVER_AFTER,
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_BEFORE,
+    Point.RECORD_AFTER,
+    Point.RETURN_BEFORE,
+)
+"""Passed by each batch that is written."""
+
+VICTIMS = ("worker",) * 10 + ("server",) * 6 + ("client",) * 4
+"""Of twenty kills."""
+
+KINDS = ("postgres", "delta", "kafka")
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def mortal(
+    any_postgres: PostgresAddress, any_kafka: KafkaAddress, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ConnectServer]:
+    """A server to kill."""
+    with ConnectServer(tmp_path_factory.mktemp("mortal")) as made:
+        yield made
+
+
+@pytest.fixture(params=KINDS)
+def scene(
+    request: pytest.FixtureRequest, any_postgres: PostgresAddress, any_kafka: KafkaAddress, tmp_path: Path
+) -> Scene:
+    """A pipeline into each kind of sink in turn."""
+    name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
+    match request.param:
+        case "postgres":
+            return Scene(tmp_path, "postgres", any_postgres.database(f"t{name}"))
+        case "kafka":
+            made = Scene(tmp_path, "kafka", f"{any_kafka.servers} {any_kafka.topic(name)}")
+            made.ledger_place = str(made.checkpoint.with_name(f"{made.checkpoint.name}.onceonly.db"))
+            return made
+        case kind:
+            return Scene(tmp_path, kind, str(tmp_path / "table"))
+
+
+def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain: {what()}"
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for has, too."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Campaign:
+    """A client over a server, both to be killed, and what is left of the story.
+
+    Args:
+        server: it runs.
+        folder: for wishes, and for the client's words.
+        jobs: the queries.
+    """
+
+    def __init__(self, server: ConnectServer, folder: Path, jobs: list[Job]) -> None:
+        self.server, self.folder = server, folder
+        folder.mkdir()
+        (folder / "jobs.json").write_text(json.dumps([asdict(job) for job in jobs]))
+        self._clients: list[Driver] = []
+        self.client()
+
+    def client(self) -> None:
+        """Start a client, and wait until it is the one to be killed."""
+        log = self.folder / f"client-{len(self._clients)}"
+        told = (self.server.url, str(self.folder))
+        made = Driver.module("integration.connect.client", *told, log=log, env={}, cwd=_REPOSITORY)
+        self._clients.append(made)
+        file = self.folder / "client"
+        until(lambda: file.exists() and file.read_text() == str(made.pid), self.last_words)
+
+    def kill(self, query: str, wanted: Wish) -> None:
+        """Have a kill struck, and bring back what it ended."""
+        wish(self.folder, query, wanted)
+        until(lambda: len(fired(self.folder)) == wanted.number, lambda: f"{wanted} of {query}; {self.last_words()}")
+        if wanted.victim == "server":
+            until(lambda: gone(self.server.pid), lambda: "the server's end")
+            self.server.kill()
+            self.server.start()
+        if wanted.victim == "client":
+            assert self._clients[-1].wait(PATIENCE_S) == -9
+            self.client()
+
+    def end(self) -> None:
+        """Stop client and queries."""
+        (self.folder / "stop").touch()
+        self._clients[-1].wait(PATIENCE_S)
+
+    def close(self) -> None:
+        """Leave no client behind. May repeat."""
+        for one in self._clients:
+            one.close()
+
+    def codes(self) -> Counter[str | None]:
+        """Codes of the refusals that queries ended with; ``None`` for a crash."""
+        told = [json.loads(line) for one in self._clients for line in one.out.read_text().splitlines()]
+        return Counter(one["code"] for one in told if one["event"] in ("failed", "lost"))
+
+    def last_words(self) -> str:
+        """What the newest client said."""
+        return self._clients[-1].out.read_text()[-3000:]
+
+
+@pytest.fixture
+def campaigns() -> Iterator[list[Campaign]]:
+    """Where a test puts what must not be left running."""
+    made: list[Campaign] = []
+    yield made
+    for one in made:
+        one.close()
+
+
+def drawn(kind: str, kills: int, seed: int) -> list[Wish]:
+    """The part of all kills that meets one kind of sink, in order."""
+    chosen = random.Random(seed)
+    victims = [*VICTIMS] * (kills // len(VICTIMS) + 1)
+    chosen.shuffle(victims)
+    made: list[Wish] = []
+    for at, victim in enumerate(victims[:kills]):
+        linger = chosen.choice([None, chosen.uniform(0.5, 8)]) if victim == "server" else None
+        point = str(chosen.choice(POINTS))
+        if KINDS[at % len(KINDS)] == kind:
+            made.append(Wish(len(made) + 1, victim, point, linger))
+    return made
+
+
+def test_no_kill_loses_or_doubles_a_row(
+    mortal: ConnectServer, scene: Scene, tmp_path: Path, campaigns: list[Campaign], request: pytest.FixtureRequest
+) -> None:
+    seed = request.config.getoption("--kill-seed")
+    wishes = drawn(scene.kind, request.config.getoption("--kills"), seed)
+    scene.inbox.fill(1)
+    running = Campaign(mortal, tmp_path / "campaign", [scene.job()])
+    campaigns.append(running)
+    for wanted in wishes:
+        scene.inbox.fill(scene.inbox.files + PACE)
+        running.kill(scene.name, wanted)
+    until(lambda: done(scene), running.last_words)
+    running.end()
+    struck = fired(running.folder)
+    assert [(one["number"], one["victim"], one["point"]) for one in struck] == [
+        (one.number, one.victim, one.point) for one in wishes
+    ]
+    until(lambda: all(gone(one["pid"]) for one in struck), lambda: "the ends of all workers")
+    scene.holds_exactly(scene.inbox.files)
+    assert scene.recorded() == list(range(1, scene.inbox.files + 1))
+    scene.has_one_owner_per_generation()
+    told = running.codes()
+    assert all(code is None or issubclass(class_of(code), SupersededRun) for code in told), told
+    print(f"seed {seed}, {scene.kind}: {[(one.victim, one.point) for one in wishes]}; ends {dict(told)}")
+
+
+def done(scene: Scene) -> bool:
+    return scene.inbox.files - 1 in scene.batches("commits")
+
+
+def test_a_worker_that_outlives_its_server_is_stopped_by_the_fence(
+    mortal: ConnectServer, scene: Scene, tmp_path: Path
+) -> None:
+    folder = tmp_path / "wishes"
+    folder.mkdir()
+    scene.inbox.fill(1)
+    wish(folder, scene.name, Wish(1, "server", str(Point.COMMIT_BEFORE), PATIENCE_S))
+    first = session(mortal.url)
+    patiently(lambda: start(first, folder, scene.job()))
+    until(lambda: bool(fired(folder)), lambda: mortal.log.read_text(errors="replace")[-3000:])
+    [zombie] = fired(folder)
+    until(lambda: gone(mortal.pid), lambda: "the server's end")
+    mortal.kill()
+    mortal.start()
+    scene.inbox.fill(3)
+    spark = session(mortal.url)
+    query = patiently(lambda: start(spark, folder, scene.job()))
+    until(lambda: done(scene), lambda: f"{query.exception()}")
+    assert not gone(zombie["pid"]), "the worker died with its server: it was no zombie"
+    (folder / "go").touch()
+    until(lambda: gone(zombie["pid"]), lambda: "the zombie's end")
+    query.stop()
+    spark.stop()
+    # Its standard error went to the dead server, so the ledger is where its last words are.
+    [refused] = scene.events(EventKind.FAILED)
+    assert "E401" in refused.reason
+    scene.holds_exactly(3)

@@ -1,0 +1,250 @@
+"""Runs the tests of a line of PySpark, in an environment of its own: ``make line L=3.5``; all lines: ``make lines``.
+
+What a line needs (PySpark and our dependencies, a gigabyte) is installed once and kept in the user's cache, for
+all checkouts that ask for the same; ``.venv-L`` in the checkout holds our own code and a path to it. A line that the
+index does not give is skipped with a printed line; with ``REQUIRE_LINES=1`` it fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import tomllib
+
+from onceonly.spark.jars import cache_directory
+from onceonly.spark.lines import LINES, minor_of
+
+ROOT = Path(__file__).parent.parent
+LAB = ROOT / "src" / "onceonly_lab"
+TESTS = tuple(f"integration/test_{name}.py" for name in ("line", "golden_digests", "forks", "wrapper"))
+EXTRAS = ("spark", "postgres", "delta", "kafka", "cli")
+RESULT = ROOT / "docs" / "lines.json"
+_PTH = "onceonly-line.pth"
+_FORGOTTEN_S = 30 * 24 * 3600.0
+
+_UNCLOSED = "ignore:unclosed <socket:ResourceWarning"
+_IGNORED = {
+    "3.5": (
+        _UNCLOSED,
+        "ignore:The distutils package:DeprecationWarning",
+        "ignore:distutils Version:DeprecationWarning",
+    ),
+    "4.0": (_UNCLOSED,),
+    "4.1": (_UNCLOSED,),
+}
+"""Warnings that a PySpark gives against itself, and that are errors elsewhere. ``collect`` leaves its socket to the
+garbage collector before 4.2."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a line's tests came to.
+
+    Attributes:
+        line: ``4.2``.
+        pyspark: its version; empty where none was installed.
+        python: version of the interpreter.
+        passed: tests.
+        failed: tests, errors among them.
+        skipped: tests.
+        reason: why nothing was run; empty where something was.
+    """
+
+    line: str
+    pyspark: str
+    python: str
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"{self.line}: skipped, {self.reason}"
+        counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+        return f"{self.line}: {counts} (PySpark {self.pyspark}, Python {self.python})"
+
+
+class RefusedByIndex(Exception):
+    """The package index did not give what a line needs."""
+
+
+# ---- Environments.
+
+
+def requirements(line: str) -> list[str]:
+    """All that a line's environment holds besides our own code, as pip takes it."""
+    project, lab = (_project(folder) for folder in (ROOT, LAB))
+    ours = project["project"]
+    found = [f"pyspark=={line}.*", *ours["dependencies"], *project["dependency-groups"]["line"]]
+    for extra in EXTRAS:
+        found += ours["optional-dependencies"][extra]
+    found += lab["project"]["dependencies"]
+    return sorted({one for one in found if not one.startswith("onceonly")})
+
+
+def _project(folder: Path) -> dict[str, Any]:
+    return tomllib.loads((folder / "pyproject.toml").read_text())
+
+
+def packages(line: str) -> Path:
+    """The environment with what a line needs, made where there is none.
+
+    Raises:
+        RefusedByIndex: something of it cannot be had.
+    """
+    wanted = requirements(line)
+    key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
+    place = cache_directory() / "lines" / f"{line}-{key}"
+    _forget_old(place)
+    if place.is_dir():
+        place.touch()
+        return place
+    print(f"installing PySpark {line} and what it needs into {place}", file=sys.stderr, flush=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    making = Path(tempfile.mkdtemp(prefix=f".{line}-", dir=place.parent))
+    try:
+        _run(sys.executable, "-m", "venv", str(making))
+        pip = [str(making / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        done = subprocess.run([*pip, "install", *wanted], capture_output=True, text=True, check=False)
+        if "ResolutionImpossible" in done.stderr:
+            raise SystemExit(f"line {line}: our own requirements contradict each other\n{done.stderr}")
+        if done.returncode:
+            raise RefusedByIndex(_last_line(done.stderr))
+        # A rename: an environment that was cut short is never taken for one. Another process may have been first.
+        if not place.is_dir():
+            making.rename(place)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return place
+
+
+def _forget_old(place: Path) -> None:
+    """Delete environments of other needs that no checkout has asked for in a month."""
+    for other in place.parent.glob(f"{place.name.partition('-')[0]}-*"):
+        if other != place and time.time() - other.stat().st_mtime > _FORGOTTEN_S:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def environment(line: str) -> Path:
+    """The Python of a line's environment in this checkout; the main line's is that of ``.venv``.
+
+    Raises:
+        RefusedByIndex: something of it cannot be had.
+    """
+    if line == main_line():
+        return ROOT / ".venv" / "bin" / "python"
+    held = packages(line)
+    here = ROOT / f".venv-{line}"
+    python = here / "bin" / "python"
+    stamp = "\n".join([str(held), *((folder / "pyproject.toml").read_text() for folder in (ROOT, LAB))])
+    noted = here / ".installed"
+    if noted.is_file() and noted.read_text() == stamp:
+        return python
+    shutil.rmtree(here, ignore_errors=True)
+    _run(sys.executable, "-m", "venv", "--without-pip", str(here))
+    (folder,) = here.glob("lib/python*/site-packages")
+    (below,) = held.glob("lib/python*/site-packages")
+    (folder / _PTH).write_text(f"{below}\n")
+    install = [str(held / "bin" / "python"), "-m", "pip", "--quiet", "--python", str(python), "install", "--no-deps"]
+    _run(*install, "--editable", str(ROOT), "--editable", str(LAB))
+    noted.write_text(stamp)
+    return python
+
+
+def main_line() -> str:
+    """The line of ``.venv``, in which everything else runs."""
+    return minor_of(_version(ROOT / ".venv" / "bin" / "python"))
+
+
+def _version(python: Path) -> str:
+    ask = "from importlib.metadata import version; print(version('pyspark'))"
+    return subprocess.run([str(python), "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=sys.stderr)
+
+
+def _last_line(text: str) -> str:
+    said = [line for line in text.splitlines() if line.startswith("ERROR")] or text.splitlines() or ["pip said nothing"]
+    return said[-1].removeprefix("ERROR: ")
+
+
+# ---- Tests.
+
+
+def run(line: str, arguments: Sequence[str], tests: Iterable[str] = TESTS) -> Outcome:
+    """Run the tests of a line; what they print goes to standard output."""
+    here = ".".join(map(str, sys.version_info[:3]))
+    try:
+        python = environment(line)
+    except RefusedByIndex as refused:
+        return Outcome(line, "", here, reason=f"the index refuses it: {refused}")
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [str(python), "-m", "pytest", "-q", f"--junitxml={report}"]
+        command += [part for one in _IGNORED.get(line, ()) for part in ("-W", one)]
+        subprocess.run([*command, *tests, *arguments], cwd=ROOT, check=False)
+        return _counted(line, _version(python), here, report)
+
+
+def _counted(line: str, pyspark: str, python: str, report: Path) -> Outcome:
+    if not report.is_file():
+        return Outcome(line, pyspark, python, failed=1)
+    suite = next(ET.parse(report).getroot().iter("testsuite")).attrib
+    total, skipped = int(suite["tests"]), int(suite["skipped"])
+    failed = int(suite["failures"]) + int(suite["errors"])
+    # A line of which nothing ran has not passed.
+    return Outcome(line, pyspark, python, total - failed - skipped, failed or int(total == 0), skipped)
+
+
+def drawn() -> str:
+    """One of the lines that ``.venv`` is not, by the hash of the commit: the same for each run of one commit."""
+    others = [line for line in LINES if line != main_line()]
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    commit = asked.stdout.strip() or "0"
+    line = others[int(commit, 16) % len(others)]
+    print(f"line {line}, drawn from {', '.join(others)} by commit {commit[:12]}", flush=True)
+    return line
+
+
+def keep(outcomes: Sequence[Outcome]) -> None:
+    """Write outcomes down; those of other versions of Python stay."""
+    known = [Outcome(**one) for one in json.loads(RESULT.read_text())] if RESULT.exists() else []
+    ran = {(outcome.line, minor_of(outcome.python)) for outcome in outcomes if not outcome.reason}
+    kept = [one for one in known if (one.line, minor_of(one.python)) not in ran]
+    held = sorted([*kept, *(one for one in outcomes if not one.reason)], key=lambda one: (one.line, one.python))
+    RESULT.write_text(json.dumps([asdict(one) for one in held], indent=1) + "\n")
+    print(f"written to {RESULT.relative_to(ROOT)}; scripts/lines_table.py brings it into the README")
+
+
+def main() -> int:
+    """Run the lines that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("line", choices=[*LINES, "drawn", "all"], help="a minor version; one by the commit; or all")
+    given, arguments = parser.parse_known_args()
+    lines = list(LINES) if given.line == "all" else [drawn() if given.line == "drawn" else given.line]
+    outcomes = [run(line, arguments) for line in lines]
+    print("\n".join(map(str, outcomes)))
+    if given.line == "all" and not arguments:
+        keep(outcomes)
+    required = os.environ.get("REQUIRE_LINES") == "1"
+    return int(any(outcome.failed or (outcome.reason and required) for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

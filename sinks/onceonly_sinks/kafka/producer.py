@@ -1,0 +1,300 @@
+"""Makes states: a new producer that has fenced its predecessors, and what was found in the topics after that.
+
+Fence, then wait, then read: a position read before the fence is worthless, and a transaction that was decided but
+whose end is not visible would be decided again by the next one of the same producer id. A state serves one epoch;
+the next one is made ready in the background while the engine plans its batch. It stays true without being read again:
+whoever else fences makes its transaction fail.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly_sinks.kafka import classify
+from onceonly_sinks.kafka.classify import Context
+from onceonly_sinks.kafka.cluster import Cluster, End, Place, Topic
+from onceonly_sinks.kafka.options import Options
+from onceonly_sinks.kafka.records import Entry, Offsets, Writer
+from onceonly_sinks.kafka.settling import Hidden, Ownership, settle, settled
+from onceonly_sinks.kafka.tail import Mark, Tail
+from onceonly_sinks.kafka.transactions import NotFlushed, Transaction, Transactions
+
+log = logging.getLogger(__name__)
+
+_FENCE_BUDGET = 60.0
+"""Seconds that fencing may take: the brokers send a lost end of a transaction again after 30."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """A producer that fenced, and what stood then.
+
+    Attributes:
+        transaction: not begun.
+        found: the newest record.
+        mark: where the marker topic ended.
+        topics: topics that were looked at: all transactions in them were decided.
+    """
+
+    transaction: Transaction
+    found: Entry
+    mark: Mark
+    topics: dict[str, Topic]
+
+
+@dataclass(slots=True)
+class Destination:
+    """Where one opening of a sink stands.
+
+    Attributes:
+        options: where the brokers are.
+        writer: pipeline and sink.
+        topic: the sink's own topic; ``None``: rows name theirs.
+        marker_topic: where markers lie.
+        patience: seconds that one answer may take.
+        bound: seconds to wait for a hidden end; ``None``: as long as anybody's transaction may last.
+        context: for messages.
+        cluster: asks the brokers.
+        transactions: where producers come from.
+        tail: reads the marker topic.
+        ownership: tells our open transactions from those of others.
+    """
+
+    options: Options
+    writer: Writer
+    topic: str | None
+    marker_topic: str
+    patience: float
+    bound: float | None
+    context: Context
+    cluster: Cluster = field(init=False)
+    transactions: Transactions = field(init=False)
+    tail: Tail = field(init=False)
+    ownership: Ownership = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cluster = Cluster(self.options, self.context, self.patience)
+        self.transactions = Transactions(self.options, self.writer.transactional_id, self.patience)
+        self.ownership = Ownership(self.options, self.writer.transactional_id)
+        self.tail = Tail(self.options, self.cluster, self.marker_topic, self.writer, self.patience)
+
+    def longest(self) -> float:
+        """How long to wait for a hidden end, seconds."""
+        if self.bound is None:
+            self.bound = self.cluster.longest_transaction()
+        return self.bound
+
+    def marked(self) -> bool:
+        """Whether there is a marker topic."""
+        return self.marker_topic in self.cluster.topics([self.marker_topic])
+
+    def newest(self) -> Entry:
+        """The newest record of ours, once all that was written before it is decided.
+
+        Raises:
+            KafkaException: no answer.
+            Hidden: a transaction's end stays hidden.
+            DestinationError: E508, the marker topic is gone.
+        """
+        return self.tail.newest(self.look_at([self.marker_topic])[self.marker_topic].id, self.longest())
+
+    def stand(self, worth: Callable[[], None] = lambda: None) -> SinkState:
+        """Fence, wait, read.
+
+        Args:
+            worth: raises where fencing would be in vain; until then nobody is disturbed.
+
+        Raises:
+            KafkaException: no answer, or fenced out meanwhile.
+            Hidden: a transaction's end stays hidden; nothing may be written.
+            DestinationError: E508, the topic is gone.
+        """
+        transaction = self.transactions.take()
+        try:
+            worth()
+            transaction.fence(_FENCE_BUDGET)
+            topics = self.look_at([self.marker_topic, *([self.topic] if self.topic else [])])
+            marked = topics.pop(self.marker_topic).id
+            ends = settled(self.cluster, [self.tail.place, *places(topics)], self.longest(), self._held)
+            end = ends[self.tail.place]
+            mark = Mark(marked, end.leader_epoch, end.high)
+            found = self.tail.newest_at(mark)
+            topics |= self._settled(found, topics)
+        except BaseException:
+            transaction.drop()
+            raise
+        return SinkState(transaction, found, mark, topics)
+
+    def _held(self, asked: Iterable[Place]) -> frozenset[Place] | None:
+        """Partitions to wait for: the marker topic's, which is ours alone, and what our own transactions hold."""
+        ours = self.ownership.held(asked)
+        return None if ours is None else ours | ({self.tail.place} & set(asked))
+
+    def settle(self, targets: Mapping[Place, int], known: Mapping[Place, End]) -> dict[Place, End]:
+        """Wait until what we committed below these offsets is decided and its end visible; the ends after that.
+
+        Raises:
+            Hidden: it took too long.
+            KafkaException: no answer.
+        """
+        return settle(self.cluster, targets, self.longest(), known, self._held)
+
+    def _settled(self, found: Entry, known: Mapping[str, Topic]) -> dict[str, Topic]:
+        """Further topics that the newest epoch names, once what is in them is decided; those deleted are left out."""
+        names = set(found.written.topics if found.written else ()) - known.keys()
+        topics = self.cluster.topics(names)
+        settled(self.cluster, places(topics), self.longest(), self._held)
+        return topics
+
+    def enter(self, state: SinkState, names: Iterable[str]) -> dict[str, Topic]:
+        """Topics that rows go to for the first time: what is in them is decided before anything is added.
+
+        Raises:
+            Hidden: a transaction's end stays hidden.
+            DestinationError: E508, there is no such topic.
+        """
+        topics = self.look_at(set(names) - state.topics.keys())
+        settled(self.cluster, places(topics), self.longest(), self._held)
+        state.topics.update(topics)
+        return topics
+
+    def look_at(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Topics as they are now.
+
+        Raises:
+            DestinationError: E508, one does not exist.
+        """
+        wanted = set(names)
+        found = self.cluster.topics(wanted)
+        if self.marker_topic in wanted - found.keys():
+            reason, cause = f"its marker topic {self.marker_topic} is gone", "it was deleted while the query ran"
+            raise refuse("E508", sink=self.context.sink, reason=reason, cause=cause, next="restart the query")
+        if missing := sorted(wanted - found.keys()):
+            raise refuse(
+                "E508",
+                sink=self.context.sink,
+                reason=f"there is no topic {missing[0]}",
+                cause="it was never made, or deleted; the sink makes none: its partitions are yours to choose",
+                next=f"kafka-topics.sh --bootstrap-server {self.options.servers} --create --topic {missing[0]} "
+                "--partitions N",
+            )
+        return found
+
+    def identity(self, topics: Mapping[str, Topic]) -> str:
+        """What the target is: cluster and topic; where rows name their topics, cluster and marker topic."""
+        if self.topic is not None:
+            return f"{self.cluster.id}/{topics[self.topic].id}"
+        return f"{self.cluster.id}/{self.look_at([self.marker_topic])[self.marker_topic].id}"
+
+    def forget(self) -> None:
+        """Let go of clients that may have lived through what lost an answer: new ones ask what came of it."""
+        self.transactions.forget()
+        self.cluster.close()
+
+    def close(self) -> None:
+        """Let the connections go. May repeat."""
+        self.transactions.close()
+        self.cluster.close()
+
+    @contextmanager
+    def refusing(self) -> Generator[None]:
+        """Say a failure of the client in our words; only around what certainly did not commit."""
+        try:
+            yield
+        except Hidden as hidden:
+            raise self._hidden(hidden) from None
+        except (NotFlushed, TimeoutError) as error:
+            address, reason = self.context.address, str(error)
+            raise refuse("E501", sink=self.context.sink, reason=reason, address=address) from error
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None:
+                raise
+            raise classify.refusal(failure, self.context) from error
+
+    def _hidden(self, error: Hidden) -> OnceOnlyError:
+        return refuse(
+            "E514",
+            sink=self.context.sink,
+            topic=error.topic,
+            partition=error.partition,
+            stable=error.stable,
+            servers=self.options.servers,
+        )
+
+
+class Prewarmed:
+    """The state of the next epoch, made in the background.
+
+    Args:
+        make: fences, waits, reads.
+    """
+
+    def __init__(self, make: Callable[[], SinkState]) -> None:
+        self._made: list[SinkState] = []
+        self._hidden: Hidden | None = None
+        self._unwanted = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(make,), name="onceonly-kafka-prewarm", daemon=True)
+        self._thread.start()
+
+    def _run(self, make: Callable[[], SinkState]) -> None:
+        try:
+            state = make()
+        except Hidden as hidden:
+            # It was waited for already, as long as may be.
+            self._hidden = hidden
+            return
+        except Exception as error:  # noqa: BLE001  whoever needs the state makes it again, and is told why not
+            log.debug("no state was made ready: %s", type(error).__name__)
+            return
+        self._made.append(state)
+        if self._unwanted.is_set():
+            self._drop()
+
+    def take(self) -> SinkState | None:
+        """Wait for the state; ``None`` if there is none, or it was taken.
+
+        Raises:
+            Hidden: a transaction's end stays hidden.
+        """
+        self._thread.join()
+        if self._hidden is not None:
+            raise self._hidden
+        return self._made.pop() if self._made else None
+
+    def wait(self, seconds: float | None) -> None:
+        """Wait until nothing happens in the background, at most so many seconds."""
+        self._thread.join(seconds)
+
+    def discard(self) -> None:
+        """Let it go, now or when it is made."""
+        self._unwanted.set()
+        if not self._thread.is_alive():
+            self._drop()
+
+    def _drop(self) -> None:
+        while self._made:
+            self._made.pop().transaction.drop()
+
+
+def places(topics: Mapping[str, Topic]) -> list[Place]:
+    """Every partition of the topics."""
+    return [(name, partition) for name, topic in sorted(topics.items()) for partition in topic.partitions]
+
+
+def nested(offsets: Mapping[Place, int]) -> Offsets:
+    """Offsets as they are stored."""
+    found: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+def flat(offsets: Offsets) -> dict[Place, int]:
+    """Inverse of :func:`nested`."""
+    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}

@@ -1,0 +1,332 @@
+"""A sink that lives in this process: reference model of the contract, and for notebooks. Survives nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote, unquote
+
+from onceonly import faults
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.protocol import (
+    EPOCH,
+    Batch,
+    Capabilities,
+    Disturbance,
+    OutcomeUnknown,
+    Position,
+    Prepared,
+    Sight,
+    SinkBase,
+    own,
+)
+from onceonly.protocol.batch import ArrowRows
+from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.memory.store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Self
+
+    from onceonly.protocol import Recorder
+
+__all__ = ["MemorySink", "MemoryStore"]
+
+_READERS = "read through the sink object (table(), rows()) in the same process; the rows end with the process"
+
+
+class MemorySink(SinkBase):
+    """A handle on a store; appends, or upserts with ``key=``.
+
+    Args:
+        id: the sink's id; default ``memory:<name of the store>``.
+        store: the destination; default one of its own. Another driver is another sink on the same store.
+        key: columns that identify a row: a row of a later epoch replaces that of an earlier one.
+        sequence: column that orders the changes of a key: a row replaces only one with a lower value.
+        delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. It is
+            not kept, and neither is a trace of the key: an older change that comes in a later epoch brings it back.
+
+    Raises:
+        ConfigurationError: E110, ``sequence`` or ``delete`` without ``key``, or a column that is named twice.
+    """
+
+    def __init__(
+        self,
+        id: str | None = None,
+        store: MemoryStore | None = None,
+        *,
+        key: str | Sequence[str] = (),
+        sequence: str | None = None,
+        delete: str | None = None,
+    ) -> None:
+        self.store = store or MemoryStore()
+        super().__init__(id or f"memory:{self.store.name}")
+        self._merge = Merge((key,) if isinstance(key, str) else tuple(key), sequence, delete)
+        self._merge.check()
+        self._fence: Fence | None = None
+
+    def __reduce__(self) -> NoReturn:
+        """Refused: rows that arrive in another process would be seen by nobody here."""
+        raise refuse(
+            "E110",
+            problem=f"MemorySink {self._id!r} lives in this process, and the callback runs in the server's.",
+            cause="the query runs on Spark Connect, which sends the callback and its sinks there",
+            next='write to a place that both reach: DeltaSink("/tmp/orders") needs no server',
+        )
+
+    @property
+    def address(self) -> str:
+        """Names the store among those of this process, the sink's id, and what makes it more than an append."""
+        query = self._merge.query
+        return f"memory:{self.store.address}#{quote(self._id, safe=':/@ ')}" + (f"?{query}" if query else "")
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but a ledger; an upsert cannot recount."""
+        append = not self._merge.key
+        return Capabilities(append, append, carries_ledger=False, committer="memory", readers=_READERS)
+
+    @classmethod
+    def from_address(cls, address: str) -> Self:
+        """Find a store of this process again, for reading.
+
+        Raises:
+            DestinationError: E508, the store is gone.
+        """
+        where, _, rest = address.removeprefix("memory:").partition("#")
+        id_, _, query = rest.partition("?")
+        store = MemoryStore.at(where)
+        if store is None:
+            cause = "its process has ended, or nothing holds the store any more"
+            raise refuse(
+                "E508",
+                sink=address,
+                reason="no such store in this process",
+                cause=cause,
+                next="read it where it lives",
+            )
+        merge = Merge.parse(query)
+        return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
+
+    def fence(self) -> Fence | None:
+        """The newest installed fence."""
+        newest = self.store.newest(self._writer)
+        return newest.fence if newest else None
+
+    def look(self) -> Sight:
+        """The newest marker, whoever owns the sink."""
+        with self.store.lock:
+            newest = self.store.newest(self._writer)
+            marker = _marker(newest) if newest else None
+            number = marker.epoch.number if marker else 0
+            return Sight(marker, number, strangers=not number and self.store.has_rows)
+
+    def identity_beside(self, known: str) -> str:
+        """The store's, whatever was known."""
+        return self.store.identity
+
+    def install(self, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or is ours already.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+        """
+        with self.store.lock:
+            newest = self.store.newest(self._writer)
+            found = newest.fence if newest else None
+            if superseded := check_install(self._id, found, fence):
+                raise superseded
+            if found != fence:
+                self.store.add(Entry(self._writer, fence, newest.marker if newest else None))
+        self._answer(Point.INSTALL_SENT)
+        self._fence = fence
+
+    def position(self, since: Receipt | None) -> Position:
+        """Where the sink stands, under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand.
+        """
+        with self.store.lock:
+            newest = self._standing(self._fence)
+            marker = _marker(newest)
+            return Position(
+                fence=newest.fence,
+                marker=marker,
+                epoch=marker.epoch.number if marker else 0,
+                identity=self.store.identity,
+                has_rows=self.store.has_rows,
+                disturbances=self.store.mishaps(after=self._known(since)),
+            )
+
+    def prepare(self, batch: Batch, epoch: int) -> ArrowRows:
+        """Bring the rows into this process.
+
+        Raises:
+            DestinationError: E503 to E505, a null or a key that is not unique; E506, other columns than the store.
+        """
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
+        self._same_columns(table.schema)
+        kept = one_per_key(self._id, table, self._merge) if self._merge.key else table
+        faults.fire(Point.PREPARE_SENT)
+        return ArrowRows(kept, offered=table.num_rows)
+
+    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+        """Why rows of epochs cannot be told from all others: an upsert met rows of somebody else."""
+        if self._merge.key and (self.store.foreign_rows or self.store.others(self._writer)):
+            return "others write to the store too, and rows are replaced by key: whose a row is, is not known"
+        return ""
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> ArrowRows:
+        """As :meth:`prepare`; what leaves is said by the marker."""
+        return self.prepare(batch, epoch)
+
+    def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
+        """Add one entry that holds rows and marker, where our fence and the previous chain stand.
+
+        Raises:
+            Superseded: another fence stands.
+            IdentityError: E207 or E210, the previous epoch is not the newest.
+            DestinationError: E508, our fence does not stand.
+            OutcomeUnknown: the answer was lost.
+        """
+        ours = own(prepared, ArrowRows)
+        table, count = (ours.table, ours.rows) if ours else (None, 0)
+        with self.store.lock:
+            self._follows(_marker(self._standing(marker.fence)), marker)
+            number = marker.epoch.number
+            replaces = marker.epoch.replaces
+            made = Entry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
+            entry = self.store.add(made)
+        self._answer(Point.COMMIT_SENT)
+        return self._receipt(entry, marker)
+
+    def look_up(self, marker: Marker) -> Receipt | None:
+        """The receipt of a marker that stands under our fence.
+
+        Raises:
+            Superseded: another fence stands.
+            DestinationError: E508, our fence does not stand.
+        """
+        with self.store.lock:
+            newest = self._standing(marker.fence)
+            landed = newest.epoch == marker.epoch.number and newest.marker == marker.text
+        return self._receipt(newest, marker) if landed else None
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first, as far back as the store remembers."""
+        for entry in self.store.epochs(self._writer):
+            marker = _marker(entry)
+            if marker and entry.epoch > after:
+                yield marker, self._receipt(entry, marker)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows that lie in the store, per epoch, those without any marker under 0; ``None`` for an upsert."""
+        if self._merge.key:
+            return None
+        ours = {entry.epoch: _count(entry) for entry in self.store.epochs(self._writer)}
+        return {0: foreign, **ours} if (foreign := self.store.foreign_rows) else ours
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch; ``None`` for an upsert, or where there are none."""
+        import pyarrow as pa
+
+        from onceonly.spark.frames import of_arrow
+
+        if self._merge.key:
+            return None
+        parts = [(entry.epoch, replay([entry])) for entry in self.store.epochs(self._writer) if _count(entry)]
+        numbered = [part.append_column(EPOCH, pa.array([epoch] * part.num_rows, pa.int64())) for epoch, part in parts]
+        return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What was done to the store since a receipt."""
+        serial = since.at("entry") if since else 0
+        return self.store.mishaps(after=serial if isinstance(serial, int) else 0)
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the store."""
+        return self.store.writers()
+
+    def close(self) -> None:
+        """Let go of the fence; the rows stay readable."""
+        self._fence = None
+
+    def table(self, epoch: int | None = None) -> pa.Table:
+        """The store's rows as an Arrow table; with ``epoch``, the rows that this epoch of ours brought.
+
+        Raises:
+            LookupError: no such epoch.
+        """
+        if epoch is None:
+            return self.store.table()
+        for entry in self.store.epochs(self._writer):
+            if entry.epoch == epoch:
+                return replay([entry])
+        raise LookupError(f"{self._id} holds no epoch {epoch}")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The store's rows, one dict each."""
+        return self.table().to_pylist()
+
+    @property
+    def _writer(self) -> Writer:
+        return self.pipeline, self._id
+
+    def _answer(self, point: Point) -> None:
+        try:
+            faults.fire(point)
+        except Exception as error:
+            raise OutcomeUnknown(self._id, f"the answer was lost ({type(error).__name__})") from error
+
+    def _standing(self, fence: Fence | None) -> Entry:
+        """The newest entry, if it stands under ``fence``."""
+        newest = self.store.newest(self._writer)
+        refused = check_fence(self._id, newest.fence if newest else None, fence)
+        if refused is not None or newest is None:
+            raise refused or AssertionError("a fence stands without an entry")
+        return newest
+
+    def _follows(self, newest: Marker | None, marker: Marker) -> None:
+        """Refuse an epoch that does not continue what the store holds."""
+        if refused := check_follows(marker, Held.of(newest)):
+            raise refused
+
+    def _known(self, since: Receipt | None) -> int:
+        """Serial of the last entry whose surroundings are known."""
+        serial = since.at("entry") if since else None
+        if isinstance(serial, int):
+            return serial
+        return max((entry.serial for entry in self.store.epochs(self._writer)), default=0)
+
+    def _same_columns(self, schema: pa.Schema) -> None:
+        self._merge.check_columns(self._id, schema)
+        standing, schema = self.store.schema, self._merge.kept(schema)
+        if standing is not None and not standing.equals(schema):
+            difference = f"the store has {_columns(standing)}, the batch {_columns(schema)}"
+            raise refuse("E506", sink=self._id, difference=difference, next="write to a new store")
+
+    def _receipt(self, entry: Entry, marker: Marker) -> Receipt:
+        epoch = marker.epoch
+        place = (("entry", entry.serial),)
+        return Receipt(self._id, epoch.number, epoch.chain, self.store.identity, place, entry.count)
+
+
+def _marker(entry: Entry) -> Marker | None:
+    return Marker.from_json(json.loads(entry.marker)) if entry.marker else None
+
+
+def _count(entry: Entry) -> int:
+    return 0 if entry.rows is None else entry.rows.num_rows
+
+
+def _columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

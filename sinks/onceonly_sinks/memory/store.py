@@ -1,0 +1,355 @@
+"""The destination behind the memory sink: a log of entries whose replay is the table, its mishaps, and its upserts."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import parse_qs, urlencode
+from weakref import WeakValueDictionary
+
+from onceonly.errors import refuse
+from onceonly.protocol import Disturbance
+from onceonly_checkpoints.epoch import Fence
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from typing_extensions import Self
+
+
+# ---- How rows of an epoch meet those of a memory store: rules over keys, their order and removal. Pure.
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """How rows enter the table: added, or replacing rows of the same key.
+
+    Attributes:
+        key: columns that identify a row; empty for an append.
+        sequence: column that orders the changes of a key; without, a later epoch wins.
+        delete: boolean column of the batch; a row with true removes its key. It is not kept.
+    """
+
+    key: tuple[str, ...] = ()
+    sequence: str | None = None
+    delete: str | None = None
+
+    def kept(self, schema: pa.Schema) -> pa.Schema:
+        """The columns of a batch that the table keeps."""
+        return schema if self.delete is None else schema.remove(schema.get_field_index(self.delete))
+
+    @property
+    def query(self) -> str:
+        """The same in the form of an address's query; empty for an append."""
+        said = [*(("key", name) for name in self.key), ("sequence", self.sequence), ("delete", self.delete)]
+        return urlencode([(name, value) for name, value in said if value])
+
+    @classmethod
+    def parse(cls, query: str) -> Self:
+        """Read what :attr:`query` says."""
+        said = parse_qs(query)
+        return cls(tuple(said.get("key", [])), said.get("sequence", [None])[0], said.get("delete", [None])[0])
+
+    def check(self) -> None:
+        """Refuse columns that do not go together.
+
+        Raises:
+            ConfigurationError: E110.
+        """
+        names = [*self.key, *(name for name in (self.sequence, self.delete) if name is not None)]
+        if (names and not self.key) or len(set(names)) < len(names) or not all(names):
+            said = f"key={self.key!r}, sequence={self.sequence!r}, delete={self.delete!r}"
+            raise refuse(
+                "E110",
+                problem=f"MemorySink cannot work with {said}.",
+                cause="sequence= and delete= belong to a key, and each names another column",
+                next="MemorySink(key=['id'], sequence='at', delete='gone')",
+            )
+
+    def check_columns(self, sink: str, schema: pa.Schema) -> None:
+        """Refuse a batch without a boolean column to delete by.
+
+        Raises:
+            DestinationError: E506.
+        """
+        if self.delete is None:
+            return
+        index = schema.get_field_index(self.delete)
+        kind = str(schema.field(index).type) if index >= 0 else "not there"
+        if kind != "bool":
+            difference = f"column {self.delete}, which delete= names, is {kind} in the batch; it must be boolean"
+            raise refuse("E506", sink=sink, difference=difference, next="name a boolean column of the batch")
+
+
+def upserted(table: pa.Table, rows: pa.Table, merge: Merge) -> pa.Table:
+    """The table once the rows, one per key, have met it."""
+    import pyarrow as pa
+
+    merged = {_key(row, merge): row for row in table.to_pylist()}
+    for row in rows.to_pylist():
+        key = _key(row, merge)
+        standing = merged.get(key)
+        if standing is not None and merge.sequence is not None and not _newer(row, standing, merge.sequence):
+            continue
+        if merge.delete and row.pop(merge.delete):
+            merged.pop(key, None)
+        else:
+            merged[key] = row
+    return pa.Table.from_pylist(list(merged.values()), schema=merge.kept(rows.schema))
+
+
+def _key(row: Row, merge: Merge) -> tuple[Any, ...]:
+    return tuple(row[column] for column in merge.key)
+
+
+def _newer(row: Row, standing: Row, sequence: str) -> bool:
+    """Whether a row replaces one that stands; a null that somebody else left is replaced by anything."""
+    return standing[sequence] is None or row[sequence] > standing[sequence]
+
+
+def one_per_key(sink: str, table: pa.Table, merge: Merge) -> pa.Table:
+    """Keep the newest row of each key.
+
+    Raises:
+        DestinationError: E503, a sequence or the delete column is null; E504, a key is; E505, which row of a key is
+            newest is open.
+    """
+    import pyarrow as pa
+
+    rows: list[Row] = table.to_pylist()
+    _no_nulls(sink, rows, merge)
+    by_key: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(_key(row, merge), []).append(row)
+    newest = [_newest(sink, key, changes, merge) for key, changes in by_key.items()]
+    return pa.Table.from_pylist(newest, schema=table.schema)
+
+
+def _no_nulls(sink: str, rows: list[Row], merge: Merge) -> None:
+    if nulls := sum(None in _key(row, merge) for row in rows):
+        raise refuse("E504", sink=sink, key=", ".join(merge.key), count=nulls)
+    uses = {merge.sequence: "sequence= orders the changes of a row by it", merge.delete: "delete= asks it what to do"}
+    for column, use in uses.items():
+        if column and (nulls := sum(row[column] is None for row in rows)):
+            reason = f"{nulls} nulls, and {use}"
+            raise refuse("E503", sink=sink, column=column, reason=reason, next=f"fill {column}, e.g. with before=")
+
+
+def _newest(sink: str, key: tuple[Any, ...], changes: list[Row], merge: Merge) -> Row:
+    """The newest change of a key. Changes equal in every column are one that was told twice."""
+    if merge.sequence is None:
+        newest = changes
+    else:
+        highest = max(row[merge.sequence] for row in changes)
+        newest = [row for row in changes if row[merge.sequence] == highest]
+    if len(newest) > 1 and (merge.sequence is None or any(row != newest[0] for row in newest)):
+        raise refuse("E505", sink=sink, key=", ".join(merge.key), example=key, next=_ORDER_THEM)
+    return newest[0]
+
+
+_ORDER_THEM = "name a column that orders the changes of a row: sequence=...; or keep one row per key with before="
+
+
+# ---- The store: entries whose replay is the table, and its mishaps.
+
+Writer = tuple[str, str]
+"""``(pipeline, sink id)``: whose fence and markers an entry carries."""
+
+_NOBODY = Fence(0, "")
+_APPEND = Merge()
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One atomic change of a store.
+
+    Attributes:
+        writer: who made it; ``None`` for somebody outside of any pipeline.
+        fence: the writer's fence that stands after this entry.
+        marker: canonical text of the writer's newest marker; ``None`` before the first and once cleaned away.
+        epoch: the epoch that this entry committed; 0 for a fence and for foreign rows.
+        rows: the rows it brought; ``None`` if there are none, or none any more.
+        count: how many rows it was offered.
+        merge: how the rows enter the table.
+        serial: place in the log; never used twice, not even after a restore.
+        replaces: first and last of the writer's epochs whose rows leave with this entry; ``None`` for none.
+    """
+
+    writer: Writer | None = None
+    fence: Fence = _NOBODY
+    marker: str | None = None
+    epoch: int = 0
+    rows: pa.Table | None = None
+    count: int = 0
+    merge: Merge = _APPEND
+    serial: int = 0
+    replaces: tuple[int, int] | None = None
+
+
+def standing(log: Iterable[Entry]) -> list[Entry]:
+    """The entries of a log, those without their rows which a later one has replaced."""
+    found: list[Entry] = []
+    for entry in log:
+        if entry.replaces:
+            first, last = entry.replaces
+            found = [
+                replace(one, rows=None) if one.writer == entry.writer and first <= one.epoch <= last else one
+                for one in found
+            ]
+        found.append(entry)
+    return found
+
+
+class MemoryStore:
+    """A destination in memory, shared by all handles on it.
+
+    A fence repeats the newest marker, so the newest entry of a writer says all about where it stands.
+
+    Args:
+        name: leaf of the default sink id.
+
+    Attributes:
+        address: finds the store again in this process; see :meth:`at`.
+        lock: held for every change; the store's transaction.
+        identity: changes when the store is created anew.
+    """
+
+    _all: ClassVar[WeakValueDictionary[str, MemoryStore]] = WeakValueDictionary()
+    _numbers = itertools.count(1)
+
+    def __init__(self, name: str = "rows") -> None:
+        self.name = name
+        self.address = f"{name}@{next(self._numbers)}"
+        self.lock = threading.RLock()
+        self.identity = uuid.uuid4().hex
+        self._log: list[Entry] = []
+        self._serials = itertools.count(1)
+        self._mishaps: list[tuple[int, Disturbance]] = []
+        self._all[self.address] = self
+
+    @classmethod
+    def at(cls, address: str) -> MemoryStore | None:
+        """The store of this process with that address; ``None`` if it is gone."""
+        return cls._all.get(address)
+
+    def add(self, entry: Entry) -> Entry:
+        """Append an entry; return it with its serial."""
+        with self.lock:
+            entry = replace(entry, serial=next(self._serials))
+            self._log.append(entry)
+            return entry
+
+    def newest(self, writer: Writer) -> Entry | None:
+        """The newest entry of a writer: its fence and its marker."""
+        with self.lock:
+            return next((entry for entry in reversed(self._log) if entry.writer == writer), None)
+
+    def epochs(self, writer: Writer) -> list[Entry]:
+        """The entries with which a writer committed epochs, oldest first."""
+        with self.lock:
+            return [entry for entry in standing(self._log) if entry.writer == writer and entry.epoch]
+
+    def others(self, writer: Writer) -> bool:
+        """Whether somebody else has committed epochs here, too."""
+        with self.lock:
+            return any(entry.writer not in (None, writer) and entry.epoch for entry in self._log)
+
+    def writers(self) -> list[str]:
+        """Pipelines that committed epochs, by name."""
+        with self.lock:
+            return sorted({entry.writer[0] for entry in self._log if entry.writer and entry.epoch})
+
+    def table(self) -> pa.Table:
+        """All rows, whoever wrote them; a table without columns before the first."""
+        with self.lock:
+            return replay(standing(self._log))
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is any row."""
+        with self.lock:
+            offered = any(entry.rows is not None and entry.rows.num_rows for entry in standing(self._log))
+            removing = any(entry.merge.delete for entry in self._log)
+            return self.table().num_rows > 0 if offered and removing else offered
+
+    @property
+    def foreign_rows(self) -> int:
+        """Rows that came without a marker."""
+        with self.lock:
+            return sum(entry.rows.num_rows for entry in self._log if entry.rows is not None and entry.writer is None)
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """Columns of the rows; ``None`` before the first."""
+        with self.lock:
+            held = (entry for entry in reversed(self._log) if entry.rows is not None)
+            return next((entry.merge.kept(entry.rows.schema) for entry in held if entry.rows is not None), None)
+
+    def mishaps(self, after: int) -> tuple[Disturbance, ...]:
+        """What happened to the store since an entry."""
+        with self.lock:
+            return tuple(mishap for serial, mishap in self._mishaps if serial > after)
+
+    def restore(self, epoch: int) -> None:
+        """Go back to where an epoch had just been committed, as from a backup; 0 for the empty store.
+
+        Fences go back as well.
+
+        Raises:
+            LookupError: no entry committed that epoch.
+        """
+        with self.lock:
+            ends = [index + 1 for index, entry in enumerate(self._log) if entry.epoch == epoch] if epoch else [0]
+            if not ends:
+                raise LookupError(f"epoch {epoch} was never committed to this store")
+            del self._log[ends[-1] :]
+            self._suffer("restored", f"set back to epoch {epoch}")
+
+    def recreate(self) -> None:
+        """Drop everything, fences and markers included, and be created anew under another identity."""
+        with self.lock:
+            self._log.clear()
+            self.identity = uuid.uuid4().hex
+            self._suffer("recreated", "dropped and created again")
+
+    def overwrite(self, table: pa.Table) -> None:
+        """Replace all rows, as somebody else's overwrite does; markers stay."""
+        with self.lock:
+            self._log = [replace(entry, rows=None) for entry in self._log]
+            self.append_foreign(table)
+            self._suffer("overwritten", f"overwritten with {table.num_rows} rows")
+
+    def append_foreign(self, table: pa.Table) -> None:
+        """Add rows that no marker vouches for. No mishap: others may append."""
+        self.add(Entry(rows=table))
+
+    def clean_up(self) -> None:
+        """Forget old fences and all but the newest marker of each writer, as a log's retention does."""
+        with self.lock:
+            last = {(entry.writer, bool(entry.epoch)): entry.serial for entry in self._log if entry.writer}
+            spared = set(last.values())
+            kept = [entry for entry in self._log if entry.rows is not None or entry.epoch or entry.serial in spared]
+            self._log = [entry if entry.serial in spared else replace(entry, marker=None) for entry in kept]
+
+    def _suffer(self, kind: str, detail: str) -> None:
+        self._mishaps.append((next(self._serials), Disturbance(kind, detail, fatal=True)))
+
+
+def replay(entries: Iterable[Entry]) -> pa.Table:
+    """Put the rows of entries together, in their order: runs of appends as they are, upserts row by row."""
+    import pyarrow as pa
+
+    table = pa.table({})
+    for merge, group in itertools.groupby(entries, key=lambda entry: entry.merge):
+        run = [entry.rows for entry in group if entry.rows is not None]
+        if not merge.key:
+            table = pa.concat_tables([table, *run], promote_options="default")
+            continue
+        for rows in run:
+            table = upserted(table, rows, merge)
+    return table

@@ -1,0 +1,12 @@
+"""Base of every SQL sink: the head and epoch tables, the rules on them, and what the answer to a COMMIT means.
+
+:class:`SqlSink` is the whole contract over any DB-API connection; a driver adds how to connect and how rows are put.
+``tables`` and ``outcome`` are its parts, for a sink that goes its own way where its database does: ours for Postgres.
+"""
+
+from onceonly_sinks.sql.base import SqlSink
+from onceonly_sinks.sql.database import Cursor, Database, Paramstyle, quote
+from onceonly_sinks.sql.outcome import Failed, Failure
+from onceonly_sinks.sql.tables import Head, Tables, Writer
+
+__all__ = ["Cursor", "Database", "Failed", "Failure", "Head", "Paramstyle", "SqlSink", "Tables", "Writer", "quote"]

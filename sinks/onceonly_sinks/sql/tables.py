@@ -1,0 +1,322 @@
+"""The two tables of every SQL sink: ``head`` says who may write and where the sink stands, ``epoch`` what was written.
+
+They lie in the target's database. ``head`` has one row per (pipeline, sink); every change of it is conditional on the
+fence and the chain that were read. Each method of :class:`Tables` runs one statement in the caller's transaction, but
+:meth:`Tables.advance`, which runs two. What a head means for an epoch is said by :mod:`onceonly.protocol.guard`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from onceonly.protocol import Sight, Superseded
+from onceonly.protocol.guard import joins
+from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_sinks.sql.database import Execute
+
+OURS = "pipeline = %(pipeline)s AND sink = %(sink)s"
+"""The condition that keeps one (pipeline, sink)."""
+
+_EMPTY: Mapping[str, str] = {"text": "''", "bigint": "0"}
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Whose rows are meant.
+
+    Attributes:
+        pipeline: the user's stable name.
+        sink: sink id.
+    """
+
+    pipeline: str
+    sink: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """For the statements here."""
+        return {"pipeline": self.pipeline, "sink": self.sink}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head row.
+
+    Attributes:
+        fence: the newest fence.
+        epoch: number of the newest epoch; 0 for none.
+        chain: its chain.
+        place: what the target was when that epoch went to it; values of :attr:`Tables.place`.
+    """
+
+    fence: Fence
+    epoch: int
+    chain: str
+    place: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the epoch table.
+
+    Attributes:
+        number: the epoch's number.
+        chain: its chain.
+        marker: what vouches for it.
+        rows: rows that were counted.
+        place: what the target was; values of :attr:`Tables.place`.
+    """
+
+    number: int
+    chain: str
+    marker: Marker
+    rows: int
+    place: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Names and columns of the two tables, and the statements on them.
+
+    Attributes:
+        head: the head table, as it is written in SQL.
+        epoch: the epoch table.
+        place: columns that say what and where the target was, with their types: ``text`` or ``bigint``.
+        target: the one of them that names the table.
+        now: the moment, in SQL.
+        moment: type of a moment, with its default.
+        storage: what stands behind the head's columns: it is changed by each epoch.
+    """
+
+    head: str = "onceonly_head"
+    epoch: str = "onceonly_epoch"
+    place: Mapping[str, str] = field(default_factory=lambda: {"identity": "text", "target": "text"})
+    target: str = "target"
+    now: str = "CURRENT_TIMESTAMP"
+    moment: str = "timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP"
+    storage: str = ""
+
+    # ---- statements
+
+    @cached_property
+    def ddl(self) -> tuple[str, str]:
+        """Makes both tables where they are missing."""
+        place = ", ".join(f"{name} {kind} NOT NULL" for name, kind in self.place.items())
+        return (
+            f"""
+    CREATE TABLE IF NOT EXISTS {self.head} (
+        pipeline text NOT NULL, sink text NOT NULL,
+        generation bigint NOT NULL, owner text NOT NULL,
+        epoch bigint NOT NULL, chain text NOT NULL,
+        {place},
+        updated_at {self.moment},
+        PRIMARY KEY (pipeline, sink)
+    ){self.storage}
+    """,
+            f"""
+    CREATE TABLE IF NOT EXISTS {self.epoch} (
+        pipeline text NOT NULL, sink text NOT NULL, epoch bigint NOT NULL,
+        generation bigint NOT NULL, owner text NOT NULL,
+        chain text NOT NULL, rows bigint NOT NULL, marker text NOT NULL,
+        {place},
+        committed_at {self.moment},
+        PRIMARY KEY (pipeline, sink, epoch)
+    )
+    """,
+        )
+
+    @cached_property
+    def _places(self) -> str:
+        return ", ".join(self.place)
+
+    @cached_property
+    def sql_read(self) -> str:
+        """The head row."""
+        return f"SELECT generation, owner, epoch, chain, {self._places} FROM {self.head} WHERE {OURS}"
+
+    @cached_property
+    def sql_fence(self) -> str:
+        """The fence of the newest epoch."""
+        return f"SELECT generation, owner FROM {self.epoch} WHERE {OURS} ORDER BY epoch DESC LIMIT 1"
+
+    @cached_property
+    def sql_install(self) -> str:
+        """Makes a fence the newest where it is strictly greater.
+
+        Our own newest epoch row stands in for a head that somebody deleted: the marker is the truth, the head points at
+        it. ``newest`` is that row; joined from the left, so that a sink without epochs gets its head, too.
+        """
+        # No row is changed where a fence stands that is as high: the count of rows is the answer, and the row's lock,
+        # taken before the condition is looked at, orders whoever comes at once.
+        found = ", ".join(f"coalesce(n.{name}, {_EMPTY[kind]})" for name, kind in self.place.items())
+        return f"""
+WITH newest AS (SELECT * FROM {self.epoch} WHERE {OURS} ORDER BY epoch DESC LIMIT 1)
+INSERT INTO {self.head} AS h (pipeline, sink, generation, owner, epoch, chain, {self._places})
+SELECT %(pipeline)s, %(sink)s, %(generation)s, %(owner)s, coalesce(n.epoch, 0), coalesce(n.chain, ''),
+       {found}
+FROM (SELECT 1) one LEFT JOIN newest n ON true
+WHERE n.generation IS NULL OR n.generation < %(generation)s
+ON CONFLICT (pipeline, sink) DO UPDATE
+SET generation = excluded.generation, owner = excluded.owner, updated_at = {self.now}
+WHERE h.generation < excluded.generation
+"""
+
+    @cached_property
+    def sql_advance(self) -> tuple[str, str]:
+        """Moves the head from where we left it, returning a row if it did; writes the epoch row.
+
+        The guard's rules once more, as a condition: a read may be older than the head that is moved.
+        """
+        # RETURNING, since some drivers count no rows. The key of the second table is a net of its own: an epoch that
+        # got past the head twice fails there.
+        place = ", ".join(f"{name} = %({name})s" for name in self.place)
+        given = ", ".join(f"%({name})s" for name in self.place)
+        return (
+            f"""
+UPDATE {self.head} SET epoch = %(epoch)s, chain = %(chain)s, {place}, updated_at = {self.now}
+WHERE {OURS} AND generation = %(generation)s AND owner = %(owner)s
+  AND ((epoch = %(before_epoch)s AND chain = %(before_chain)s) OR (%(joins)s AND epoch <= %(before_epoch)s))
+RETURNING epoch
+""",
+            f"""
+INSERT INTO {self.epoch} (pipeline, sink, epoch, generation, owner, chain, rows, marker, {self._places})
+VALUES (%(pipeline)s, %(sink)s, %(epoch)s, %(generation)s, %(owner)s, %(chain)s, %(rows)s, %(marker)s, {given})
+""",
+        )
+
+    @cached_property
+    def sql_touch(self) -> str:
+        """Writes the head without changing what it says."""
+        return f"UPDATE {self.head} SET updated_at = {self.now} WHERE {OURS}"
+
+    @cached_property
+    def _sql_rows(self) -> str:
+        return f"SELECT epoch, chain, rows, marker, {self._places} FROM {self.epoch} WHERE {OURS}"
+
+    @cached_property
+    def sql_newest(self) -> str:
+        """Number and marker of the newest epoch; where the head row is gone, our newest epoch row stands in for it.
+
+        ``newest`` holds what the head says, and behind it what the epoch rows say: in one statement, of one moment.
+        """
+        return f"""
+WITH newest AS (SELECT epoch FROM {self.head} WHERE {OURS}
+                UNION ALL SELECT max(epoch) FROM {self.epoch} WHERE {OURS})
+SELECT n.epoch, (SELECT e.marker FROM {self.epoch} e WHERE {OURS} AND e.epoch = n.epoch)
+FROM newest n WHERE n.epoch > 0 LIMIT 1
+"""
+
+    # ---- reading
+
+    def read(self, execute: Execute, writer: Writer, lock: str = "") -> Head | None:
+        """The head row; ``lock``, as ``FOR UPDATE``, waits until every transaction that changed it has ended."""
+        row = execute(f"{self.sql_read} {lock}".rstrip(), writer.parameters).fetchone()
+        return Head(Fence(row[0], row[1]), row[2], row[3], tuple(row[4:])) if row else None
+
+    def newest_fence(self, execute: Execute, writer: Writer) -> Fence | None:
+        """The fence that stands; that of the newest epoch where the head row is gone."""
+        head = self.read(execute, writer)
+        if head is not None:
+            return head.fence
+        row = execute(self.sql_fence, writer.parameters).fetchone()
+        return Fence(row[0], row[1]) if row else None
+
+    def newest_epoch(self, execute: Execute, writer: Writer) -> tuple[int, Marker | None]:
+        """Number of the newest epoch, 0 for none, and its marker if that is still there."""
+        row = execute(self.sql_newest, writer.parameters).fetchone()
+        return (row[0], _marker(row[1]) if row[1] else None) if row else (0, None)
+
+    def epoch_at(self, execute: Execute, writer: Writer, number: int) -> Row | None:
+        """One epoch; ``None`` if it is not there."""
+        found = execute(f"{self._sql_rows} AND epoch = %(epoch)s", {**writer.parameters, "epoch": number}).fetchone()
+        return _row(found) if found else None
+
+    def epochs_after(self, execute: Execute, writer: Writer, after: int, limit: int) -> list[Row]:
+        """The next epochs, oldest first."""
+        query = f"{self._sql_rows} AND epoch > %(after)s ORDER BY epoch LIMIT %(limit)s"
+        return [_row(row) for row in execute(query, {**writer.parameters, "after": after, "limit": limit}).fetchall()]
+
+    def shared(self, execute: Execute, writer: Writer, target: object) -> bool:
+        """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
+        query = f"SELECT count(*) FROM {self.head} WHERE {self.target} = %(target)s AND NOT ({OURS})"
+        return bool(execute(query, {**writer.parameters, "target": target}).fetchone()[0])
+
+    def writers(self, execute: Execute, target: object) -> list[str]:
+        """Pipelines with an epoch in a table."""
+        query = f"SELECT DISTINCT pipeline FROM {self.head} WHERE {self.target} = %(target)s AND epoch > 0 ORDER BY 1"
+        return [row[0] for row in execute(query, {"target": target}).fetchall()]
+
+    # ---- writing
+
+    def install(self, execute: Execute, writer: Writer, fence: Fence) -> None:
+        """Make ``fence`` the newest where it is strictly greater, or find it standing.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+        """
+        if execute(self.sql_install, {**writer.parameters, **fence.to_json()}).rowcount == 1:
+            return
+        found = self.newest_fence(execute, writer)
+        if found is not None and found != fence:
+            raise Superseded(writer.sink, found)
+
+    def advance(self, execute: Execute, writer: Writer, marker: Marker, rows: int, place: Mapping[str, Any]) -> bool:
+        """Move the head and write the epoch row; whether the head stood where the epoch follows."""
+        move, write = self.sql_advance
+        parameters = {**advancing(writer, marker, rows), **place}
+        if not execute(move, parameters).fetchall():
+            return False
+        execute(write, parameters)
+        return True
+
+    def touch(self, execute: Execute, writer: Writer) -> None:
+        """Write the head without changing what it says: what we have read is as safe as the commit of this."""
+        execute(self.sql_touch, writer.parameters)
+
+
+def advancing(writer: Writer, marker: Marker, rows: int) -> dict[str, Any]:
+    """Parameters of the statements that move the head."""
+    epoch = marker.epoch
+    return {
+        **writer.parameters,
+        **marker.fence.to_json(),
+        "epoch": epoch.number,
+        "chain": epoch.chain,
+        "before_epoch": epoch.number - 1,
+        "before_chain": epoch.previous_chain,
+        "joins": joins(marker),
+        "rows": rows,
+        "marker": marker.text,
+    }
+
+
+def seen(newest: Callable[[], tuple[int, Marker | None]], any_row: Callable[[], bool]) -> Sight:
+    """What a look shows.
+
+    Args:
+        newest: reads number and marker of the newest epoch.
+        any_row: whether the target holds a row; asked only where there is no epoch.
+    """
+    number, marker = newest()
+    rows = not number and any_row()
+    if rows:  # an epoch that was committed between the two statements would make its rows a stranger's
+        number, marker = newest()
+    return Sight(marker, number, strangers=rows and not number)
+
+
+def recount(execute: Execute, table: str, column: str) -> dict[int, int]:
+    """Rows by the value of the epoch column; those without one under 0. Both names as they are written in SQL."""
+    query = f"SELECT coalesce({column}, 0), count(*) FROM {table} GROUP BY 1 ORDER BY 1"
+    return {int(epoch): int(rows) for epoch, rows in execute(query, {}).fetchall()}
+
+
+def _row(found: Any) -> Row:
+    return Row(found[0], found[1], _marker(found[3]), found[2], tuple(found[4:]))
+
+
+def _marker(text: str) -> Marker:
+    return Marker.from_json(json.loads(text))

@@ -1,0 +1,396 @@
+"""What ``exactly_once()`` is called with, and queries that epochs can be built on: all else is refused by name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from onceonly.api.guarantee import Chosen
+from onceonly.errors import refuse
+from onceonly.machine.facts import Adopt, OnRefresh, Overlap
+from onceonly.machine.overlap import unfit
+from onceonly.protocol import Sink
+from onceonly.runtime import replacing
+from onceonly.runtime.stagefiles import directory
+from onceonly.spark.engine import LOSSY, Plan, Run, Told
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
+from onceonly_checkpoints.storage import is_local, local_path
+
+# ---- What ``exactly_once()`` is called with: what cannot mean anything is refused by name, before a query starts.
+
+LedgerPlace = str | os.PathLike[str] | Ledger | None
+"""Where epochs are recorded: a URL, the path of a SQLite file, a ledger; ``None``: where sinks and checkpoint say."""
+
+_OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
+_ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What the user chose, checked; see :func:`onceonly.exactly_once`."""
+
+    sinks: tuple[Sink, ...]
+    name: str | None = None
+    ledger: LedgerPlace = None
+    before: Callable[[Any], Any] | None = None
+    adopt: Adopt = None
+    overlap: Overlap = "stop"
+    staging: str | None = None
+    lossy_source: str | None = None
+    checkpoint: str | None = None
+    on_refresh: OnRefresh = "stop"
+
+    @property
+    def told(self) -> Told:
+        """What the callback says of its query, where Spark does not."""
+        return Told(self.name, self.checkpoint)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Ids of the sinks, in the order of the call."""
+        return tuple(sink.id for sink in self.sinks)
+
+    @property
+    def stages(self) -> bool:
+        """Several sinks must get the same bytes; one gets them from files where it is told to."""
+        return len(self.sinks) > 1 or self.staging is not None
+
+    @property
+    def one_by_one(self) -> str:
+        """The sink that takes rows without a transaction, which then is the only one; empty for none."""
+        return next((sink.id for sink in self.sinks if not sink.capabilities.transactional), "")
+
+    @property
+    def chosen(self) -> Chosen:
+        """What of it bears on the promise."""
+        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh)
+
+    def shaped(self, df: Any) -> Any:
+        """A DataFrame as it is written: through ``before=``."""
+        return self.before(df) if self.before else df
+
+
+def overlap(wanted: str) -> Overlap:
+    """What to do with rows of recorded epochs.
+
+    Raises:
+        ConfigurationError: E110, no such way.
+    """
+    chosen = _OVERLAPS.get(wanted)
+    if chosen is None:
+        raise _meaningless("overlap", wanted, '"stop" or "trim"')
+    return chosen
+
+
+def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefresh:
+    """What to do at a full refresh.
+
+    Raises:
+        ConfigurationError: E110, no such way.
+        IdentityError: E247, a sink cannot replace rows.
+    """
+    chosen = _ON_REFRESH.get(wanted)
+    if chosen is None:
+        raise _meaningless("on_refresh", wanted, '"stop" or "replace"')
+    if chosen == "replace":
+        replacing.demand(sinks, name or "the query")
+    return chosen
+
+
+def check_before(before: object) -> None:
+    """Refuse what cannot be called with a batch.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if before is not None and (not callable(before) or isinstance(before, type)):
+        raise _meaningless("before", before, "a function from DataFrame to DataFrame")
+
+
+def check_name(name: str | None) -> None:
+    """Refuse a name that nobody can type.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if name is not None and not name.strip():
+        raise _meaningless("name", name, "a name that is not blank")
+
+
+def check_lossy(kind: str | None) -> None:
+    """Refuse a kind of source that keeps its rows, or that there is none of.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if kind is not None and kind not in LOSSY.values():
+        raise _meaningless("lossy_source", kind, " or ".join(f'"{known}"' for known in LOSSY.values()))
+
+
+def check_ledger(ledger: object) -> None:
+    """Refuse what is neither the place of a ledger nor a ledger; a class is none.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if ledger is None or isinstance(ledger, str | os.PathLike):
+        return
+    if isinstance(ledger, type) or not isinstance(ledger, Ledger):
+        raise _meaningless("ledger", ledger, "a URL, the path of a SQLite file, or a Ledger that was made")
+
+
+def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
+    """The query's checkpoint, as text.
+
+    Raises:
+        ConfigurationError: E110, it is blank.
+    """
+    if checkpoint is None:
+        return None
+    place = os.fspath(checkpoint)
+    if not place.strip():
+        raise _meaningless("checkpoint", checkpoint, "the query's checkpointLocation")
+    return place
+
+
+def staging_place(staging: str | os.PathLike[str] | None) -> str | None:
+    """Where epochs are staged, as text.
+
+    Raises:
+        ConfigurationError: E114, files cannot lie there, or not be read from here.
+    """
+    if staging is None:
+        return None
+    place = os.fspath(staging)
+    directory(place)  # what cannot be reached from here is refused before the query starts
+    return place
+
+
+def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
+    """Where a target stands that already holds rows.
+
+    Raises:
+        ConfigurationError: E110, neither ``"here"`` nor offsets.
+    """
+    if adopt is None:
+        return None
+    if adopt == "here":
+        return "here"
+    if not isinstance(adopt, Mapping):
+        raise _meaningless("adopt", adopt, '"here", or the offsets that the target already contains')
+    texts = {source: value if isinstance(value, str) else canonical(value) for source, value in adopt.items()}
+    return SourceOffsets.of(texts)
+
+
+def check_sinks(sinks: tuple[Sink, ...]) -> None:
+    """Refuse what does not form an epoch.
+
+    Raises:
+        ConfigurationError: E102, no sink, not a sink, or two with one id.
+    """
+    example = "pass a sink, e.g. exactly_once(PostgresSink(dsn, table='orders'))"
+    if not sinks:
+        raise refuse("E102", problem="there is none", next=example)
+    for sink in sinks:
+        if isinstance(sink, type):
+            problem = f"the class {sink.__name__} was given, and a sink made with it is wanted"
+            raise refuse("E102", problem=problem, next=example)
+        if not isinstance(sink, Sink):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+            problem = f"{type(sink).__name__!r} is not a sink"
+            raise refuse("E102", problem=problem, next=example)
+    ids = [sink.id for sink in sinks]
+    if twins := {id_ for id_ in ids if ids.count(id_) > 1}:
+        problem = f"two of them have the id {min(twins)!r}"
+        raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
+
+
+def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> None:
+    """Refuse what a sink without a transaction cannot carry.
+
+    Args:
+        sinks: all of the call.
+        overlap: what was chosen.
+        staging: where epochs are staged; ``None`` where that was not asked for.
+
+    Raises:
+        ConfigurationError: E128.
+    """
+    for sink in sinks:
+        if not sink.capabilities.transactional:
+            for problem, way in _too_much(sink, sinks, overlap, staging):
+                raise refuse("E128", sink=sink.id, problem=problem, next=way)
+
+
+def _too_much(sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> Iterator[tuple[str, str]]:
+    """Each thing that was asked of a sink without a transaction and hangs on one, with the way out."""
+    others = ", ".join(other.id for other in sinks if other is not sink)
+    if sink.capabilities.append_only:
+        yield (
+            "it only adds rows, so a replay would add them again",
+            "give its rows a key: a row that is put again then replaces itself",
+        )
+    if sink.capabilities.carries_ledger:
+        yield "it would carry the ledger's record in a transaction", "have the sink declare carries_ledger=False"
+    if others:
+        way = "give it a query of its own, with its own checkpoint and name: exactly_once(sink)"
+        yield f"it stands beside {others}, which may then hold what it holds in part", way
+    if staging is not None:
+        yield "staging= was given, and parts of a staged epoch would stand for the whole", "leave staging= out"
+    if overlap == "trim":
+        what = 'overlap="trim" was given, and rows may stand there that no epoch holds'
+        yield what, 'leave overlap="trim" out: rows that come again are put again under their keys'
+
+
+def _meaningless(argument: str, value: object, wanted: str) -> Exception:
+    return refuse(
+        "E110",
+        problem=f"exactly_once({argument}={value!r}) is not understood.",
+        cause=f"{argument}= takes {wanted}",
+        next=f"give {wanted}, or leave {argument}= out",
+    )
+
+
+# ---- Which queries epochs can be built on: what of a run or its plan is refused, by name, before anything is opened.
+
+
+def refuse_unfit(run: Run, pipeline: str, lossy_source: str | None, one_by_one: str) -> None:
+    """Refuse a run that no epochs can be built on, before anything is opened.
+
+    Args:
+        run: the run.
+        pipeline: its name.
+        lossy_source: the kind of source that the user knows to forget its rows.
+        one_by_one: id of a sink that takes rows without a transaction; empty for none.
+
+    Raises:
+        ConfigurationError: E104 its mode, E105 a temporary checkpoint, E109 or E129 no determinism, E116 a source
+            that reads lost offsets as nothing, E126 one that reads lost files as nothing, E127 one that cannot replay.
+    """
+    if run.mode:
+        raise refuse(
+            "E104",
+            query=pipeline,
+            mode=run.mode,
+            next="use trigger(processingTime=...) or trigger(availableNow=True)",
+        )
+    if run.temporary:
+        raise refuse("E105", query=pipeline, checkpoint=run.checkpoint)
+    refuse_plan(run.plan, pipeline, lossy_source, run.plan.nondeterministic, one_by_one)
+
+
+def refuse_checkpoint(told: str | None, run: Run) -> None:
+    """Refuse a checkpoint that is not the query's own.
+
+    Args:
+        told: what the call says; ``None`` for nothing.
+        run: what Spark says.
+
+    Raises:
+        ConfigurationError: E106.
+    """
+    if told is None or _same_place(told, run.checkpoint):
+        return
+    raise refuse(
+        "E106",
+        problem=f"The query's checkpoint is {run.checkpoint}, and checkpoint= says {told}.",
+        cause="checkpoint= and the query's checkpointLocation differ",
+        next="give both the same place, or leave checkpoint= out; onceonly.start(..., checkpoint=) sets both",
+    )
+
+
+def _same_place(told: str, resolved: str) -> bool:
+    if is_local(told) and is_local(resolved):
+        return local_path(told).resolve() == local_path(resolved).resolve()
+    # A path without a scheme is on whichever file system is Spark's default.
+    whole = told.rstrip("/") == resolved.rstrip("/")
+    return whole or (is_local(told) and str(local_path(told)).rstrip("/") == urlsplit(resolved).path.rstrip("/"))
+
+
+def refuse_plan(
+    plan: Plan, pipeline: str, lossy_source: str | None, nondeterministic: str | None, one_by_one: str
+) -> None:
+    """Refuse a plan, whether it runs already or not.
+
+    Args:
+        plan: of the query.
+        pipeline: its name.
+        lossy_source: the kind of source that the user knows to forget its rows.
+        nondeterministic: SQL of an expression that another run may compute otherwise.
+        one_by_one: id of a sink that takes rows without a transaction; empty for none.
+
+    Raises:
+        ConfigurationError: E109, E116, E126, E127 or E129, as :func:`refuse_unfit` says.
+    """
+    refuse_unrepeatable(plan, pipeline, nondeterministic, one_by_one)
+    for source in plan.sources:
+        if source.reads_on:
+            raise refuse("E116", query=pipeline, source=source.origin)
+        if source.passes_over:
+            raise refuse("E126", query=pipeline, source=source.origin, setting=source.passes_over)
+        if source.lossy and source.lossy != lossy_source:
+            raise refuse("E127", query=pipeline, source=source.origin, kind=source.lossy)
+
+
+def refuse_unrepeatable(plan: Plan, pipeline: str, nondeterministic: str | None, one_by_one: str) -> None:
+    """Refuse a plan that gives other rows in another run, where what one run left is met by what the next one gives.
+
+    State is what the last run computed; a sink that takes rows without a transaction holds parts of each run.
+
+    Raises:
+        ConfigurationError: E109 of state, E129 of such a sink.
+    """
+    if nondeterministic and plan.stateful:
+        raise refuse(
+            "E109",
+            query=pipeline,
+            problem=f"is not deterministic: {nondeterministic}",
+            cause="an expression that gives another value when it is run again",
+            next="compute the value before the stateful operator from the data itself (e.g. from the source's "
+            "timestamp or offset), or write it to a table first",
+        )
+    if nondeterministic and one_by_one:
+        raise refuse("E129", query=pipeline, sink=one_by_one, expression=nondeterministic)
+
+
+def refuse_unseen(plan: Plan, pipeline: str, *, declared: bool) -> None:
+    """Refuse state where nobody sees the plan, unless the user has said that it is deterministic.
+
+    Args:
+        plan: as the checkpoint shows it.
+        pipeline: its name.
+        declared: whether the user said so.
+
+    Raises:
+        ConfigurationError: E109.
+    """
+    if plan.stateful and not declared:
+        raise refuse(
+            "E109",
+            query=pipeline,
+            problem="cannot be seen from a data source, so nobody here can tell that it is deterministic",
+            cause='it was written through format("onceonly")',
+            next='.option("deterministic", "true") if nothing in it depends on time or chance; '
+            "else use foreachBatch, which looks at the plan",
+        )
+
+
+def refuse_untrimmable(
+    plan: Plan, pipeline: str, sources: Sequence[SourceIdentity], columns: Mapping[str, str]
+) -> None:
+    """Refuse a query that could never be trimmed: what is promised for a lost checkpoint must hold on the first day.
+
+    Args:
+        plan: of the query.
+        pipeline: its name.
+        sources: identity of each source.
+        columns: type by column of the rows that the query hands out.
+
+    Raises:
+        ConfigurationError: E115.
+    """
+    if reason := unfit(sources, columns, stateful=plan.stateful):
+        raise refuse("E115", query=pipeline, reason=reason)

@@ -1,0 +1,210 @@
+"""``format("onceonly")``: what is refused before a row is computed, and the commit of what tasks have written.
+
+Each batch goes the way of ``epochs``. Here it is made of the messages of tasks, of the checkpoint's files and of
+options, in a process of Spark's that has no session and may last from one batch to the next or not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from onceonly.api.arguments import Arguments, refuse_unseen
+from onceonly.api.epochs import Epochs
+from onceonly.api.openings import Opening
+from onceonly.api.options import Options, need_xxhash
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.state import State
+from onceonly.protocol import NeedsSpark
+from onceonly.runtime import events
+from onceonly.runtime.taskfiles import TaskFiles, older_runs
+from onceonly.spark import digest, frames, lineage
+from onceonly.spark.choose import refuse_data_source
+from onceonly.spark.datasource.checkpointed import Query
+from onceonly.spark.datasource.parts import Part, Parts
+from onceonly.spark.input import read_input
+from onceonly.spark.written import Written
+
+if TYPE_CHECKING:
+    from onceonly.spark.datasource.writer import Writer
+    from onceonly.spark.frames import StructType
+
+log = logging.getLogger(__name__)
+
+
+def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) -> Writer:
+    """What writes one batch.
+
+    Args:
+        said: the options.
+        schema: columns of the rows.
+        overwrite: whether each batch is the whole result.
+
+    Raises:
+        ConfigurationError: E101, E102, E108, E110 or E150, as :class:`Options` says; E113 another PySpark; E114 tasks
+            cannot write there; E150 complete mode, or a column that only Spark can hash.
+    """
+    try:
+        from onceonly.spark.datasource.writer import Writer
+    except ImportError:
+        raise refuse_data_source() from None
+    if overwrite:
+        raise refuse(
+            "E150",
+            problem="in output mode complete each epoch would be the whole table",
+            cause='.outputMode("complete")',
+            next='.outputMode("append"); or foreachBatch with a sink that has a key: exactly_once(sink)',
+        )
+    options = Options.parse(said)
+    need_xxhash()
+    if why := digest.beyond(schema):
+        raise refuse(
+            "E150",
+            problem=why,
+            cause="a nested column, or a type of which Arrow carries something else than its value",
+            next="use foreachBatch: exactly_once(sink); or write the column as text: to_json(column)",
+        )
+    options.arguments()
+    files = TaskFiles(options.staging, options.pipeline)
+    files.make()
+    return Writer(said, schema, files.address, _left_out(options, schema), commit)
+
+
+def _left_out(options: Options, schema: StructType) -> frozenset[str]:
+    """Columns that a digest leaves out: state may add floats in another order, and nobody here sees which it adds."""
+    if not options.deterministic:
+        return frozenset()
+    return frozenset(one.name for one in schema.fields if lineage.holds_float(one.dataType.jsonValue()))
+
+
+@dataclass
+class _Call:
+    """A query's options in this process, and its epochs.
+
+    Attributes:
+        options: as given.
+        arguments: what they mean.
+        epochs: writes them.
+        files: of tasks.
+        opening: of the run that committed last; ``None`` before the first.
+        done: the batch that this process committed last; -1 before the first.
+    """
+
+    options: Options
+    arguments: Arguments
+    epochs: Epochs
+    files: TaskFiles
+    opening: Opening | None = field(default=None)
+    done: int = -1
+
+    @classmethod
+    def of(cls, said: Mapping[str, str]) -> _Call:
+        options = Options.parse(said)
+        arguments = options.arguments()
+        return cls(options, arguments, Epochs(arguments), TaskFiles(options.staging, options.pipeline))
+
+    def write(self, schema: StructType, parts: Sequence[Part], batch_id: int) -> None:
+        """Commit what tasks wrote, or prove that it is committed; then remove what is of no use any more."""
+        query = Query.of(self.options.checkpoint, self.options.pipeline, parts, batch_id)
+        plan = query.plan()
+        refuse_unseen(plan, self.options.pipeline, declared=self.options.deterministic)
+        caller = query.caller(None)
+        opening = self.epochs.openings.of(None, query, caller)
+        with opening.writing(batch_id, caller.batch_id):
+            # A source without an offset shows its kind with the first one.
+            opening.run = replace(opening.run, plan=plan)
+            if self.done != batch_id - 1:
+                # Spark takes whichever of its processes is idle, so another one has committed in between, under a
+                # fence of its own: what this one remembers is outdated, and the run opens again.
+                opening.state = None
+            batch = Parts(parts, frames.in_arrow(schema))
+            state = self._write(opening, schema, batch, batch_id)
+        self.done = batch_id
+        self._note_other_rows(opening, state, batch)
+        self._tidy(opening, state, batch_id)
+
+    def _write(self, opening: Opening, schema: StructType, batch: Parts, batch_id: int) -> State:
+        columns = [(one.name, one.dataType.simpleString()) for one in schema.fields]
+        found = Written(left_out=_left_out(self.options, schema))
+        opening.written, opening.columns, self.epochs.written = found, columns, found
+        read = replace(read_input(None, batch_id, opening.run, columns), estimate=batch.estimate)
+        try:
+            return self.epochs.write(opening, batch, read, columns, found)
+        except OnceOnlyError as refused:
+            raise self._for_want_of_spark() or refused from None
+
+    def _for_want_of_spark(self) -> OnceOnlyError | None:
+        """The refusal of a target that is out of reach without a session, in words that fit here."""
+        for sink in self.arguments.sinks:
+            if isinstance(sink, NeedsSpark) and (why := sink.needs_spark()):
+                return refuse(
+                    "E150",
+                    problem=f"{sink.id} can only be written by Spark ({why})",
+                    cause="a property of the table, which Spark's own writer knows and deltalake does not",
+                    next="use foreachBatch with a session that has Delta: exactly_once(sink)",
+                )
+        return None
+
+    def _note_other_rows(self, opening: Opening, state: State, batch: Parts) -> None:
+        """Tell of a replay that gave other rows: what is visible stands."""
+        epoch = state.work.epoch
+        if not state.work.skipped or epoch is None or epoch.digest == batch.digest():
+            return
+        happening = events.other_rows(opening.pipeline, epoch)
+        opening.runner.events.keep(opening.pipeline, [happening], state.opening.fence.generation)
+
+    def _tidy(self, opening: Opening, state: State, batch_id: int) -> None:
+        run, generation = opening.run.run_id, state.opening.fence.generation
+        self.files.drop(run, batch_id)
+        if opening is self.opening:
+            return
+        newest = state.work.epoch.number if state.work.epoch else 0
+        self.files.sweep(run, older_runs(opening.ledger, opening.pipeline, newest, generation))
+        if self.opening is not None:
+            self.opening.run.handle.set()
+        self.opening = opening
+
+
+_calls: dict[tuple[tuple[str, str], ...], _Call] = {}
+"""By options: Spark's process commits batch after batch, and those of several queries."""
+
+
+def commit(said: Mapping[str, str], schema: StructType, parts: Sequence[Part], batch_id: int) -> None:
+    """Commit a batch to every sink, or prove that it is committed.
+
+    Args:
+        said: the options.
+        schema: columns of the rows.
+        parts: what the batch's tasks wrote.
+        batch_id: its id.
+
+    Raises:
+        OnceOnlyError: the batch was not written; the message says why and what to do.
+    """
+    key = tuple(sorted(said.items()))
+    try:
+        call = _calls.get(key)
+        if call is None:
+            call = _calls[key] = _Call.of(said)
+        call.write(schema, parts, batch_id)
+    except OnceOnlyError as refused:
+        log.error("%s", refused)
+        log.debug("what led to it", exc_info=refused)
+        # The message says all; what led to it would only bury it in Spark's traceback.
+        raise refused.with_traceback(None) from None
+
+
+def batch_writer() -> Any:
+    """There is none.
+
+    Raises:
+        ConfigurationError: E110, always.
+    """
+    raise refuse(
+        "E110",
+        problem='format("onceonly") is for streams: a batch write has no epoch.',
+        cause='df.write.format("onceonly"), or INSERT INTO',
+        next='df.writeStream.format("onceonly"), or an ordinary df.write to the table itself',
+    )

@@ -1,0 +1,130 @@
+"""Epochs of one call, written one after the other: what all ways in share, whoever hands the batches out.
+
+``wrapper`` has the way in through ``foreachBatch``. What a way in finds out about its batch comes here as values.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from onceonly import faults
+from onceonly.api import guarantee
+from onceonly.api.arguments import Arguments
+from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.openings import Opening, Openings
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.estimate import Past
+from onceonly.machine.facts import Happening, Offer
+from onceonly.machine.state import State
+from onceonly.protocol import Batch
+from onceonly.runtime import events, runs
+from onceonly.spark.input import Input
+from onceonly.spark.written import Written
+
+log = logging.getLogger(__name__)
+
+
+class Epochs:
+    """Writes the epochs of one call.
+
+    Args:
+        given: what the user chose.
+
+    Attributes:
+        openings: finds the opening of a run.
+        written: what is known of the rows that are written; ``None`` before the first batch.
+        last_receipts: what each sink answered to the newest epoch of this process; empty before the first.
+    """
+
+    def __init__(self, given: Arguments) -> None:
+        self._arguments = given
+        self.openings = Openings(given)
+        self.written: Written | None = None
+        self.last_receipts = Receipts()
+
+    def promise(self) -> Report:
+        """What is promised for each sink, as far as it is known by now."""
+        given = self._arguments
+        return Report(guarantee.explain(given.sinks, self.openings.plan, self.written, given.chosen))
+
+    def write(
+        self, opening: Opening, batch: Batch, read: Input, columns: Sequence[tuple[str, str]], found: Written
+    ) -> State:
+        """Write one batch, or prove that it is already written.
+
+        Args:
+            opening: of the run that hands it out.
+            batch: its rows.
+            read: what of the sources it reads.
+            columns: name and type of each column that is written.
+            found: what is known of the rows.
+
+        Returns:
+            Where the machine stands then.
+
+        Raises:
+            OnceOnlyError: the batch was not written; the message says why and what to do.
+        """
+        offer = read.offer(columns, stateful=opening.run.plan.stateful)
+        faults.fire(Point.DISCOVER_AFTER)
+        state = self._decide_and_write(opening, offer, batch)
+        self._report(opening, state)
+        self._tell(opening, state, found, read)
+        if read.covered and state.work.epoch:
+            opening.past = Past(read.covered, state.work.epoch.digest.rows)
+        faults.fire(Point.RETURN_BEFORE)
+        return state
+
+    def _decide_and_write(self, opening: Opening, offer: Offer, batch: Batch) -> State:
+        given = self._arguments
+        if opening.state is None:
+            state = coordinator.start(
+                opening.pipeline,
+                given.ids,
+                runs.owner(opening.application),
+                offer,
+                adopt=given.adopt,
+                overlap=given.overlap,
+                stages=given.stages,
+                on_refresh=given.on_refresh,
+            )
+        else:
+            state = coordinator.resume(opening.state, offer)
+        opening.state = None  # a run that fails here must open again before it may write
+        opening.state = opening.runner.run(state, batch)
+        return opening.state
+
+    def _report(self, opening: Opening, state: State) -> None:
+        epoch = state.work.epoch
+        if epoch is None:
+            return
+        sinks = ", ".join(self._arguments.ids)
+        if state.work.skipped:
+            log.info(
+                "pipeline %s: replay of epoch %d skipped: already held by %s", opening.pipeline, epoch.number, sinks
+            )
+            return
+        self.last_receipts = Receipts(state.work.receipts)
+        phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
+        rows = epoch.digest.rows
+        log.info(
+            "pipeline %s: epoch %d committed to %s: %d rows (%s)", opening.pipeline, epoch.number, sinks, rows, phases
+        )
+
+    def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:
+        """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""
+        plan = opening.run.plan
+        if state.work.epoch is None:
+            return
+        said: list[Happening] = []
+        if not opening.told:
+            said += [events.kept(self.promise())]
+            said += events.warned(opening.pipeline, plan, found, self._arguments.sinks, state.work.receipts)
+        # Before there is a watermark no row is late.
+        watermark_ms = read.lineage.watermark_ms
+        if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):
+            said.append(events.late(rows, watermark_ms, state.work.epoch.number))
+        opening.runner.events.keep(opening.pipeline, said, state.opening.fence.generation)
+        opening.told = not state.work.skipped  # a skipped batch has no receipts to compare

@@ -1,0 +1,238 @@
+"""The promise, derived from sink, plan and source: the sentences of ``.explain()``, as text and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.machine.facts import Adopt, OnRefresh
+from onceonly.protocol import Sink
+from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.model import pairs, place, table, words
+
+if TYPE_CHECKING:
+    from onceonly.spark.engine import Plan
+    from onceonly.spark.written import Written
+
+
+# ---- Values that show themselves in a notebook as tables: the promise, and what the sinks answered.
+
+
+class Receipts(tuple[Receipt, ...]):
+    """Receipts of one epoch, one per sink; in a notebook a table."""
+
+    __slots__ = ()
+
+    @property
+    def html(self) -> str:
+        """A row for each."""
+        if not self:
+            return words("no epoch was written in this process yet")
+        rows = [(one.sink, one.epoch, one.rows, place(one.position), one.identity) for one in self]
+        return table(("sink", "epoch", "rows", "position", "identity"), rows)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+class Report(str):
+    """What is promised, as text; in a notebook a table with a heading for each sink."""
+
+    __slots__ = ()
+
+    @property
+    def html(self) -> str:
+        """A line that is indented is a word and what it says; any other is a heading."""
+        lines = (line.strip().partition(" ") if line.startswith(" ") else ("", "", line) for line in self.splitlines())
+        return pairs((word, said.strip()) for word, _, said in lines)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+# ---- The promise in sentences: the text behind ``.explain()``.
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What holds for one sink.
+
+    Attributes:
+        promise: one sentence.
+        reasons: why it holds.
+        readers: what readers have to do.
+        weakened_by: what would make it less.
+    """
+
+    promise: str
+    reasons: tuple[str, ...]
+    readers: str
+    weakened_by: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The whole report."""
+        lines = [self.promise, *(f"  because  {reason}" for reason in self.reasons), f"  readers  {self.readers}"]
+        return "\n".join([*lines, *(f"  unless   {danger}" for danger in self.weakened_by)])
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What the user chose, as far as it bears on the promise.
+
+    Attributes:
+        adopt: where a target stands that was never written.
+        before: whether a function of the user shapes each batch.
+        staged: whether epochs are written to files first.
+        on_refresh: what becomes of a full refresh.
+    """
+
+    adopt: Adopt = None
+    before: bool = False
+    staged: bool = False
+    on_refresh: OnRefresh = "stop"
+
+
+def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, chosen: Chosen) -> str:
+    """The reports of all sinks of a pipeline.
+
+    Args:
+        sinks: its sinks.
+        plan: of the query; ``None`` until it has started.
+        written: what is known of the written rows; ``None`` before the first batch.
+        chosen: what the user chose.
+    """
+    reports = [derive(sink, plan, written, chosen).text for sink in sinks]
+    if len(sinks) > 1:
+        reports.append(
+            "All sinks get the same bytes: each epoch is staged once and committed to them one after the other.\n"
+            "  readers  for a moment some sinks show an epoch that others do not show yet"
+        )
+    elif chosen.staged:
+        reports.append("Each epoch is staged first, and committed from there: it need not fit into the driver.")
+    if chosen.on_refresh == "replace":
+        reports.append(
+            "A full refresh replaces: the old rows leave each sink with the first new ones.\n"
+            "  readers  then see a table that refills, until the query has caught up\n"
+            "  unless   the source no longer holds what the sinks do: what it has let go is gone from them, too"
+        )
+    return "\n".join(reports)
+
+
+def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+    """The guarantee of one sink; arguments as for :func:`explain`."""
+    able = sink.capabilities
+    if not able.transactional:
+        return _idempotent(sink, plan, written, chosen)
+    rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
+    reasons = [
+        f"rows and marker are committed together ({able.committer})",
+        "each opening fences older drivers out before it reads where the sink stands",
+        *([able.foreign] if able.foreign else []),
+    ]
+    dangers = (*_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
+    return Guarantee(f"{sink.id} holds {rows}.", (*reasons, *_of_plan(plan, written)), able.readers, dangers)
+
+
+def _idempotent(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
+    """Of a sink that takes rows one by one: nothing that hangs on a transaction, or on a fence that surely holds."""
+    able = sink.capabilities
+    put = "each row is put by itself under its key, and the marker last, once every row was acknowledged"
+    reasons = (
+        f"{put} ({able.committer})",
+        "an epoch that was cut off is put again, whole, by the replay of its batch",
+        *([able.foreign] if able.foreign else []),
+        *_of_plan(plan, written if plan and plan.stateful else None),
+    )
+    dangers = (*_ONE_BY_ONE, *_dangers(sink, chosen.adopt), *_of_source(plan), *_of_code(plan, written, chosen))
+    other = "gives something else for the same rows: what a run that was cut off has put stays beside it"
+    again = tuple(f"{one} {other}" for one in _own(plan, written, chosen))
+    return Guarantee(
+        f"{sink.id} ends with the same final result as if every row of the stream had taken effect once.",
+        reasons,
+        f"may see parts of an epoch, and rows put again; {able.readers}",
+        (*dangers, *again),
+    )
+
+
+_ONE_BY_ONE = (
+    "two drivers run at once: such a store fences nobody out for certain",
+    "a request that arrives late puts an older row over a newer one",
+    "a replay gives other rows, by changed code or a changed source: keys that it does not give again stay",
+    "an epoch that was cut off is never replayed: its parts stay",
+)
+"""What breaks the promise of a sink that takes rows one by one, whichever it is."""
+
+
+def _of_plan(plan: Plan | None, written: Written | None) -> tuple[str, ...]:
+    if plan is None:
+        return ("the plan is looked at when the query starts",)
+    if not plan.stateful:
+        return (
+            "the plan keeps no state: a batch that is already written is skipped without being run",
+            *_once(written),
+        )
+    reasons = (
+        "the plan keeps state: a batch that is already written is run again into nothing, and its digest compared",
+    )
+    if written and written.left_out:
+        left_out = ", ".join(sorted(written.left_out))
+        return (*reasons, f"the digest leaves out {left_out}: floats that were added up (W702)")
+    return reasons
+
+
+def _once(written: Written | None) -> tuple[str, ...]:
+    if written is None or written.nondeterministic is None:
+        return ()
+    return (f"{written.nondeterministic} is another value in each run: the rows are those of the run that committed",)
+
+
+def _of_code(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+    """What the user's own code can do to a replay, and nobody can see from outside."""
+    own = _own(plan, written, chosen)
+    if plan is None or not own:
+        return ()
+    if plan.stateful:
+        return tuple(f"{one} gives something else for the same rows: a replay is then refused (E215)" for one in own)
+    return tuple(f"{one} writes anywhere by itself: what it does outside is done again with each run" for one in own)
+
+
+def _own(plan: Plan | None, written: Written | None, chosen: Chosen) -> tuple[str, ...]:
+    """The user's own code, by name; none before the plan is known."""
+    if plan is None:
+        return ()
+    functions = [f"the function {name}()" for name in written.functions] if written else []
+    return (*functions, *(["before="] if chosen.before else []))
+
+
+def _dangers(sink: Sink, adopt: Adopt) -> tuple[str, ...]:
+    dangers: list[str] = []
+    if not sink.capabilities.append_only:
+        dangers.append("somebody else writes the same keys; audit cannot recount rows that are not only added")
+    elif not sink.capabilities.recountable:
+        dangers.append("rows carry no epoch, so audit cannot recount them")
+    dangers.extend(sink.capabilities.dangers)
+    if not sink.capabilities.provable:
+        dangers.append("others change rows, which they may: what the rows of an epoch say cannot be proven then")
+    if adopt is not None:
+        dangers.append("adopt= took over rows whose origin is not known")
+    return tuple(dangers)
+
+
+def _of_source(plan: Plan | None) -> tuple[str, ...]:
+    if plan is None:
+        return ()
+    dangers: list[str] = []
+    if any(source.reads_files for source in plan.sources):
+        dangers.append(
+            "input files of a pending batch vanish (refused, E214); files: offsets mean nothing in another checkpoint"
+        )
+    for source in plan.sources:
+        if source.clears_up:
+            dangers.append(
+                f"a checkpoint or sink is set back: cleanSource={source.clears_up} has taken the files to write it anew"
+            )
+        if source.lossy:
+            dangers.append(f"a crash cuts a batch off: {source.lossy} sources cannot give rows again (W706)")
+    return (*dangers, *plan.unseen)

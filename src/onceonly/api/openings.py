@@ -1,0 +1,201 @@
+"""The opening that each run of a query writes in: found by the run's session, placed once, let go when the run ends.
+
+A wrapper keeps no generation: a callback that wakes up after ``stop()`` can only meet its own, outdated opening.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
+from onceonly.errors import refuse
+from onceonly.machine.calls import Holder
+from onceonly.machine.estimate import Past
+from onceonly.machine.state import State
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.runs import Runs
+from onceonly.runtime.staging import Staging
+from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
+from onceonly.spark.written import Written
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.storage import is_local, local_path
+
+
+@dataclass
+class Opening:
+    """One run's machine between two batches.
+
+    Attributes:
+        run: the run.
+        holder: what it writes, as the other runs of this process see it.
+        runner: carries its commands out.
+        ledger: where its epochs are recorded.
+        application: Spark's application id.
+        state: where the machine stands; ``None`` until a batch is finished, and after one that failed.
+        past: what the last epoch covered and gave.
+        written: what is known of the written rows; ``None`` until they were looked at.
+        columns: the columns that they had then.
+        told: whether the pipeline keeps what this run promises.
+    """
+
+    run: Run
+    holder: Holder
+    runner: Runner
+    ledger: Ledger
+    application: str = ""
+    state: State | None = None
+    past: Past | None = None
+    written: Written | None = None
+    columns: Sequence[tuple[str, str]] = ()
+    told: bool = False
+
+    @property
+    def pipeline(self) -> str:
+        """The name that is written under."""
+        return self.holder.pipeline
+
+    @contextmanager
+    def writing(self, batch_id: int, planned: int) -> Generator[None]:
+        """Have the sinks alone while a batch is written; whatever ends it otherwise is noted in the ledger.
+
+        Args:
+            batch_id: what the callback was handed.
+            planned: the id that the engine set.
+        """
+        try:
+            with _runs.writing(self.holder, batch_id, planned):
+                yield
+        except BaseException as error:
+            self.runner.events.failed(self.pipeline, error)
+            raise
+
+
+_runs = Runs()
+_wrappers = itertools.count()
+_watches: list[threading.Thread] = []
+_LAST_WORD_S = 1.0
+"""Seconds that the end of a process waits for queries that have ended to say so in their ledgers."""
+
+
+@atexit.register
+def _let_them_say_that_they_ended() -> None:
+    until = time.monotonic() + _LAST_WORD_S
+    for watch in _watches:
+        watch.join(max(0.0, until - time.monotonic()))
+
+
+class Openings:
+    """Finds the opening of the run that calls one wrapper.
+
+    Args:
+        arguments: of the wrapper.
+
+    Attributes:
+        plan: of the newest run; ``None`` before the first.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._arguments = arguments
+        self._number = next(_wrappers)
+        self._current: Opening | None = None
+        self._turn = threading.Lock()
+        self.plan: Plan | None = None
+
+    def of(self, df: Any, engine: QueryEngine, caller: Caller) -> Opening:
+        """The opening that a batch is written in; of a run's first batch, a new one.
+
+        Args:
+            df: the batch, as its engine knows it.
+            engine: what hands it out.
+            caller: whose batch it is.
+
+        Raises:
+            ConfigurationError: the query has no name, or another checkpoint than was said, or no epochs can be built on
+                it, or there is no place for them.
+            FencedOut: E402 a newer run has been entered.
+        """
+        known = self._current
+        if known is not None and known.run.session == caller.session:
+            return known
+        chosen = self._arguments
+        run = engine.discover(df, chosen.told)
+        refuse_checkpoint(chosen.checkpoint, run)
+        pipeline = chosen.name or run.name
+        if not pipeline:
+            raise refuse("E101")
+        refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
+        holder = Holder(pipeline, self._number, run.query_id, run.run_id)
+        came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
+        enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
+        if known is not None and known.holder == holder:
+            enter()
+            return known  # rows that another session made
+        (ledger, carried), staging = _ledger(chosen, run), _staging(chosen, run, pipeline)
+        enter()
+        self.plan = run.plan
+        guard = partial(_runs.check, holder)
+        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, guard=guard)
+        opening = Opening(run, holder, runner, ledger, engine.application(df))
+        with self._turn:
+            self._current = opening
+        watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
+        watch.start()
+        _watches[:] = [*(one for one in _watches if one.is_alive()), watch]
+        return opening
+
+    def _close_at_end(self, opening: Opening, ledger: Ledger) -> None:
+        """Release the connections of a run once its query has ended; a callback that is still at work ends first."""
+        opening.run.engine.await_end(opening.run)
+        with _runs.leaving(opening.holder) as sinks:
+            with self._turn:
+                if self._current is opening:
+                    self._current = None
+            if opening.state is not None:
+                opening.runner.events.ended(opening.state)
+            ledger.close()
+            for sink in sinks:
+                sink.close()
+
+
+def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
+    """Where epochs are recorded, and whether the sink's own transaction does it."""
+    # Executors import this package too; they need no SQLAlchemy.
+    from onceonly_checkpoints.ledger.sql import SqlLedger
+
+    urls = [sink.ledger_url for sink in chosen.sinks if sink.capabilities.carries_ledger]
+    own = next((url for url in urls if url), None)
+    # One transaction carries rows and record only where there is no other sink to wait for.
+    alone = len(chosen.sinks) == 1
+    if chosen.ledger is None and own:
+        return SqlLedger(own), alone
+    if chosen.ledger is None:
+        if not is_local(run.checkpoint):
+            raise refuse("E107", checkpoint=run.checkpoint)
+        return SqlLedger(beside(run.checkpoint, "onceonly.db")), False
+    if isinstance(chosen.ledger, str | os.PathLike):
+        ledger = SqlLedger(os.fspath(chosen.ledger))
+        return ledger, alone and own is not None and ledger.address == SqlLedger(own).address
+    return chosen.ledger, False
+
+
+def _staging(chosen: Arguments, run: Run, pipeline: str) -> Staging | None:
+    if not chosen.stages:
+        return None
+    return Staging(chosen.staging or beside(run.checkpoint, "onceonly.staging"), pipeline, chosen.sinks)
+
+
+def beside(checkpoint: str, what: str) -> str:
+    """A path or URL next to a checkpoint: outside of it, so that deleting the checkpoint keeps what lies there."""
+    if not is_local(checkpoint):
+        return f"{checkpoint.rstrip('/')}.{what}"
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{what}"))

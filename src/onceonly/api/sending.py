@@ -1,0 +1,37 @@
+"""Whether a wrapper can be sent to another process, as Spark Connect does with a callback: refused part by part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly.spark.connect import sending
+from onceonly_checkpoints.ledger import Ledger
+
+if TYPE_CHECKING:
+    from onceonly.api.arguments import Arguments
+
+
+def check(given: Arguments) -> None:
+    """Refuse what cannot be sent, or could not find its query there.
+
+    Raises:
+        ConfigurationError: E106 no checkpoint; E110 a sink or ledger that lives in this process; E151 a sink or
+            ``before=`` that cannot be pickled.
+    """
+    if given.checkpoint is None:
+        raise sending.untold()
+    if isinstance(given.ledger, Ledger):
+        raise refuse(
+            "E110",
+            problem=f"The ledger {given.ledger!r} lives in this process, and the callback runs in the server's.",
+            cause="the query runs on Spark Connect, and ledger= was given a ledger that was made here",
+            next='give its address: exactly_once(..., ledger="postgresql://..." or "sqlite:////path/ledger.db")',
+        )
+    for sink in given.sinks:
+        if reason := sending.unpicklable(sink):
+            way = f"have {type(sink).__name__} make it in open(), or leave it out in __reduce__"
+            raise refuse("E151", part=sink.id, reason=reason, next=way)
+    if reason := sending.unpicklable(given.before):
+        way = "make within the function what it needs, from df.sparkSession where it is the session"
+        raise refuse("E151", part="before=", reason=reason, next=way)

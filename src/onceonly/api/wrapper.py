@@ -1,0 +1,227 @@
+"""``exactly_once(sink)``: an ordinary ``foreachBatch`` function. Each batch goes one way through it, in this order.
+
+    first     once per run: what the plan of the query shows (E109, E129)
+    input     ``input.read_input``: all that the engine, its logs and the sources are asked for the batch
+    offer     what is decided on: a value
+    decision  ``coordinator``: pure
+    prepare   ``runner``: rows near each sink, in the batch's one action
+    commit    rows and marker together; what is left of it are receipts
+
+From the offer on a batch goes the way that ``epochs`` has for all ways in. What stays the same for a run is
+found by ``openings``, at the run's first batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from onceonly.api import arguments, guarantee, sending
+from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
+from onceonly.api.epochs import Epochs
+from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.openings import Opening
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Sink
+from onceonly.protocol.batch import Trim
+from onceonly.spark import batch as trimming
+from onceonly.spark import written
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.choose import engine_for
+from onceonly.spark.connect import worker
+from onceonly.spark.input import read_input
+from onceonly.spark.written import Written
+from onceonly_checkpoints.model import SourceIdentity
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+class CallbackInterrupted(RuntimeError):
+    """A ``BaseException`` ended the callback. Left as it is, it would hang the query for ever."""
+
+
+class ExactlyOnce:
+    """What :func:`exactly_once` returns. Pass it to ``foreachBatch`` or call it from a function of your own."""
+
+    def __init__(self, given: Arguments) -> None:
+        self._arguments = given
+        self._epochs = Epochs(given)
+
+    def __reduce__(self) -> tuple[Callable[[Arguments], ExactlyOnce], tuple[Arguments]]:
+        """How it gets to the server of Spark Connect: what it was called with, and nothing of this process.
+
+        Raises:
+            ConfigurationError: E106 it does not know its checkpoint; E110 or E151 a part of it cannot be sent.
+        """
+        sending.check(self._arguments)
+        return _arrived, (self._arguments,)
+
+    def __repr__(self) -> str:
+        named = f", name={self._arguments.name!r}" if self._arguments.name else ""
+        return f"exactly_once({', '.join(map(repr, self._arguments.sinks))}{named})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the promise, as :meth:`explain` says it, and the newest receipts."""
+        return self.explain().html + (self.last_receipts.html if self.last_receipts else "")
+
+    @property
+    def one_by_one(self) -> str:
+        """The sink that takes rows without a transaction; empty for none."""
+        return self._arguments.one_by_one
+
+    @property
+    def last_receipts(self) -> Receipts:
+        """What each sink answered to the newest epoch of this process; empty before the first."""
+        return self._epochs.last_receipts
+
+    def explain(self, df: DataFrame | None = None) -> Report:
+        """What is promised for each sink, why, and what would weaken it: a text, and in a notebook a table.
+
+        Says more once the query runs.
+
+        Args:
+            df: the stream, as ``writeStream`` gets it, for what its plan shows before it is started. Nothing is run.
+
+        Raises:
+            ConfigurationError: E110, it is no stream; E113 another PySpark.
+        """
+        given = self._arguments
+        if df is None:
+            return self._epochs.promise()
+        plan = engine_for(df).foreseen(df)
+        found = written.foreseen(plan, given.shaped(df))
+        text = guarantee.explain(given.sinks, plan, found, given.chosen)
+        try:
+            named = given.name or "the query"
+            refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
+        except OnceOnlyError as refused:
+            return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
+        return Report(text)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch, or prove that it is already written.
+
+        Raises:
+            OnceOnlyError: the batch was not written; the message says why and what to do.
+            CallbackInterrupted: the interpreter was told to stop in the middle; nothing half-done is visible.
+        """
+        try:
+            engine = engine_for(df)
+            caller = engine.caller(df, self._arguments.told)
+            opening = self._epochs.openings.of(df, engine, caller)
+            with opening.writing(batch_id, caller.batch_id):
+                self._write(opening, df, batch_id)
+        except OnceOnlyError as refused:
+            log.error("%s", refused)
+            log.debug("what led to it", exc_info=refused)
+            # The message says all; what led to it would only bury it in Spark's traceback, where it stands three times.
+            raise refused.with_traceback(None) from None
+        except Exception:
+            raise
+        except BaseException as stop:
+            raise CallbackInterrupted(f"the callback was ended by {type(stop).__name__}") from stop
+
+    def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
+        rows = self._arguments.shaped(df)
+        columns: Sequence[tuple[str, str]] = rows.dtypes
+        found = self._look(opening, rows, columns)
+        back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
+        read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
+        batch = SparkBatch(rows, read.estimate, found.left_out, partial(self._without, df))
+        self._epochs.write(opening, batch, read, columns, found)
+
+    def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
+        """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""
+        plan, one_by_one = opening.run.plan, self._arguments.one_by_one
+        repeats = plan.stateful or one_by_one
+        if opening.written is None or (repeats and opening.columns != columns):
+            found = written.look(plan, rows)
+            refuse_unrepeatable(plan, opening.pipeline, found.nondeterministic, one_by_one)
+            opening.written, opening.columns, self._epochs.written = found, columns, found
+        return opening.written
+
+    def _demand_trimmable(self, opening: Opening, df: DataFrame, sources: Sequence[SourceIdentity]) -> None:
+        if opening.state is None and self._arguments.overlap == "trim":
+            refuse_untrimmable(opening.run.plan, opening.pipeline, sources, dict(df.dtypes))
+
+    def _without(self, df: DataFrame, trim: Trim) -> DataFrame:
+        """What is written of a trimmed batch. ``before=`` comes second: it may drop what tells rows apart."""
+        return self._arguments.shaped(trimming.trimmed(df, trim))
+
+    def _looks_back(self, opening: Opening) -> bool:
+        """Whether a batch is compared with the files of all before it: until this run has written one itself."""
+        return self._arguments.overlap == "trim" and (opening.state is None or opening.state.work.skipped)
+
+
+def _arrived(given: Arguments) -> ExactlyOnce:
+    """Make a wrapper in the process to which it was sent."""
+    worker.arrived()
+    return ExactlyOnce(given)
+
+
+def exactly_once(
+    *sinks: Sink,
+    name: str | None = None,
+    ledger: LedgerPlace = None,
+    before: Callable[[DataFrame], DataFrame] | None = None,
+    adopt: str | Mapping[str, Any] | None = None,
+    overlap: str = "stop",
+    staging: str | os.PathLike[str] | None = None,
+    lossy_source: str | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_refresh: str = "stop",
+) -> ExactlyOnce:
+    """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
+
+    Args:
+        sinks: where the rows go. Several get the same bytes: each batch is written once to ``staging``, and committed
+            from there in the order of this call; sinks that a crash left behind are brought to the others' epoch.
+        name: the pipeline's stable name; default is the query's ``queryName``.
+        ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
+            ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
+        before: a pure function applied to each batch before it is written.
+        adopt: what to do when the target already holds rows that are not ours: ``"here"`` keeps them and starts after
+            them; a mapping ``{source id: offset}`` says which offsets they contain, and the query must go on there.
+        overlap: what to do when a new or rolled-back checkpoint offers rows of recorded epochs again: ``"stop"``, or
+            ``"trim"``: write only rows whose position in the source is in no epoch. That takes a plan without state
+            over one Kafka or file source, and rows that still have ``topic``, ``partition`` and ``offset``, or
+            ``_metadata.file_path`` as ``file_path``; ``before=`` may drop them.
+        staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
+            that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
+            none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs larger than the
+            driver does.
+        lossy_source: the kind of a source that cannot give its rows again, ``"socket"`` or ``"memory"``: what it has
+            handed out is lost with a batch that a crash cuts off before it is written. Without this it is refused.
+        checkpoint: the query's ``checkpointLocation``, which Spark Connect does not tell the callback: needed there,
+            as the server spells it, and with ``name=`` the query's ``queryName``. Elsewhere it is compared with what
+            Spark says. :func:`onceonly.start` sets all of them.
+        on_refresh: what to do at a full refresh of a declarative pipeline, which begins anew in a sibling directory of
+            its checkpoint and clears no sink: ``"stop"``, or ``"replace"``: the old rows leave every sink in the
+            transaction that brings the first new ones. The source may no longer hold what the sinks do. Readers then
+            see a table that refills.
+
+    Returns:
+        A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
+
+    Raises:
+        ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
+            E114 rows cannot be staged there; E128 a sink without a transaction was given what hangs on one.
+        IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
+    """
+    arguments.check_sinks(sinks)
+    arguments.check_before(before)
+    arguments.check_name(name)
+    arguments.check_ledger(ledger)
+    arguments.check_lossy(lossy_source)
+    chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
+    arguments.check_one_by_one(sinks, chosen, place)
+    where = arguments.checkpoint_place(checkpoint)
+    refresh = arguments.on_refresh(on_refresh, sinks, name)
+    adopted = arguments.adopted(adopt)
+    return ExactlyOnce(Arguments(sinks, name, ledger, before, adopted, chosen, place, lossy_source, where, refresh))

@@ -1,0 +1,325 @@
+"""What became of each epoch in each sink, and the offset chart: where each partition of a source stood. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onceonly.audit.catalogue import Severity, Verdict
+from onceonly.audit.facts import Facts, SinkFacts
+from onceonly.audit.finding import Finding, worst
+from onceonly.audit.line import Line
+from onceonly.audit.result import AuditResult, lines_of
+from onceonly.machine.sources import numbers
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.model import SourceOffsets
+from onceonly_checkpoints.strenum import StrEnum
+
+# ---- What became of each epoch in each sink, and of neighbouring epochs that share one column of a picture. Pure.
+
+
+class Outcome(StrEnum):
+    """What can be said of one epoch in one sink, worst first: a column of several epochs shows its worst."""
+
+    GAP = "gap"
+    DOUBLED = "doubled"
+    DOUBT = "in doubt"
+    UNKNOWN = "cannot tell"
+    ADOPTED = "adopted"
+    MARKED = "rows not counted"
+    PROVEN = "proven by the ledger"
+    EXACT = "exactly once"
+    ABSENT = "not a sink yet"
+
+    @property
+    def key(self) -> str:
+        """Name of its colour and texture in the page's style sheet."""
+        return self.name.lower()
+
+
+_WORST_FIRST = tuple(Outcome)
+_OF_VERDICT = {
+    Verdict.GAPS: Outcome.GAP,
+    Verdict.DUPLICATES: Outcome.DOUBLED,
+    Verdict.IN_DOUBT: Outcome.DOUBT,
+    Verdict.CANNOT_TELL: Outcome.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One epoch, or several neighbours that are drawn as one.
+
+    Attributes:
+        first: number of its first epoch.
+        last: number of its last epoch.
+        began_ms: when the first was planned, milliseconds since 1970; 0 where nothing says.
+        ended_ms: when the last was recorded; ``began_ms`` or later.
+        rows: rows that were committed.
+        outcomes: the worst outcome, one per sink.
+        surplus: counted rows less committed ones, one per sink; ``None`` where rows are not counted.
+        codes: codes of the findings that need something done.
+    """
+
+    first: int
+    last: int
+    began_ms: int
+    ended_ms: int
+    rows: int
+    outcomes: tuple[Outcome, ...]
+    surplus: tuple[int | None, ...]
+    codes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """``epoch 7``, or ``epochs 7 to 12``."""
+        return f"epoch {self.first}" if self.first == self.last else f"epochs {self.first} to {self.last}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Sinks by epochs.
+
+    Attributes:
+        sinks: sink ids, in the order of the facts.
+        columns: oldest first.
+        width: epochs in a column.
+    """
+
+    sinks: tuple[str, ...]
+    columns: tuple[Column, ...]
+    width: int = 1
+
+    def pooled(self, at_most: int) -> Grid:
+        """The same in at most so many columns."""
+        width = -(-len(self.columns) // at_most) or 1
+        if width == 1:
+            return self
+        parts = (self.columns[start : start + width] for start in range(0, len(self.columns), width))
+        return Grid(self.sinks, tuple(map(_pool, parts)), width)
+
+
+def grid_of(facts: Facts, result: AuditResult) -> Grid:
+    """Lay out every epoch that a marker, a record or an open intent names, one per column."""
+    lines = {line.sink.id: _Lane.of(line) for line in lines_of(facts)}
+    records = {record.epoch.number: record for record in facts.ledger.records} if facts.ledger else {}
+    proven = {line.epoch.number: line.epoch for line in result.epochs}
+    found = _by_place(result.findings)
+    numbers = proven.keys() | records.keys() | {place[1] for place, one in found.items() if one}
+    known = {number: proven.get(number) or records[number].epoch for number in proven.keys() | records.keys()}
+    last = max(numbers, default=0)
+    columns: list[Column] = []
+    # Not from the first finding on: a sink that forgot its first million epochs has one finding about epoch 1.
+    for number in range(min(known or numbers, default=1), last + 1):
+        epoch = known.get(number)
+        began, ended = _times(epoch, records.get(number), columns[-1].ended_ms if columns else 0)
+        outcomes = tuple(_outcome(sink, lines.get(sink.id), number, found) for sink in facts.sinks)
+        surplus = tuple(_surplus(sink, number, epoch, _series(lines, sink)) for sink in facts.sinks)
+        codes = dict.fromkeys(code for sink in (None, *lines) for code in _codes(found, sink, number))
+        rows = epoch.digest.rows if epoch else 0
+        columns.append(Column(number, number, began, ended, rows, outcomes, surplus, tuple(codes)))
+    return Grid(tuple(sink.id for sink in facts.sinks), tuple(columns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    line: Line
+    held: frozenset[int]
+    proven: frozenset[int]
+    adopted: frozenset[int]
+
+    @classmethod
+    def of(cls, line: Line) -> _Lane:
+        adopted = frozenset(epoch.number for epoch in line.epochs if epoch.adoption is not None)
+        held, proven = (frozenset(epoch.number for epoch in some) for some in (line.held, line.proven))
+        return cls(line, held, proven, adopted)
+
+
+_Found = Mapping[tuple[str | None, int], Sequence[Finding]]
+
+
+def _by_place(findings: Sequence[Finding]) -> _Found:
+    placed: dict[tuple[str | None, int], list[Finding]] = {}
+    for one in findings:
+        if one.epoch is not None and one.severity is not Severity.INFO:
+            placed.setdefault((one.sink, one.epoch), []).append(one)
+    return placed
+
+
+def _codes(found: _Found, sink: str | None, number: int) -> tuple[str, ...]:
+    return tuple(one.code for one in found.get((sink, number), ()))
+
+
+def _outcome(sink: SinkFacts, lane: _Lane | None, number: int, found: _Found) -> Outcome:
+    if lane is None:
+        return Outcome.UNKNOWN
+    about = (*found.get((sink.id, number), ()), *found.get((None, number), ()))
+    verdict = worst(one.verdict for one in about if one.verdict is not None)
+    quiet = _quiet(sink, lane, number)
+    if verdict is Verdict.EXACTLY_ONCE or (quiet is Outcome.GAP and verdict is not Verdict.IN_DOUBT):
+        return quiet
+    return _OF_VERDICT[verdict]
+
+
+def _quiet(sink: SinkFacts, lane: _Lane, number: int) -> Outcome:
+    """The outcome where no finding names this very epoch: a finding over a range names its first one only."""
+    if number < lane.line.first:
+        return Outcome.ABSENT
+    if number in lane.adopted:
+        return Outcome.ADOPTED
+    if number in lane.held:
+        return Outcome.MARKED if sink.rows is None else Outcome.EXACT
+    if number in lane.proven:
+        return Outcome.PROVEN
+    return Outcome.UNKNOWN if number < lane.line.oldest else Outcome.GAP
+
+
+def _series(lanes: Mapping[str, _Lane], sink: SinkFacts) -> int:
+    lane = lanes.get(sink.id)
+    return lane.line.series if lane else 1
+
+
+def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, series: int) -> int | None:
+    if sink.rows is None or epoch is None or number > sink.counted:
+        return None
+    return sink.rows.get(number, 0) - (epoch.digest.rows if number >= series else 0)
+
+
+def _times(epoch: Epoch | None, record: EpochRecord | None, before: int) -> tuple[int, int]:
+    recorded = record.recorded_ms if record else 0
+    began = (epoch.lineage.batch_timestamp_ms if epoch and epoch.lineage else 0) or recorded or before
+    return began, max(began, recorded)
+
+
+def _pool(columns: Sequence[Column]) -> Column:
+    lanes = zip(*(column.outcomes for column in columns), strict=True)
+    surpluses = zip(*(column.surplus for column in columns), strict=True)
+    return Column(
+        columns[0].first,
+        columns[-1].last,
+        columns[0].began_ms,
+        max(column.ended_ms for column in columns),
+        sum(column.rows for column in columns),
+        tuple(min(lane, key=_WORST_FIRST.index) for lane in lanes),
+        tuple(_largest([some for some in lane if some is not None]) for lane in surpluses),
+        tuple(dict.fromkeys(code for column in columns for code in column.codes)),
+    )
+
+
+def _largest(surpluses: Sequence[int]) -> int | None:
+    """The largest difference, not the sum: a gap and a double in neighbours must not cancel out."""
+    return max(surpluses, key=abs, default=None)
+
+
+# ---- The offset chart: where each partition of a source stood, epoch by epoch, and where it broke. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """An epoch that does not start where the one before it ended.
+
+    Attributes:
+        epoch: its number.
+        low: the lower of the two offsets.
+        high: the higher one.
+        outcome: GAP for a hole, DOUBLED for an overlap, ADOPTED where an operator moved the position.
+    """
+
+    epoch: int
+    low: float
+    high: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetChart:
+    """One partition.
+
+    Attributes:
+        name: source id and path of the offset, ``events/0``.
+        points: ``(epoch, offset at its end)``, oldest first, begun with where the first epoch started.
+        breaks: oldest first.
+    """
+
+    name: str
+    points: tuple[tuple[int, float], ...]
+    breaks: tuple[Break, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether every step starts where the one before it ended, or an operator said otherwise."""
+        return all(one.outcome is Outcome.ADOPTED for one in self.breaks)
+
+    def thinned(self, at_most: int) -> OffsetChart:
+        """The same with at most so many points, and all points beside a break."""
+        width = -(-len(self.points) // at_most) or 1
+        beside = {one.epoch + step for one in self.breaks for step in (-1, 0)}
+        last = len(self.points) - 1
+        kept = (
+            point
+            for index, point in enumerate(self.points)
+            if index % width == 0 or index == last or point[0] in beside
+        )
+        return OffsetChart(self.name, tuple(kept), self.breaks)
+
+
+@dataclass(slots=True)
+class _Climb:
+    name: str
+    points: list[tuple[int, float]] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+
+    def step(self, epoch: Epoch, start: float | None, end: float) -> None:
+        moved = epoch.adoption is not None
+        before = self.points[-1][1] if self.points else None
+        if before is None:
+            self.points.append((epoch.number - 1, end if start is None else start))
+        elif start is not None and start != before:
+            torn = Outcome.GAP if start > before else Outcome.DOUBLED
+            self._broken(epoch, before, start, Outcome.ADOPTED if moved else torn)
+        if moved and before is not None and end != before:
+            self._broken(epoch, before, end, Outcome.ADOPTED)
+        self.points.append((epoch.number, end))
+
+    def _broken(self, epoch: Epoch, one: float, other: float, outcome: Outcome) -> None:
+        self.breaks.append(Break(epoch.number, min(one, other), max(one, other), outcome))
+
+
+def offset_charts(epochs: Sequence[Epoch]) -> tuple[OffsetChart, ...]:
+    """One offset chart per number in the offsets, broken ones first.
+
+    Offsets that are not JSON have no numbers and give none; what they say is judged by the chain and the findings.
+    """
+    climbs: dict[tuple[str, str], _Climb] = {}
+    read = _Reader()
+    for epoch in epochs:
+        starts, ends = read(epoch.written.start), read(epoch.written.end)
+        for place, end in ends.items():
+            climb = climbs.setdefault(place, _Climb(_name(place, len(epoch.written.end.entries))))
+            climb.step(epoch, starts.get(place), end)
+    found = [OffsetChart(climb.name, tuple(climb.points), tuple(climb.breaks)) for climb in climbs.values()]
+    return tuple(sorted(found, key=lambda chart: chart.sound))
+
+
+class _Reader:
+    """Parses offsets; the end of one epoch is nearly always the start of the next and is parsed once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[SourceOffsets | None, dict[tuple[str, str], float]] = (None, {})
+
+    def __call__(self, offsets: SourceOffsets) -> dict[tuple[str, str], float]:
+        if offsets != self._last[0]:
+            self._last = (offsets, dict(_leaves(offsets)))
+        return self._last[1]
+
+
+def _leaves(offsets: SourceOffsets) -> Iterator[tuple[tuple[str, str], float]]:
+    for source, text in offsets.entries:
+        for path, value in (numbers(text) or {}).items():
+            yield (source, path), value
+
+
+def _name(place: tuple[str, str], sources: int) -> str:
+    source, path = place
+    inner = path.removeprefix("/") or "offset"
+    return inner if sources == 1 else f"{source}: {inner}"

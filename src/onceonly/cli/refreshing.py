@@ -1,0 +1,81 @@
+"""What ``queries refresh`` is about to do, put together before anybody says yes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceonly.cli.options import decided
+from onceonly.cli.output import say, talk
+from onceonly.cli.places import Place
+from onceonly.errors import refuse
+from onceonly.runtime import stops
+from onceonly.runtime.operator import at_stake, refresh
+from onceonly_checkpoints.model import Adoption, AdoptionKind
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The replacing of a pipeline's rows before it happens.
+
+    Attributes:
+        accepted: the decision.
+        pairs: the plan in words.
+    """
+
+    accepted: Adoption
+    pairs: tuple[tuple[str, object], ...]
+
+
+_AFTER = (
+    "the next query with a new checkpoint replaces all rows, from wherever its source begins then: see that it still "
+    "holds them. One that goes on with the old checkpoint uses this up, and replaces nothing"
+)
+
+
+def plan(place: Place, how: str, reason: str) -> Plan:
+    """Say what a refresh would do.
+
+    Args:
+        place: the pipeline with its sinks.
+        how: what is typed behind ``--how``.
+        reason: for the record.
+
+    Raises:
+        OnceOnlyError: E110, no such way, or there is no epoch yet; E247 a sink cannot replace.
+    """
+    if how != "replace":
+        raise refuse(
+            "E110",
+            problem=f"queries refresh has no --how {how!r}.",
+            cause="a full refresh can replace the rows that stand; nothing else is known",
+            next="give --how replace; to keep what stands: a new pipeline name on a new table",
+        )
+    newest = at_stake(place.sinks, place.pipeline)
+    ledger = place.certain_ledger
+    head = ledger.head(place.pipeline)
+    first = head.epoch.series if head else 1
+    told = stops.tally(ledger.epochs(place.pipeline, first, newest), first, newest)
+    pairs = (
+        ("pipeline", place.pipeline),
+        ("accepts", f"the rows of epochs {first}..{newest} ({told}) leave with the first new ones{_because(reason)}"),
+        ("sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in place.sinks)),
+        ("ledger", ledger.address),
+        ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
+        ("after", _AFTER),
+    )
+    return Plan(decided(AdoptionKind.REPLACE_ROWS, reason, first=1, last=newest), pairs)
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
+
+
+def carry_out(place: Place, plan: Plan) -> None:
+    """Write the decision.
+
+    Raises:
+        OnceOnlyError: what opening the pipeline raises.
+    """
+    epoch = refresh(place.sinks, place.certain_ledger, place.pipeline, plan.accepted)
+    say(f"epoch {epoch.number} adopted: the next query that begins anew replaces the rows of epochs 1..{epoch.number}")
+    talk("Now start the query with its new checkpoint.")

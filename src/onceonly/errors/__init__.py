@@ -1,0 +1,230 @@
+"""The error tree. Every error says what happened, why it matters, the likely cause and the next command.
+
+    OnceOnlyError
+    ├── ConfigurationError           E1xx  the call cannot work as written
+    ├── IdentityError                E2xx  the batch, the sink or the checkpoint is not what it should be
+    │   ├── OverlapError             the batch offers rows that epochs hold, or may hold
+    │   ├── GapError                 rows would be lost: the batch starts further on, or its input is gone
+    │   ├── StateError               Spark's state does not belong to what the sinks hold
+    │   └── SinkChangedError         a sink was set back, made anew or changed by somebody else
+    ├── UnresolvedOutcome            E3xx  a commit was sent and nobody can say yet whether it landed
+    ├── FencedOut                    E4xx  another driver owns the pipeline now
+    │   └── SupersededRun            it goes on from the same place, so there is nothing to do
+    ├── DestinationError             E5xx  the sink cannot take the rows
+    │   ├── DestinationUnavailable   not now: what stands in the way can pass by itself
+    │   └── RowsRefused              not these: another start brings the same rows or columns
+    └── CheckpointError              E6xx  the engine's checkpoint files cannot be read
+
+:attr:`OnceOnlyError.retryable` says which of them another start may settle without anybody's help.
+
+A warning (W7xx) is no exception: it works, but a promise is weaker than it looks. It is one line, for the log and for
+the pipeline's events.
+
+Inside ``foreachBatch`` only the text survives: Spark turns it into a line of a Java traceback. So each message stands
+alone, and :func:`onceonly.refusal` makes the error of it again, by its class.
+The texts live in :mod:`onceonly.errors.codes`; :func:`refuse` makes the error of a code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from onceonly.errors.codes import CATALOGUE, Family
+
+_SECRETS = (
+    re.compile(r"(?P<keep>://[^:/@\s]+:)[^@\s]+(?=@)"),
+    re.compile(r"(?P<keep>\bpassword\s*=\s*)('[^']*'|\S+)", re.IGNORECASE),
+)
+
+
+def mask(text: str) -> str:
+    """Replace passwords in URLs and key-value connection strings by ``***``."""
+    for pattern in _SECRETS:
+        text = pattern.sub(lambda match: f"{match['keep']}***", text)
+    return text
+
+
+def nearest(wrong: Iterable[str], known: Iterable[str]) -> str:
+    """`` (did you mean user?)`` where a misspelt name is close to a known one, else nothing."""
+    choices = list(known)
+    found = [match for name in wrong for match in difflib.get_close_matches(name, choices, 1, 0.5)]
+    return f" (did you mean {', '.join(found)}?)" if found else ""
+
+
+class _Words(string.Formatter):
+    """Fills details into a text; ``{name:q}`` becomes one word of a shell's command line."""
+
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        return shlex.quote(str(value)) if format_spec == "q" else super().format_field(value, format_spec)
+
+
+def fill(text: str, details: Mapping[str, object]) -> str:
+    """Fill details into a text of a catalogue; ``{name:q}`` becomes one word of a shell's command line."""
+    return _Words().vformat(text, (), details)
+
+
+UNTOLD: Mapping[str, object] = {"lost": "epochs", "copy": "", "again": "", "by": "a newer driver"}
+"""Details of whoever cannot ask the ledger, as a sink in the middle of a commit."""
+
+OF_THE_LEDGER = frozenset({"ledger", "where", "named", "first", "last"})
+"""What commands need and only an opening knows."""
+
+_RESTART = "restart the query: its opening prints the commands that apply"
+
+
+class OnceOnlyError(Exception):
+    """Base of all errors of this package.
+
+    Attributes:
+        code: stable code, ``E203``; ``onceonly explain E203`` prints its page.
+        what: the first line: what happened.
+        remedy: the next command or change.
+        retryable: whether what stands in the way can pass by itself, so that the query, started again as it is, may go
+            on. To start again is always safe: what is not proven is refused again.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, code: str, **details: object) -> None:
+        """Fill the catalogue's texts of ``code`` with ``details``; secrets are masked."""
+        entry = CATALOGUE[code]
+        details = {**UNTOLD, **details}
+        self.code = code
+        self.details = details
+        self.what = mask(fill(entry.what, details))
+        remedy = _RESTART if fields(entry.remedy) & OF_THE_LEDGER - details.keys() else entry.remedy
+        self.remedy = mask(fill(remedy, details))
+        lines = (f"[ONCE-{code}] {entry.what}", entry.matter, f"Likely cause: {entry.cause}", f"Next: {remedy}")
+        super().__init__(mask("\n  ".join(fill(line, details).replace("\n", "\n  ") for line in lines)))
+
+
+def fields(text: str) -> frozenset[str]:
+    """Names of the details that a text asks for."""
+    return frozenset(name for _, name, _, _ in string.Formatter().parse(text) if name)
+
+
+class ConfigurationError(OnceOnlyError):
+    """The call cannot work as written (E1xx)."""
+
+
+class IdentityError(OnceOnlyError):
+    """The batch, the sink or the checkpoint is not what it should be (E2xx)."""
+
+
+class OverlapError(IdentityError):
+    """The batch offers rows that epochs hold, or that they may hold: going on would write them twice."""
+
+
+class GapError(IdentityError):
+    """Rows would be lost: the batch starts past the last epoch's end, or input of a planned batch is gone."""
+
+
+class StateError(IdentityError):
+    """Spark's state is gone, or no longer agrees with the rows that the sinks hold."""
+
+
+class SinkChangedError(IdentityError):
+    """A sink is not what it was: set back, made anew, moved, or changed by somebody else."""
+
+
+class UnresolvedOutcome(OnceOnlyError):
+    """A commit was sent and nobody can say yet whether it landed (E3xx). The next start looks it up."""
+
+    retryable = True
+
+
+class FencedOut(OnceOnlyError):
+    """Another driver owns the pipeline now (E4xx)."""
+
+
+class SupersededRun(FencedOut):
+    """A newer driver or a newer run of this query goes on from the same place: nothing is lost, nothing to be done."""
+
+
+class DestinationError(OnceOnlyError):
+    """The sink cannot take the rows (E5xx)."""
+
+
+class DestinationUnavailable(DestinationError):
+    """The sink or ledger does not answer, is locked, or did not keep what was sent: another start may find it well."""
+
+    retryable = True
+
+
+class RowsRefused(DestinationError):
+    """The sink answers, and these rows or columns do not fit it: another start brings the same ones."""
+
+
+class CheckpointError(OnceOnlyError):
+    """The engine's checkpoint files cannot be read (E6xx)."""
+
+
+_OF_A_FAMILY: Mapping[Family, type[OnceOnlyError]] = {
+    Family.CONFIGURATION: ConfigurationError,
+    Family.IDENTITY: IdentityError,
+    Family.OUTCOME: UnresolvedOutcome,
+    Family.FENCED: FencedOut,
+    Family.DESTINATION: DestinationError,
+    Family.CHECKPOINT: CheckpointError,
+}
+
+CLASSES: Mapping[str, type[OnceOnlyError]] = {
+    **dict.fromkeys(("E203", "E211", "E220"), OverlapError),
+    **dict.fromkeys(("E204", "E214", "E229"), GapError),
+    **dict.fromkeys(("E206", "E215"), StateError),
+    **dict.fromkeys(("E207", "E208", "E209", "E228"), SinkChangedError),
+    **dict.fromkeys(("E401", "E402"), SupersededRun),
+    **dict.fromkeys(("E501", "E510", "E511", "E514", "E516", "E526", "E529"), DestinationUnavailable),
+    **dict.fromkeys(("E503", "E504", "E505", "E506", "E517", "E520", "E528"), RowsRefused),
+}
+"""Classes of single codes; every other code has its family's."""
+
+
+def class_of(code: str) -> type[OnceOnlyError]:
+    """The class of a code's error.
+
+    Raises:
+        KeyError: no error has such a code.
+    """
+    family = Family.of(code)
+    if family is None or family is Family.WARNINGS:
+        raise KeyError(code)
+    return CLASSES.get(code, _OF_A_FAMILY[family])
+
+
+def refuse(code: str, **details: object) -> OnceOnlyError:
+    """Make the error of a code, to be raised.
+
+    Raises:
+        KeyError: no such code, or a detail that its text needs is missing.
+    """
+    return class_of(code)(code, **details)
+
+
+def repeat(code: str, what: str, remedy: str, message: str) -> OnceOnlyError:
+    """Make an error again of which only the text is left, to be raised.
+
+    Args:
+        code: of the catalogue.
+        what: its first line, without the code.
+        remedy: its next command or change.
+        message: all of it.
+
+    Raises:
+        KeyError: no error has such a code.
+    """
+    kind = class_of(code)
+    made = kind.__new__(kind, message)
+    made.code, made.what, made.remedy, made.details = code, what, remedy, {}
+    return made
+
+
+def caution(code: str, **details: object) -> str:
+    """The warning of a code in one line: what is so and why it matters. The rest is in ``onceonly explain``."""
+    entry = CATALOGUE[code]
+    return mask(fill(f"[ONCE-{code}] {entry.what} {entry.matter}", details))

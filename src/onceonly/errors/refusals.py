@@ -1,0 +1,113 @@
+"""What a refusal says, read back from wherever it ended up: an error, or a query that it stopped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from onceonly.errors import OnceOnlyError, repeat
+
+_MESSAGE = re.compile(r"\[ONCE-([EW]\d{3})\] (.*)((?:\r?\n(?: {2,}\S.*|[ ]*(?=\r?\n {2,}\S)))*)")
+"""A message as Spark hands it on: its lines are indented, a reason within it may be so further or hold empty lines, and
+what follows them, of Python or Java, is not so."""
+
+_CAUSE, _NEXT = "Likely cause: ", "Next: "
+
+
+class StreamingQuery(Protocol):
+    """A query of Spark's, as far as it is asked what stopped it."""
+
+    def exception(self) -> BaseException | None:
+        """What it was stopped by."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A refusal in its parts.
+
+    Attributes:
+        code: ``E203``; ``onceonly explain`` has its page.
+        what: what happened.
+        matter: why it matters, and what was not done.
+        cause: the most likely cause.
+        next: the commands or changes that lead on, one a line.
+    """
+
+    code: str
+    what: str
+    matter: str
+    cause: str
+    next: str
+
+    @property
+    def error(self) -> OnceOnlyError | None:
+        """The error again, to be raised or told by its class; ``None`` for a warning, which stops nobody."""
+        try:
+            return repeat(self.code, self.what, self.next, str(self))
+        except KeyError:
+            return None
+
+    def to_dict(self) -> Mapping[str, str]:
+        """Field names to values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """The message, as it is logged."""
+        lines = (f"[ONCE-{self.code}] {self.what}", self.matter, f"{_CAUSE}{self.cause}", f"{_NEXT}{self.next}")
+        return "\n  ".join(line.replace("\n", "\n  ") for line in lines)
+
+
+def refusal(of: BaseException | StreamingQuery) -> Refused | None:
+    """What stopped a query, where it was a refusal of this package.
+
+    Inside ``foreachBatch`` an error is turned into a line of a Java traceback, so ``OnceOnlyError`` cannot be caught
+    around ``awaitTermination()``; its text survives, and is found again here. :attr:`Refused.error` is the error made
+    of it once more, of the class that :mod:`onceonly.errors` has for its code.
+
+    Args:
+        of: what was caught, of whatever type, or the query itself.
+
+    Returns:
+        The refusal; ``None`` if the query runs, or something else stopped it.
+    """
+    error = of if isinstance(of, BaseException) else of.exception()
+    return next((found for text in _texts(error) if (found := read(text))), None)
+
+
+def told_by(error: BaseException) -> OnceOnlyError | None:
+    """The error of this package that a task raised on an executor; ``None`` if it was another one.
+
+    Spark hands on its text alone, within an error of its own.
+    """
+    found = refusal(error)
+    return found.error if found else None
+
+
+def _texts(error: BaseException | None) -> Iterator[str]:
+    met: set[int] = set()
+    while error is not None and id(error) not in met:
+        met.add(id(error))
+        yield str(error)
+        error = error.__cause__ or error.__context__
+
+
+def read(text: str) -> Refused | None:
+    """The first refusal in a text; ``None`` if there is none."""
+    found = _MESSAGE.search(text)
+    if found is None:
+        return None
+    code, what, rest = found.groups()
+    lines = [line.strip("\r")[2:] for line in rest.split("\n")[1:]]
+    parts: dict[str, list[str]] = {"what": [what.strip("\r")], "matter": [], "cause": [], "next": []}
+    at = "matter"
+    for line in lines:
+        at = "cause" if line.startswith(_CAUSE) else "next" if line.startswith(_NEXT) else at
+        parts[at].append(line.removeprefix(_CAUSE if at == "cause" else _NEXT))
+    return Refused(code, **_joined(parts))
+
+
+def _joined(parts: Mapping[str, list[str]]) -> dict[str, Any]:
+    return {name: "\n".join(lines) for name, lines in parts.items()}

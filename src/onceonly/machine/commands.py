@@ -1,0 +1,368 @@
+"""What the coordinator asks for and what the runner found: data only, so the machine is tested without I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceonly.machine.facts import Happening, Reading, Refusal
+from onceonly.protocol import Disturbance, Sight
+from onceonly.protocol.batch import Held, Trim
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.model import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Open every sink and read its newest fence. Answer: :class:`Probed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """Newest fence per sink, in order; ``None`` where there is none."""
+
+    fences: tuple[Fence | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Read the ledger's head. Answer: :class:`Recalled`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """The newest record (``None``: empty ledger), and generations whose end is on record."""
+
+    head: EpochRecord | None
+    ended: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Look at every sink, without a fence. Answer: :class:`Looked`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What stands in each sink, in order; stale, and reason enough only to refuse.
+
+    Attributes:
+        sights: of the sinks.
+        ahead: the epochs past the newest one in the ledger that sinks tell of; ``None`` where that was not asked, as
+            only the newest one can be among them.
+    """
+
+    sights: tuple[Sight, ...]
+    ahead: tuple[Epoch, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Install:
+    """Install ``fence`` in ``sink``. Answer: :class:`Installed`, :class:`Overtaken` or :class:`Unknown`."""
+
+    sink: str
+    fence: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """The fence stands and is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Another fence, not lower than ours, was read in the sink."""
+
+    found: Fence
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """The answer was lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The sink took the transaction back for another writer's sake: nothing of it stands, and it may be tried again."""
+
+    reason: str
+    blocker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read the position of ``sink`` and the epochs after ``after``. Answer: :class:`Reading` or :class:`Overtaken`."""
+
+    sink: str
+    since: Receipt | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Enter this opening into the ledger, and the epochs that only the sinks know; sweep. Answer: :class:`Done`.
+
+    Attributes:
+        fence: ours.
+        epochs: those that the ledger has to learn.
+        lineage: the engine's names for the batch, or for the newest one that is known.
+        kept: the manifest that the newest epoch names, which is not swept.
+    """
+
+    fence: Fence
+    epochs: tuple[tuple[Marker, tuple[Receipt, ...]], ...]
+    lineage: Lineage | None = None
+    kept: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recollect:
+    """Find the epoch that the offered batch id became, with all epochs after it. Answer: :class:`Recollected`.
+
+    Attributes:
+        query_id: of the offered batch.
+        batch_id: of the offered batch.
+        newest: number of the newest epoch that the sinks hold; 0 for none, and then no batch became one.
+    """
+
+    query_id: str
+    batch_id: int
+    newest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recollected:
+    """The recorded epoch and the run of epochs from it to the newest; empty if there is none."""
+
+    descent: tuple[Epoch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """Find the input files of all recorded epochs, up to ``newest``. Answer: :class:`Gathered`."""
+
+    newest: Epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The input files that epochs hold, as far as the ledger knows them."""
+
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run a skipped batch for its state, writing nothing. Answer: :class:`Executed`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """Digest of the rows that the batch gave this time."""
+
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Intend:
+    """Note the slice of the epoch about to be written. Answer: :class:`Done`.
+
+    Attributes:
+        number: of the epoch.
+        fence: ours.
+        slice: what is written.
+        replaces: first and last of the epochs whose rows leave with it, which every sink must be able to do.
+    """
+
+    number: int
+    fence: Fence
+    slice: Slice
+    replaces: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read the manifest that a marker names. Answer: :class:`Staged` or :class:`Missing`."""
+
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Write the batch once, with a manifest. Answer: :class:`Staged`.
+
+    Attributes:
+        number: of the epoch.
+        fence: ours.
+        slice: what is written.
+        trim: which rows of the batch are left out.
+        healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
+    """
+
+    number: int
+    fence: Fence
+    slice: Slice
+    trim: Trim | None = None
+    healing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The bytes lie still: the reference to their manifest, the rows in them, the digest of the action."""
+
+    manifest: str
+    rows: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The staged bytes are gone or not what they were."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Prepare the batch in ``sink``; answer: ``Prepared``, ``Overtaken`` or ``Again``.
+
+    Attributes:
+        sink: which.
+        number: of the epoch.
+        trim: which rows of the batch are left out.
+        replaces: first and last of the epochs whose rows leave in the transaction that brings these.
+    """
+
+    sink: str
+    number: int
+    trim: Trim | None = None
+    replaces: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Rows counted in the bytes, and the digest of the same action."""
+
+    rows: int
+    digest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken``, ``Unknown``, ``Again``."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The sink said yes, or was found to hold the epoch; ``passed``: what others did and it let pass before that."""
+
+    receipt: Receipt
+    passed: tuple[Disturbance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Find out whether ``marker`` landed. Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The commit did not land and cannot land any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait a random while, growing with ``attempt`` (from 1). Answer: :class:`Done`."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Put the epoch with its receipts into the ledger. Answer: :class:`Done`.
+
+    Attributes:
+        epoch: the epoch.
+        fence: ours.
+        receipts: one per sink.
+        skipped: whether it was recorded before: only what its record lacks is put there.
+        replaced: the manifest of the epoch before, whose bytes no sink needs any more.
+    """
+
+    epoch: Epoch
+    fence: Fence
+    receipts: tuple[Receipt, ...] = ()
+    skipped: bool = False
+    replaced: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Append to the ledger's event log. Answer: :class:`Done`."""
+
+    happenings: tuple[Happening, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A command without an answer was carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """The callback may return: Spark writes its commit log only now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The callback must raise."""
+
+    refusal: Refusal
+
+
+Command = (
+    Probe
+    | Recall
+    | Look
+    | Install
+    | Read
+    | Index
+    | Recollect
+    | Gather
+    | Execute
+    | Intend
+    | Fetch
+    | Stage
+    | Prepare
+    | Commit
+    | LookUp
+    | Wait
+    | Record
+    | Note
+    | Return
+    | Refuse
+)
+Outcome = (
+    Probed
+    | Recalled
+    | Looked
+    | Installed
+    | Overtaken
+    | Unknown
+    | Again
+    | Reading
+    | Recollected
+    | Gathered
+    | Executed
+    | Staged
+    | Missing
+    | Prepared
+    | Committed
+    | Absent
+    | Done
+)

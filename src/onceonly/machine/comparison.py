@@ -1,0 +1,349 @@
+"""The recovery table's second half: what the engine's batch is, once every fence stands (R7, RF, R8s, R8, R11).
+
+Pure decisions over frozen facts; the rules are tested in the order in which they stand here. Numbers alone prove
+nothing: a skip needs the whole identity of the batch and a chain that leads from the recorded epoch to the marker in
+the sink; leaving a part out (``overlap="trim"``) needs the position of each row (``overlap.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+from onceonly.errors import caution
+from onceonly.machine import acceptance, overlap, refresh
+from onceonly.machine.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
+from onceonly.machine.sources import Order, counted, describe, name_origins, order, portable, same_inputs, same_origins
+from onceonly.protocol.batch import Cut, Trim, plain
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
+
+
+def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
+    recorded, offer = facts.recorded, facts.offer
+    if recorded is None or recorded.lineage is None or recorded.adoption or facts.last is None:
+        return None
+    said = {epoch.adoption.kind for epoch in facts.descent[1:] if epoch.adoption}
+    if AdoptionKind.ACCEPT_DUPLICATES in said or (AdoptionKind.START in said and facts.last.written.end == offer.start):
+        return None  # an operator moved the position back over this batch: it is to be written again
+    if lacking := _lacking(facts.descent):
+        return _r7_forgotten(facts, recorded, facts.last, lacking)
+    if not chain.descends(facts.last, facts.descent):
+        return Refusal.of("E210", sink=facts.sink, epoch=recorded.number, pipeline=facts.pipeline)
+    if same_batch(recorded, offer):
+        return Skip(recorded, offer.stateful)
+    return (facts.overlap == "trim" and _r8_trimmed(facts)) or _r7_another_batch(facts, recorded, recorded.lineage)
+
+
+def _r7_another_batch(facts: BatchFacts, recorded: Epoch, lineage: Lineage) -> Refusal:
+    """One batch id, and something else than what it was when it became an epoch."""
+    offer, newest = facts.offer, _before(facts)
+    # Where an older entry is wrong, so is every later one: put back alone, the next of them would stop the query again.
+    # Only state cannot be put back: it is computed again, one batch after the other.
+    upto = newest.batch_id if newest else offer.lineage.batch_id
+    alone = offer.stateful or upto == offer.lineage.batch_id
+    return Refusal.of(
+        "E205",
+        batch=offer.lineage.batch_id,
+        pipeline=facts.pipeline,
+        epoch=recorded.number,
+        recorded=_range(recorded.planned, lineage),
+        offered=_range(offer.slice, offer.lineage),
+        checkpoint=offer.lineage.checkpoint,
+        each=f", one batch after the other up to {upto}" if alone and upto != offer.lineage.batch_id else "",
+        alone=f" --entry {offer.lineage.batch_id}" if alone else "",
+    )
+
+
+def _lacking(descent: tuple[Epoch, ...]) -> int | None:
+    """The first epoch that a ledger lacks which was lost while a pipeline wrote; ``None`` if it lacks none."""
+    return next((one.number + 1 for one, two in pairwise(descent) if two.number > one.number + 1), None)
+
+
+def _r7_forgotten(facts: BatchFacts, recorded: Epoch, last: Epoch, lacking: int) -> Refusal:
+    """A batch is offered again, and the ledger that would prove what became of it has a hole."""
+    cause = (
+        f"the checkpoint was rolled back or edited, and the ledger, which lacks epoch {lacking}, cannot prove that "
+        f"this batch is epoch {recorded.number}"
+    )
+    offered = facts.offer.slice
+    return Refusal.of(
+        "E203",
+        **_standing(facts, last),
+        range=f"{describe(offered.start)} to {describe(offered.end)}",
+        cause=cause,
+        hole=lacking,
+        trim="",  # that needs the ledger, too
+    )
+
+
+def same_batch(recorded: Epoch, offer: Offer) -> bool:
+    """Whether a batch is proven to be the one that became an epoch: the engine's clock, slice and sources.
+
+    Whoever asks has looked the epoch up by the engine's names, or compares what the batch gives with its digest.
+    """
+    was, now = recorded.lineage, offer.lineage
+    if was is None:
+        return False
+    return (
+        (was.batch_timestamp_ms, was.watermark_ms) == (now.batch_timestamp_ms, now.watermark_ms)
+        and recorded.planned == offer.slice
+        and same_inputs(recorded.sources, offer.sources)
+    )
+
+
+def _range(slice_: Slice, lineage: Lineage) -> str:
+    return f"{describe(slice_.start)} to {describe(slice_.end)}, planned at {lineage.batch_timestamp_ms}"
+
+
+def _before(facts: BatchFacts) -> Lineage | None:
+    """The engine's names for the newest batch."""
+    return facts.last.standing.lineage if facts.last else None
+
+
+def _new_lineage(facts: BatchFacts) -> bool:
+    before = _before(facts)
+    return before is None or before.query_id != facts.offer.lineage.query_id
+
+
+def _rf_refreshed(facts: BatchFacts) -> NewEpoch | Refusal | None:
+    return refresh.refreshed(facts)
+
+
+def _r8s_state_lost(facts: BatchFacts) -> Refusal | None:
+    if not facts.offer.stateful or facts.last is None or not _new_lineage(facts):
+        return None
+    if facts.last.standing.accepts(AdoptionKind.ACCEPT_STATE_LOSS):
+        return None
+    offered = facts.offer.lineage.query_id
+    then = decide_batch(replace(facts, last=_without_state(facts.last)))
+    after = then if isinstance(then, Refusal) else None
+    return Refusal.of("E206", pipeline=facts.pipeline, offered=offered, recorded=_query_before(facts), after=after)
+
+
+def _without_state(last: Epoch) -> Epoch:
+    """The epoch by which lost state is accepted, as far as a batch is compared with it."""
+    stood, end = last.standing, last.written.end
+    carried = replace(stood, accepted=(*stood.accepted, Adoption(AdoptionKind.ACCEPT_STATE_LOSS)))
+    return replace(last, number=last.number + 1, written=Slice(end, end), lineage=None, carried=carried)
+
+
+def _query_before(facts: BatchFacts) -> str:
+    before = _before(facts)
+    return before.query_id if before else "unknown"
+
+
+def _r8_first(facts: BatchFacts) -> NewEpoch | Refusal | None:
+    if facts.last is not None:
+        return None
+    start = facts.offer.slice.start
+    if facts.adopt is None and not start.unset:
+        return Refusal.of("E217", pipeline=facts.pipeline, sink=facts.sink, start=describe(start))
+    if facts.adopt is None:
+        return NewEpoch(1)
+    if isinstance(facts.adopt, SourceOffsets) and facts.adopt != facts.offer.start:
+        stated = describe(facts.adopt)
+        return Refusal.of("E218", pipeline=facts.pipeline, stated=stated, start=describe(facts.offer.start))
+    return NewEpoch(1, (Happening(EventKind.ADOPTED, f"{facts.sink} taken over as it stands", 1),))
+
+
+def keeps_recomputed_state(last: Epoch | None, number: int, offer: Offer | None) -> bool:
+    """Whether an operator took what the batch of this epoch made of Spark's state, and nothing was written since.
+
+    Whoever took it that input of exactly this batch is gone took what the batch, run again, is without it.
+    """
+    accepted = last.standing.accepted if last else ()
+    without = offer is not None and bool(offer.missing) and acceptance.misses_input(accepted, offer.range)
+    return without or any(one.kind is AdoptionKind.KEEP_RECOMPUTED_STATE and one.first == number for one in accepted)
+
+
+def _moved(last: Epoch) -> bool:
+    """Whether an operator said, after the last rows, where the next batch comes from."""
+    return acceptance.moved(last.standing.accepted, last.written.end)
+
+
+def _bound(last: Epoch) -> bool:
+    """Whether a position was read from a checkpoint: only that one is known to go on from it."""
+    return last.standing.accepts(AdoptionKind.FROM_CHECKPOINT)
+
+
+def _r8_other_sources(facts: BatchFacts) -> Refusal | None:
+    last = facts.last
+    if last is None or not last.sources:
+        return None  # a decision that came before the first rows knows of no source
+    said = last.standing.accepts(AdoptionKind.START, AdoptionKind.CONTINUE, AdoptionKind.FROM_CHECKPOINT)
+    if said or same_origins(last.sources, facts.offer.sources):
+        return None
+    return Refusal.of(
+        "E212",
+        pipeline=facts.pipeline,
+        epoch=last.number,
+        was=name_origins(last.sources),
+        now=name_origins(facts.offer.sources),
+    )
+
+
+def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if last is None or last.written.end != offer.start or (_bound(last) and _new_lineage(facts)):
+        return None
+    if not _moved(last) and _new_lineage(facts):
+        return _r8_continues_elsewhere(facts, last)
+    if last.standing.offered is not None and overlap.reads_files(offer.sources):
+        return _r8_continues_by_file(facts, last)
+    return NewEpoch(last.number + 1)
+
+
+def _r8_continues_elsewhere(facts: BatchFacts, last: Epoch) -> NewEpoch | None:
+    offer = facts.offer
+    if offer.start.unset or not all(portable(source) for source in (*last.sources, *offer.sources)):
+        return None
+    warning = caution("W703", pipeline=facts.pipeline, offered=offer.lineage.query_id, recorded=_query_before(facts))
+    happenings = (Happening(EventKind.WARNED, warning, last.number + 1),)
+    return NewEpoch(last.number + 1, happenings, _written(facts, Slice(last.written.end, offer.slice.end)))
+
+
+def _written(facts: BatchFacts, slice_: Slice) -> Slice | None:
+    return None if slice_ == facts.offer.slice else slice_
+
+
+def _r8_continues_by_file(facts: BatchFacts, last: Epoch) -> NewEpoch | Needed | Refusal:
+    """A checkpoint that began with files of recorded epochs can offer more of them, wherever its own count stands."""
+    if facts.held is None:
+        return Needed()
+    if facts.held.lacking:
+        return Refusal.of("E220", reason=facts.held.lacking, **_standing(facts, last))
+    if not overlap.trim_files(facts.offer, facts.held).held:
+        plain_again = overlap.past_all(facts.offer, facts.held)
+        return NewEpoch(last.number + 1, (), None if plain_again else facts.offer.slice)
+    return _r8_trimmed(facts) or _r8_mismatch(facts)
+
+
+def _r8_trimmed(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
+    last, offer = facts.last, facts.offer
+    if facts.overlap == "stop" or last is None:
+        return None
+    if facts.held is None and not offer.stateful and overlap.reads_files(offer.sources):
+        return Needed()
+    match overlap.cut(last, offer, facts.held):
+        case None:
+            return None
+        case str() as reason:
+            return Refusal.of("E220", reason=reason, **_standing(facts, last))
+        case Cut(slice_, trim):
+            number = last.number + 1
+            what = f"batch {offer.lineage.batch_id}, {_range(offer.slice, offer.lineage)}: {trim.told} stand in epochs"
+            left_out = f"{what} up to {last.number} and are left out"
+            return NewEpoch(number, (Happening(EventKind.TRIMMED, left_out, number),), slice_, trim)
+
+
+def _standing(facts: BatchFacts, last: Epoch) -> dict[str, object]:
+    return {
+        "pipeline": facts.pipeline,
+        "sink": facts.sink,
+        "epoch": last.number,
+        "end": describe(last.written.end),
+    }
+
+
+def _r8_mismatch(facts: BatchFacts) -> Refusal:
+    last, offer, anew = facts.newest, facts.offer, _new_lineage(facts)  # _r8_first has taken the case without one
+    # The old checkpoint can be written anew, but for the state in it.
+    said = {**_standing(facts, last), "state_lost": offer.stateful and anew}
+    comparable = not _bound(last) and all(portable(source) for source in (*last.sources, *offer.sources))
+    if anew and (offer.start.unset or not comparable):
+        ids = {"offered": offer.lineage.query_id, "recorded": _query_before(facts)}
+        return Refusal.of("E211", **ids, **said, trim=_trim_hint(offer))
+    range_ = f"{describe(offer.start)} to {describe(offer.slice.end)}"
+    way = order(offer.start, last.written.end)
+    if way != Order.AFTER:
+        return Refusal.of("E203", **said, range=range_, cause=_cause(facts, way), trim=_trim_hint(offer))
+    if not anew and (more := _finished_more(facts, last)) > 0:
+        done = {"batch": offer.lineage.batch_id - 1, "checkpoint": offer.lineage.checkpoint}
+        return _gap("E229", last, offer, more, **_standing(facts, last), **done, range=range_)
+    return _gap("E204", last, offer, 1, **said, range=range_, cause=_cause(facts, way))
+
+
+def _cause(facts: BatchFacts, way: Order) -> str:
+    """Why a batch does not start where the last epoch ended, as far as its place tells."""
+    if _new_lineage(facts):
+        recorded, offered = _query_before(facts), facts.offer.lineage.query_id
+        return f"the checkpoint was deleted or moved (before: query id {recorded}, now {offered})"
+    if way == Order.AFTER:
+        return "Spark jumped ahead because commit entries are missing from the checkpoint"
+    if way == Order.SAME:
+        return 'the checkpoint hands out files that epochs before it hold; overlap="trim" was given before'
+    return "the checkpoint was rolled back or edited, and the ledger no longer knows these batches"
+
+
+def _gap(code: str, last: Epoch, offer: Offer, epochs: int, /, **said: object) -> Refusal:
+    """What lies between was never an epoch, or is none any more; given up, it becomes one without rows.
+
+    Args:
+        code: of the refusal.
+        last: the newest epoch that is known.
+        offer: the batch that starts further on.
+        epochs: how many of them lie between.
+        said: further details.
+    """
+    offsets = counted(last.written.end, offer.start, offer.sources)
+    rows = "" if offsets is None else f"{offsets} offset{'' if offsets == 1 else 's'}"
+    many = f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    gap = (f"{many}, {rows}" if rows else many) if code == "E229" else rows or "the range"
+    return Refusal.of(code, **said, first=last.number + 1, last=last.number + epochs, gap=gap)
+
+
+def _finished_more(facts: BatchFacts, last: Epoch) -> int:
+    """How many batches Spark took for done that no sink and no ledger knows, and nobody has given up."""
+    newest = last.standing.lineage
+    if newest is None:
+        return 0
+    given_up = sum(one.last - one.first + 1 for one in last.standing.accepted if acceptance.gives_up_range(one))
+    return facts.offer.lineage.batch_id - newest.batch_id - 1 - given_up
+
+
+_KEPT = {
+    True: 'with .selectExpr("*", "_metadata.file_path") right after load()',
+    False: 'where the rows still have .selectExpr("topic", "partition", "offset", ...)',
+}
+"""What the rows must still have, by whether the source is of files."""
+
+
+def _trim_hint(offer: Offer) -> str:
+    """The option that would go on by itself, for plans to which it may apply."""
+    if offer.stateful or overlap.columns(offer.sources) is None:
+        return ""
+    files = overlap.reads_files(offer.sources)
+    return f'\nor leave out rows that epochs hold: exactly_once(..., overlap="trim"), {_KEPT[files]}'
+
+
+def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) -> Refusal | None:
+    accepted = facts.last is not None and acceptance.misses_input(facts.last.standing.accepted, facts.offer.range)
+    left_out = trim.left_out if trim else frozenset[str]()
+    gone = [path for path in facts.offer.missing if plain(path) not in left_out]
+    if not gone or accepted:
+        return None
+    shown = ", ".join(gone[:3])
+    missing = f"{shown} and {len(gone) - 3} more" if len(gone) > 3 else shown
+    return Refusal.of("E214", pipeline=facts.pipeline, epoch=number, missing=missing, first=number, last=number)
+
+
+def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
+    """What the engine's batch is; the first rule that speaks decides."""
+    decision: NewEpoch | Skip | Needed | Refusal = (
+        _r7_known_batch(facts)
+        or _rf_refreshed(facts)
+        or _r8s_state_lost(facts)
+        or _r8_first(facts)
+        or _r8_other_sources(facts)
+        or _r8_continues(facts)
+        or _r8_trimmed(facts)
+        or _r8_mismatch(facts)
+    )
+    if isinstance(decision, NewEpoch):
+        return _r11_input_gone(facts, decision.number, decision.trim) or decision
+    if isinstance(decision, Skip) and decision.execute:
+        return _r11_input_gone(facts, decision.epoch.number) or decision
+    return decision

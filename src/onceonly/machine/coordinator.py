@@ -1,0 +1,183 @@
+"""One epoch as a pure state machine: ``next(state) -> Command``, ``apply(state, outcome) -> State``.
+
+    PROBE     which generation is the highest anywhere               -> RECALL
+    RECALL    what does the ledger remember                          -> LOOK
+    LOOK      what do the sinks show to anybody                      -> COMPARE, only to refuse; else INSTALL
+    INSTALL   our fence into every sink, strictly greater only       -> READ
+    READ      every sink's position under that fence                 -> INDEX | FETCH | COMMIT | REFUSED
+    FETCH     the staged bytes that some sinks lack (R3)             -> PREPARE | STAGE (if they are gone)
+    INDEX     the ledger learns who opened and what the sinks know   -> COMPARE
+    COMPARE   what is the engine's batch (decided at once, no I/O)   -> RECOLLECT | INTEND | EXECUTE | RECORD | REFUSED
+                                                                        | GATHER
+    RECOLLECT has this query's batch id been an epoch before         -> COMPARE
+    GATHER    which input files do recorded epochs hold              -> COMPARE
+    EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
+    INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
+    STAGE     several sinks: the batch's one action, into files      -> PREPARE
+    PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT | PROBE (higher generation)
+    COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | READ (healed) | REFUSED
+                                                                        | PROBE (higher generation)
+    LOOK_UP   after a lost answer: did it land                       -> as COMMIT | PROBE (higher generation)
+    RECORD    receipts into the ledger; of a skip, its input files   -> DONE
+
+The state is frozen and holds everything; the machine imports no Spark, driver, clock or randomness, so that the
+runner, an explorer and a fuzzer drive the same code. An unresolved or absent commit never repeats under its
+generation, nor does one that the sink took back for another writer's sake: the machine opens again, higher, which kills
+whatever may still be in flight, and reads what stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onceonly.machine.commands import (
+    Command,
+    Commit,
+    Done,
+    Execute,
+    Fetch,
+    Gather,
+    Index,
+    Install,
+    Intend,
+    Look,
+    LookUp,
+    Note,
+    Outcome,
+    Prepare,
+    Probe,
+    Read,
+    Recall,
+    Recollect,
+    Record,
+    Refuse,
+    Return,
+    Stage,
+    Wait,
+)
+from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
+from onceonly.machine.state import Job, Opening, Phase, State
+from onceonly.machine.transitions import APPLY, compare
+from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
+from onceonly_checkpoints.model import Adoption
+
+
+def start(
+    pipeline: str,
+    sinks: tuple[str, ...],
+    owner: str,
+    offer: Offer | None,
+    *,
+    adopt: Adopt = None,
+    accepted: Adoption | None = None,
+    dropped: str = "",
+    heals: bool = False,
+    overlap: Overlap = "stop",
+    stages: bool = False,
+    on_refresh: OnRefresh = "stop",
+) -> State:
+    """The state before an opening. ``owner`` is a fresh random token."""
+    job = Job(pipeline, sinks, owner, offer, adopt, accepted, dropped, heals, overlap, stages, on_refresh)
+    return State(Phase.PROBE, job, Opening(Fence(0, owner)))
+
+
+def resume(state: State, offer: Offer) -> State:
+    """The state for the next batch of the same opening: the fence stands, the position is the epoch just finished."""
+    return compare(State(Phase.COMPARE, state.job.of(offer), state.opening.standing))
+
+
+def marker(state: State, sink: str) -> Marker:
+    """Return the marker that ``sink`` gets for the epoch being written."""
+    return Marker(state.job.pipeline, sink, state.opening.fence, state.current)
+
+
+def next(state: State) -> Command:
+    """The one command that brings the state forward; pending events and waits come first."""
+    if state.happenings:
+        return Note(state.happenings)
+    if state.waiting:
+        return Wait(state.opening.attempt + state.work.unknowns)
+    return _NEXT[state.phase](state)
+
+
+def _read(state: State) -> Command:
+    head = state.opening.head
+    receipts = receipts_of(head)
+    return Read(state.sink, receipts.get(state.sink), head.epoch.number if head else 0)
+
+
+def _recollect(state: State) -> Command:
+    lineage = state.offered.lineage
+    last = state.opening.last
+    return Recollect(lineage.query_id, lineage.batch_id, last.number if last else 0)
+
+
+def _index(state: State) -> Command:
+    opening, offer = state.opening, state.job.offer
+    newest = opening.last or (opening.head.epoch if opening.head else None)
+    known = newest.standing.lineage if newest else None
+    kept = opening.last.manifest if opening.last else None
+    return Index(opening.fence, opening.unindexed, offer.lineage if offer else known, kept)
+
+
+def _stage(state: State) -> Command:
+    work = state.work
+    return Stage(work.number, state.opening.fence, state.written, work.trim, healing=bool(work.healing))
+
+
+def _record(state: State) -> Command:
+    before = state.opening.last.manifest if state.opening.last else None
+    replaced = None if state.work.skipped else before
+    return Record(state.current, state.opening.fence, state.work.receipts, state.work.skipped, replaced)
+
+
+def _fetch(state: State) -> Command:
+    manifest = state.current.manifest
+    if manifest is None:
+        raise OutOfPhase(state.phase.value, "staged bytes")
+    return Fetch(manifest)
+
+
+def _refuse(state: State) -> Command:
+    if state.refusal is None:
+        raise OutOfPhase(state.phase.value, "a reason")
+    return Refuse(state.refusal)
+
+
+_NEXT: dict[Phase, Callable[[State], Command]] = {
+    Phase.PROBE: lambda state: Probe(),
+    Phase.RECALL: lambda state: Recall(),
+    Phase.LOOK: lambda state: Look(),
+    Phase.INSTALL: lambda state: Install(state.sink, state.opening.fence),
+    Phase.READ: _read,
+    Phase.INDEX: _index,
+    Phase.RECOLLECT: _recollect,
+    Phase.GATHER: lambda state: Gather(state.past),
+    Phase.EXECUTE: lambda state: Execute(),
+    Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
+    Phase.FETCH: _fetch,
+    Phase.STAGE: _stage,
+    Phase.PREPARE: lambda state: Prepare(state.sink, state.work.number, state.work.trim, state.work.replaces),
+    Phase.COMMIT: lambda state: Commit(marker(state, state.sink)),
+    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink)),
+    Phase.RECORD: _record,
+    Phase.DONE: lambda state: Return(),
+    Phase.REFUSED: _refuse,
+}
+
+
+def apply(state: State, outcome: Outcome) -> State:
+    """The state after the command of :func:`next` had this outcome.
+
+    Raises:
+        TypeError: the outcome does not answer the command.
+    """
+    if isinstance(outcome, Done) and state.happenings:
+        return replace(state, happenings=())
+    if isinstance(outcome, Done) and state.waiting:
+        return replace(state, waiting=False)
+    handler = APPLY.get((state.phase, type(outcome)))
+    if handler is None:
+        raise TypeError(f"{type(outcome).__name__} does not answer {state.phase.value}")
+    return handler(state, outcome)

@@ -1,0 +1,98 @@
+"""How large a batch will be, said before its action from what its slice covers: pure, and honest about not knowing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.protocol import Estimate
+from onceonly_checkpoints.model import Slice
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ARROW_PER_FILE_BYTE = 4
+"""A compressed columnar file grows about this much in Arrow form, text files less: an upper bound is safe."""
+
+TEXT_BYTES = 64
+"""What a value of variable length is taken to need."""
+
+_FIXED = ("int", "bigint", "smallint", "tinyint", "float", "double", "boolean", "date", "timestamp", "decimal")
+"""How the names of types of fixed length begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What the last epoch of this run covered and gave.
+
+    Attributes:
+        units: offsets or file bytes that its slice covered.
+        rows: rows it gave.
+    """
+
+    units: int
+    rows: int
+
+
+def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
+    """What a slice covers: bytes of its files, else the difference of its offsets; ``None``: cannot tell."""
+    if file_sizes:
+        return sum(file_sizes)
+    total, starts = 0, dict(slice_.start.entries)
+    for source, end in slice_.end.entries:
+        covered = _difference(starts.get(source), end)
+        if covered is None:
+            return None
+        total += covered
+    return total
+
+
+def schema_width(schema: pa.Schema, unknown: int) -> int:
+    """Bytes of one row in Arrow form; a column of variable length is taken to need ``unknown`` of them."""
+    return sum(_width(one.type, unknown) for one in schema)
+
+
+def row_width(columns: Sequence[tuple[str, str]]) -> int:
+    """The same by names and types of columns as Spark spells them; 8 bytes for a number."""
+    return sum(8 if kind.startswith(_FIXED) else TEXT_BYTES for _, kind in columns) or 1
+
+
+def _width(kind: pa.DataType, unknown: int) -> int:
+    try:
+        return max(1, kind.bit_width // 8)
+    except ValueError:
+        return unknown
+
+
+def _difference(start: str | None, end: str | None) -> int | None:
+    if start == end:
+        return 0
+    try:
+        first, last = (json.loads(text) if text else {} for text in (start, end))
+    except ValueError:
+        return None
+    if isinstance(first, dict) and isinstance(last, dict) and "offset" in last:
+        return int(last["offset"]) - int(first.get("offset", 0))
+    return None
+
+
+def estimate(covered: int | None, past: Past | None, row_width: int, *, files: bool, stateful: bool) -> Estimate:
+    """Expected size of a batch.
+
+    Args:
+        covered: from :func:`units`.
+        past: the last epoch of this run, if any.
+        row_width: bytes of one row in Arrow form, by its schema.
+        files: whether ``covered`` counts bytes of files.
+        stateful: whether state stands between input and output, so that input says little.
+    """
+    if covered is None or (stateful and past is None):
+        return Estimate(None, None)
+    if past and past.units and not stateful:
+        rows = max(1, covered * past.rows // past.units)
+        return Estimate(rows, 2 * rows * row_width)
+    if stateful and past:
+        return Estimate(None, 4 * max(1, past.rows) * row_width)
+    return Estimate(None, covered * ARROW_PER_FILE_BYTE) if files else Estimate(covered, covered * row_width)

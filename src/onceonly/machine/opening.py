@@ -1,0 +1,307 @@
+"""The recovery table's first half: what sinks and ledger say of each other, once per opening (R6, R13, R3, R5, R2).
+
+Pure decisions over frozen facts; the rules are tested in the order in which they stand here. What becomes of the
+engine's batch is decided after that, in ``comparison.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from onceonly.machine.acceptance import covers, stop_of, version_of
+from onceonly.machine.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
+from onceonly.protocol import Disturbance
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
+from onceonly_checkpoints.ledger import EventKind
+
+
+def not_ours(pipeline: str, sink: str, markers: Iterable[Marker]) -> Refusal | None:
+    """Why nothing that a sink answered is taken: one of its markers names another pipeline, or another sink."""
+    for marker in markers:
+        if (marker.pipeline, marker.sink) != (pipeline, sink):
+            said = f'epoch {marker.epoch.number} of sink {marker.sink} of pipeline "{marker.pipeline}"'
+            return Refusal.of(
+                "E508",
+                sink=sink,
+                reason=f'asked for markers of pipeline "{pipeline}", it answers with one of {said}',
+                cause="markers were copied by hand, or the sink does not tell the markers of several writers apart",
+                next="give each pipeline a place of its own for markers; run the conformance suite on your own sink",
+            )
+    return None
+
+
+def _highest(facts: OpeningFacts) -> Marker | None:
+    markers = [reading.position.marker for reading in facts.readings if reading.position.marker]
+    return max(markers, key=lambda marker: marker.epoch.number, default=None)
+
+
+def _newest_of(facts: OpeningFacts, reading: Reading) -> int:
+    """The newest epoch that a sink held, or should hold, by anybody's word."""
+    highest = _highest(facts)
+    others = highest.epoch.number if highest and reading.sink in dict(highest.epoch.sinks) else 0
+    return max(others, reading.position.epoch, reading.receipt.epoch if reading.receipt else 0)
+
+
+_REPLACED = ("recreated", "moved")
+"""Kinds of disturbances after which a sink is another one; what was moved may hold all that it held."""
+
+
+def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
+    for reading in facts.readings:
+        was = reading.receipt.identity if reading.receipt else reading.position.identity
+        told = [event for event in reading.position.disturbances if event.kind in _REPLACED]
+        if was != reading.position.identity or told:
+            now = told[0].detail if told else reading.position.identity or "nothing there"
+            said = {"sink": reading.sink, "pipeline": facts.pipeline, "first": 1, "last": _newest_of(facts, reading)}
+            stands = reading.position.marker is not None and reading.position.epoch == said["last"]
+            moved = all(event.kind == "moved" for event in told)
+            yield Refusal.of("E208", was=was, now=now, holds=stands and moved, **said)
+
+
+def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
+    for reading in facts.readings:
+        heals = facts.heals and _staged(facts) is not None
+        if reading.receipt and reading.position.epoch < reading.receipt.epoch and not heals:
+            yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
+
+
+def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -> Refusal:
+    return Refusal.of(
+        "E207",
+        sink=reading.sink,
+        found=found,
+        receipt=receipt,
+        first=found + 1,
+        last=_newest_of(facts, reading),
+        all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+        staged=_staged(facts),
+    )
+
+
+def _staged(facts: OpeningFacts) -> str | None:
+    """What brings every sink to the newest epoch of another, where none lacks more than that one.
+
+    Returns:
+        The reference of the staged bytes; empty where the epoch has no rows; ``None`` where there is no such thing.
+    """
+    highest = _highest(facts)
+    if highest is None or not (highest.epoch.manifest or highest.epoch.adoption):
+        return None
+    number, first = highest.epoch.number, dict(highest.epoch.sinks)
+    stands = [max(one.position.epoch, first.get(one.sink, number + 1) - 1) for one in facts.readings]
+    confirmed = [one.receipt.epoch for one in facts.readings if one.receipt]
+    if min(stands) < number - 1 or max(confirmed, default=0) > number:
+        return None
+    return highest.epoch.manifest or ""
+
+
+def _r6_disturbed(facts: OpeningFacts) -> Iterator[Refusal]:
+    for reading in facts.readings:
+        # Made anew is E208 and set back is E207: whatever accepts these accepts what brought them about.
+        told = {*_REPLACED, *(["restored"] if reading.position.epoch < _newest_of(facts, reading) else [])}
+        fatal = [event for event in reading.position.disturbances if event.fatal and event.kind not in told]
+        if fatal:
+            epoch = reading.receipt.epoch if reading.receipt else reading.position.epoch
+            yield Refusal.of(
+                "E209",
+                sink=reading.sink,
+                epoch=epoch,
+                event=fatal[0].detail,
+                pipeline=facts.pipeline,
+                versions=(version_of(fatal),),
+            )
+
+
+def _r6_other_history(facts: OpeningFacts) -> Iterator[Refusal]:
+    by_number: dict[int, Epoch] = {facts.head.number: facts.head} if facts.head else {}
+    for reading in facts.readings:
+        epochs = [marker.epoch for marker, _ in reading.ahead]
+        if reading.position.marker:
+            epochs.append(reading.position.marker.epoch)
+        for epoch in epochs:
+            known = by_number.setdefault(epoch.number, epoch)
+            before = by_number.get(epoch.number - 1)
+            if (
+                known.chain != epoch.chain
+                or not chain.sound(epoch)
+                or (before and epoch.previous_chain != before.chain)
+            ):
+                yield Refusal.of("E210", sink=reading.sink, epoch=epoch.number, pipeline=facts.pipeline)
+
+
+def _r6_two_behind(facts: OpeningFacts) -> Iterator[Refusal]:
+    highest = _highest(facts)
+    for reading in facts.readings:
+        first = dict(highest.epoch.sinks).get(reading.sink) if highest else None
+        found = max(reading.position.epoch, first - 1 if first else 0)
+        if highest and first and found < highest.epoch.number - 1:
+            yield _set_back(facts, reading, found, highest.epoch.number)
+
+
+def _r13_joins(facts: OpeningFacts) -> Refusal | None:
+    highest = _highest(facts)
+    listed = dict(highest.epoch.sinks) if highest else {}
+    called = {reading.sink for reading in facts.readings}
+    for sink, first in listed.items():
+        if sink not in called and sink != facts.dropped:
+            return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+    for reading in facts.readings:
+        # Without any marker, a number that outlived its text is no stranger's: R5 decides.
+        stranger = reading.sink not in listed and (highest is not None or reading.position.epoch == 0)
+        expected = facts.adopt or (facts.accepted and reading.sink in facts.accepted.sinks)
+        if stranger and reading.position.has_rows and not expected:
+            if highest:
+                return Refusal.of("E202", sink=reading.sink, epoch=highest.epoch.number, pipeline=facts.pipeline)
+            return _strangers(facts.pipeline, reading)
+    return None
+
+
+def _strangers(pipeline: str, reading: Reading) -> Refusal:
+    """Rows of somebody else; where they are another pipeline's, that may be this one by its former name."""
+    writers = [name for name in reading.position.writers if name != pipeline]
+    cause = "the first run on a table that something else has filled"
+    if writers:
+        names = " and ".join(f'"{name}"' for name in writers)
+        cause = f"another name= than last time: pipeline {names} wrote to this very table"
+    resume = "".join(
+        f'go on as the pipeline that wrote them: exactly_once(..., name="{name}")\nor ' for name in writers
+    )
+    return Refusal.of("E201", sink=reading.sink, pipeline=pipeline, cause=cause, resume=resume)
+
+
+def _r13_elsewhere(facts: OpeningFacts) -> Refusal | None:
+    """The ledger knows the name from other sinks only; as no sink here has a marker, epoch 1 would come again."""
+    if facts.head is None or _highest(facts) is not None:
+        return None
+    before = dict(facts.head.sinks)
+    if not before or any(reading.sink in before for reading in facts.readings):
+        return None
+    sink, first = next(iter(before.items()))
+    return Refusal.of("E213", sink=sink, first=first, pipeline=facts.pipeline)
+
+
+def _r3_behind(facts: OpeningFacts) -> Heal | None:
+    highest = _highest(facts)
+    if highest is None or highest.epoch.number == facts.lost:
+        return None
+    first = dict(highest.epoch.sinks)
+    behind = [
+        reading.sink
+        for reading in facts.readings
+        if reading.sink in first and max(reading.position.epoch, first[reading.sink] - 1) == highest.epoch.number - 1
+    ]
+    return Heal(tuple(behind), highest) if behind else None
+
+
+def _r5_forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
+    highest = _highest(facts)
+    for reading in facts.readings:
+        if highest is None and reading.position.epoch:
+            # The sink knows its number but the marker's text has aged out: only the ledger can say where that was.
+            if facts.head and facts.head.number == reading.position.epoch:
+                return Proceed(facts.head)
+            forgotten = Refusal.of("E216", sink=reading.sink, epoch=reading.position.epoch, pipeline=facts.pipeline)
+            if covers(facts.accepted, stop_of(forgotten)):
+                what = f"{reading.sink} stands at epoch {reading.position.epoch}, whose text is gone: taken as said"
+                return Proceed(None, (), (Happening(EventKind.RESOLVED, what, reading.position.epoch),))
+            return forgotten
+    number = facts.head.number if facts.head else 0
+    if highest is None or highest.epoch.number <= number:
+        return None
+    ahead = by_epoch([pair for reading in facts.readings for pair in reading.ahead])
+    first = ahead[0][0].epoch.number if ahead else highest.epoch.number
+    reason = f"{_span(first, highest.epoch.number)} entered into the ledger from the markers in {highest.sink}"
+    if first > number + 1:
+        reason += f"; {_span(number + 1, first - 1)} aged out there"
+    return Proceed(highest.epoch, ahead, (Happening(EventKind.REBUILT, reason, highest.epoch.number),))
+
+
+def _span(first: int, last: int) -> str:
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
+def by_epoch(told: Sequence[tuple[Marker, Receipt]]) -> tuple[tuple[Marker, tuple[Receipt, ...]], ...]:
+    """Epochs that the ledger does not have, oldest first, each with the receipts of all sinks that tell of it."""
+    markers = {marker.epoch.number: marker for marker, _ in reversed(told)}
+    return tuple(
+        (markers[number], tuple(receipt for marker, receipt in told if marker.epoch.number == number))
+        for number in sorted(markers)
+    )
+
+
+_R6: tuple[Callable[[OpeningFacts], Iterator[Refusal]], ...] = (
+    _r6_replaced,
+    _r6_behind_receipt,
+    _r6_disturbed,
+    _r6_other_history,
+    _r6_two_behind,
+)
+
+
+def newest(facts: OpeningFacts) -> Epoch | None:
+    """The newest epoch in any sink; ``None`` where there is no marker."""
+    highest = _highest(facts)
+    return highest.epoch if highest else None
+
+
+def refused_as_behind(facts: OpeningFacts) -> Refusal:
+    """What refuses an opening where a sink holds less than it confirmed: it is another one, or was set back."""
+    refusal = next(_r6_replaced(facts), None) or next(_r6_behind_receipt(facts))
+    return _for_all(refusal, facts)
+
+
+def forgotten(facts: OpeningFacts) -> Proceed | Refusal | None:
+    """What becomes of an opening where no sink tells more than the number of its newest epoch."""
+    return _r5_forgotten(facts)
+
+
+def refused_by_sight(facts: OpeningFacts) -> Refusal | None:
+    """What refuses an opening by markers alone, however old they are: another history, or other sinks than before."""
+    return next(_r6_other_history(facts), None) or _r13_joins(facts) or _r13_elsewhere(facts)
+
+
+def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
+    """The same, naming every sink that has the like of it: one answer must be able to let all of them pass."""
+    like = {"E207": _LOSSES, "E208": _LOSSES, "E209": (_r6_disturbed,)}.get(refusal.code, ())
+    others = [other for rule in like for other in rule(facts)]
+    stops = [stop_of(other) for other in others]
+    if len({stop.sinks for stop in stops}) < 2:
+        return refusal
+    merged = {
+        "lacking": tuple(dict.fromkeys(sink for stop in stops for sink in stop.sinks)),
+        "first": min(stop.first for stop in stops),
+        "last": max(stop.last for stop in stops),
+        "versions": tuple(version for stop in stops for version in stop.versions),
+        # Same data lets no sink pass that was set back; a loss lets all of them.
+        "holds": all(dict(other.details).get("holds", False) for other in others),
+    }
+    return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
+
+
+_LOSSES = (_r6_replaced, _r6_behind_receipt, _r6_two_behind)
+
+
+def _noted(reading: Reading, event: Disturbance) -> Happening:
+    if event.allowed:
+        return Happening(EventKind.FOREIGN, f"{reading.sink}: {event.detail}", reading.position.epoch)
+    return Happening(EventKind.RESOLVED, event.detail, reading.position.epoch)
+
+
+def decide_opening(facts: OpeningFacts) -> Proceed | Heal | Refusal:
+    """What to do before any batch is looked at; the first rule that speaks decides."""
+    for rule in _R6:
+        found = [refusal for refusal in rule(facts) if not covers(facts.accepted, stop_of(refusal))]
+        if found:
+            return _for_all(found[0], facts)
+    joined = _r13_joins(facts) or _r13_elsewhere(facts)
+    decision = joined or _r3_behind(facts) or _r5_forgotten(facts) or Proceed(newest(facts))
+    if isinstance(decision, Proceed):
+        noted = tuple(
+            _noted(reading, event)
+            for reading in facts.readings
+            for event in reading.position.disturbances
+            if not event.fatal
+        )
+        return Proceed(decision.last, decision.index, decision.happenings + noted)
+    return decision

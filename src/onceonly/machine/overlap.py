@@ -1,0 +1,189 @@
+"""What of an offered batch stands in recorded epochs already, told by source position. Pure.
+
+Offsets of Kafka mean the same under every checkpoint, so the end of the last epoch says which rows are written.
+Those of a file source count entries of a log in the checkpoint; there the file lists of all epochs say it, and the
+log's own earlier entries say that nothing was missed. A row is left out only if its position is proven to be in an
+epoch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from onceonly.machine.facts import Offer
+from onceonly.machine.sources import describe, name_origins, same_origins
+from onceonly.protocol.batch import FILE_COLUMNS, KAFKA_COLUMNS, Cut, FileTrim, Held, OffsetTrim, Span, plain
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.model import (
+    AdoptionKind,
+    InputFile,
+    Slice,
+    SourceIdentity,
+    SourceKind,
+    SourceOffsets,
+    canonical,
+)
+
+
+def unfit(sources: Sequence[SourceIdentity], found: Mapping[str, str], *, stateful: bool) -> str:
+    """Why a query could never be trimmed; empty if it can be.
+
+    Args:
+        sources: its sources.
+        found: type by column of the rows that it hands out.
+        stateful: whether it keeps state.
+    """
+    if stateful:
+        return "it keeps state, and an output row of such a query has no one position in the source"
+    if len(sources) != 1:
+        return f"it has {len(sources)} sources, and a row does not say which one it came from"
+    wanted = columns(sources)
+    if wanted is None:
+        return f"the rows of its source ({name_origins(tuple(sources))}) have no position"
+    lacking = [f"{name} {kind}" for name, kind in wanted.items() if found.get(name) != kind]
+    return f"its rows lack {', '.join(lacking)}" if lacking else ""
+
+
+def columns(sources: Sequence[SourceIdentity]) -> Mapping[str, str] | None:
+    """Columns, with their types, that tell rows of a query's only source apart; ``None`` where nothing does."""
+    return _COLUMNS.get(sources[0].kind) if len(sources) == 1 else None
+
+
+_COLUMNS = {SourceKind.KAFKA: KAFKA_COLUMNS, SourceKind.FILES: FILE_COLUMNS}
+
+
+def reads_files(sources: Sequence[SourceIdentity]) -> bool:
+    """Whether any source is a file source."""
+    return any(source.kind is SourceKind.FILES for source in sources)
+
+
+def compares_all(newest: Epoch) -> bool:
+    """Whether every batch is still compared with the files of all epochs: then the ledger must keep them."""
+    return newest.standing.offered is not None and reads_files(newest.sources)
+
+
+def held_files(records: Sequence[EpochRecord], last: Epoch) -> Held:
+    """The input files of a whole series, if its history is proven to be whole.
+
+    Args:
+        records: all epochs that the ledger has, oldest first.
+        last: the epoch that every sink holds.
+    """
+    records = [record for record in records if record.epoch.number >= last.series]
+    epochs = [record.epoch for record in records]
+    files = {plain(file.path): file.modified_ms for record in records for file in record.files}
+    if not chain.descends(last, epochs) or epochs[0].number != last.series:
+        return Held(files, f"the ledger does not hold every epoch up to {last.number}")
+    if not epochs[0].written.start.unset:
+        return Held(
+            files, f"the pipeline was begun in the middle of its source, at {describe(epochs[0].written.start)}"
+        )
+    for record in records:
+        if reason := _lacking(record):
+            return Held(files, reason)
+    return Held(files)
+
+
+_SKIPPING = (AdoptionKind.ACCEPT_LOSS, AdoptionKind.START, AdoptionKind.FROM_CHECKPOINT)
+"""Kinds of adoption that can move a position past input which no epoch names."""
+
+
+def _lacking(record: EpochRecord) -> str:
+    epoch = record.epoch
+    if epoch.adoption is not None:
+        skips = epoch.adoption.kind in _SKIPPING and not epoch.written.empty
+        return f"epoch {epoch.number} ({epoch.adoption.words}) moved on past files that are not listed" if skips else ""
+    for source in epoch.sources:
+        own = [file for file in record.files if file.source == source.source]
+        if source.inputs is not None and source.inputs != chain.inputs(own):
+            return f"the ledger has no file list of epoch {epoch.number}, or another one than its marker names"
+    return ""
+
+
+def cut(last: Epoch, offer: Offer, held: Held | None) -> Cut | str | None:
+    """What of a batch is left to write.
+
+    Returns:
+        The cut; why it cannot be proven; or ``None`` where something between the last epoch and the batch is missing.
+    """
+    if offer.stateful:
+        return "the query keeps state, and a row of its output has no one position in the source"
+    if len(offer.sources) != 1 or len(last.written.end.sources) != 1:
+        return "a row of several sources does not say which one it came from"
+    source = offer.sources[0]
+    recorded = last.sources[0].identity if last.sources else None
+    if source.identity is None or recorded is None or not same_origins(last.sources, offer.sources):
+        return f"the source of epoch {last.number} ({recorded or 'unknown'}) is not proven to be the same"
+    if source.kind is SourceKind.KAFKA:
+        return _by_offset(last, offer)
+    if source.kind is SourceKind.FILES and held is not None:
+        return _by_file(last, offer, held)
+    return f"the offsets of its source ({source.identity}) do not tell rows apart"
+
+
+Positions = dict[tuple[str, int], int]
+
+
+def _positions(offsets: SourceOffsets) -> Positions:
+    text = offsets.entries[0][1]
+    topics = json.loads(text) if text else {}
+    return {(topic, int(number)): at for topic, numbers in topics.items() for number, at in numbers.items()}
+
+
+def _by_offset(last: Epoch, offer: Offer) -> Cut | str | None:
+    held, first, end = map(_positions, (last.written.end, offer.start, offer.slice.end))
+    for at in held.keys() | first.keys():
+        name = f"partition {at[1]} of {at[0]}"
+        if at not in end:
+            return f"{name} is not read any more"
+        if at in held and at not in first:
+            return f"it is not known where {name} starts"
+        if at not in held and first[at] > 0:
+            return f"{name} starts at {first[at]}, and no epoch holds what was before"
+    if any(first[at] > held[at] for at in held):
+        return None
+    spans = tuple(Span(*at, first.get(at, 0), held.get(at, 0), end[at]) for at in sorted(end))
+    return Cut(Slice(last.written.end, _furthest(last, held, end)), OffsetTrim(spans))
+
+
+def _furthest(last: Epoch, held: Positions, end: Positions) -> SourceOffsets:
+    topics: dict[str, dict[str, int]] = {}
+    for topic, number in sorted(end):
+        at = (topic, number)
+        topics.setdefault(topic, {})[str(number)] = max(end[at], held.get(at, 0))
+    return SourceOffsets.of({last.written.end.sources[0]: canonical(topics)})
+
+
+def _by_file(last: Epoch, offer: Offer, held: Held) -> Cut | str | None:
+    if held.lacking:
+        return held.lacking
+    for file in offer.earlier or ():
+        if not _holds(held, file):
+            return None
+    if changed := [file.path for file in offer.files if _changed(held, file)]:
+        return f"{changed[0]} was changed since an epoch wrote it"
+    return Cut(Slice(last.written.end, offer.slice.end), trim_files(offer, held))
+
+
+def trim_files(offer: Offer, held: Held) -> FileTrim:
+    """The files of a batch that an epoch holds, and the others."""
+    paths = [plain(file.path) for file in offer.files]
+    taken = tuple(path for path in paths if path in held.files)
+    return FileTrim(taken, tuple(path for path in paths if path not in held.files))
+
+
+def past_all(offer: Offer, held: Held) -> bool:
+    """Whether a checkpoint has handed out every file that epochs held before it: from then on its count says it all."""
+    if offer.earlier is None or held.lacking:
+        return False
+    return held.files.keys() <= {plain(file.path) for file in (*offer.earlier, *offer.files)}
+
+
+def _holds(held: Held, file: InputFile) -> bool:
+    return held.files.get(plain(file.path)) == file.modified_ms
+
+
+def _changed(held: Held, file: InputFile) -> bool:
+    return plain(file.path) in held.files and not _holds(held, file)

@@ -1,0 +1,473 @@
+"""What an outcome makes of the state: one small function per phase and outcome, listed in ``APPLY`` at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from onceonly.machine import comparison, look
+from onceonly.machine.acceptance import covers, stop_of
+from onceonly.machine.commands import (
+    Absent,
+    Again,
+    Committed,
+    Done,
+    Executed,
+    Gathered,
+    Installed,
+    Looked,
+    Missing,
+    Overtaken,
+    Prepared,
+    Probed,
+    Recalled,
+    Recollected,
+    Staged,
+    Unknown,
+)
+from onceonly.machine.facts import (
+    BatchFacts,
+    Happening,
+    Heal,
+    Needed,
+    NewEpoch,
+    Offer,
+    OpeningFacts,
+    Proceed,
+    Reading,
+    Refusal,
+    Seen,
+    Skip,
+)
+from onceonly.machine.opening import decide_opening, not_ours
+from onceonly.machine.sources import carried
+from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.ledger import EventKind
+
+
+def _stop(state: State, code: str, **details: object) -> State:
+    return replace(state, phase=Phase.REFUSED, refusal=Refusal.of(code, **details))
+
+
+def _probed(state: State, outcome: Probed) -> State:
+    before = max((fence for fence in outcome.fences if fence), key=lambda fence: fence.generation, default=None)
+    # The one proposed before was met in a sink, or stands in some: it is never proposed again.
+    highest = max(before.generation if before else 0, state.opening.fence.generation)
+    opening = state.opening.again(Fence(1 + highest, state.job.owner), before)
+    return replace(state, phase=Phase.RECALL, opening=opening)
+
+
+def _recalled(state: State, outcome: Recalled) -> State:
+    opening = replace(state.opening, head=outcome.head, ended=outcome.ended)
+    # Who opens without a batch does so to settle what is there: nothing that a look shows would keep him from it.
+    return replace(state, phase=Phase.INSTALL if state.job.offer is None else Phase.LOOK, opening=opening)
+
+
+def _looked(state: State, outcome: Looked) -> State:
+    job = state.job
+    for sink, sight in zip(job.sinks, outcome.sights, strict=True):
+        if refusal := not_ours(job.pipeline, sink, (sight.marker,) if sight.marker else ()):
+            return _refused(_unfenced(state), refusal)
+    found = look.facts(job.pipeline, job.sinks, outcome.sights, state.opening.head, adopt=job.adopt is not None)
+    match look.opening(found, outcome.ahead, [sight.identity for sight in outcome.sights]):
+        case None:
+            return _fences(state)
+        case Refusal() as refusal:
+            return _refused(_unfenced(state), refusal)
+        case Seen() as seen:
+            opening = replace(state.opening, seen=seen, last=seen.last)
+            return compare(replace(state, opening=opening, work=Work(descent=None if seen.last else ())))
+
+
+def _unfenced(state: State) -> State:
+    """Refused before any fence: the generation that was proposed stands nowhere, and another opening may take it."""
+    return replace(state, opening=replace(state.opening, fence=Fence(0, state.job.owner)))
+
+
+def _fences(state: State) -> State:
+    """Nothing that was seen refuses the batch, and nothing else follows from it."""
+    opening = replace(state.opening, seen=None, last=None, held=None)
+    return replace(state, phase=Phase.INSTALL, opening=opening, work=Work())
+
+
+def _installed(state: State, _: Installed) -> State:
+    following = state.work.index + 1
+    if following < len(state.job.sinks):
+        return replace(state, work=Work(following))
+    return replace(state, phase=Phase.READ, work=Work())
+
+
+def _install_unknown(state: State, _: Unknown) -> State:
+    if state.work.unknowns + 1 >= MAX_UNKNOWN:
+        return _stop(state, "E302", sink=state.sink, times=MAX_UNKNOWN)
+    return replace(state, work=replace(state.work, unknowns=state.work.unknowns + 1), waiting=True)
+
+
+def _overtaken(state: State, outcome: Overtaken) -> State:
+    """A higher generation owns the pipeline; an equal one of another owner is a tie, and ties are run again higher."""
+    ours, theirs = state.opening.fence.generation, outcome.found.generation
+    sink = state.sink
+    if theirs > ours:
+        reason = f"{sink} is owned by {outcome.found.text}, ours was {ours}"
+        fenced = Happening(EventKind.FENCED, reason, state.work.number)
+        stopped = _stop(state, "E401", sink=sink, theirs=theirs, ours=ours, by=outcome.found.who or "a newer driver")
+        return replace(stopped, happenings=(*state.happenings, fenced))
+    return _open_again(state, "E403", pipeline=state.job.pipeline, times=MAX_OPENINGS)
+
+
+def _open_again(state: State, code: str, **details: object) -> State:
+    if state.opening.attempt >= MAX_OPENINGS:
+        return _stop(state, code, **details)
+    return replace(state, phase=Phase.PROBE, work=Work(), waiting=True)
+
+
+def _read_one(state: State, reading: Reading) -> State:
+    newest = (reading.position.marker,) if reading.position.marker else ()
+    told = (*newest, *(marker for marker, _ in reading.ahead))
+    if refusal := not_ours(state.job.pipeline, reading.sink, told):
+        return _refused(state, refusal)
+    readings = (*state.opening.readings, reading)
+    state = replace(state, opening=replace(state.opening, readings=readings))
+    if len(readings) < len(state.job.sinks):
+        return replace(state, work=Work(len(readings)))
+    return _decide_opening(replace(state, work=Work()))
+
+
+def _decide_opening(state: State) -> State:
+    job, opening = state.job, state.opening
+    head = opening.head.epoch if opening.head else None
+    adopt = job.adopt is not None
+    facts = OpeningFacts(
+        job.pipeline, opening.readings, head, adopt, job.accepted, job.dropped, opening.lost, job.heals
+    )
+    match decide_opening(facts):
+        case Refusal() as refusal:
+            return _refused(state, refusal)
+        case Proceed() as found:
+            number = found.last.number if found.last else 0
+            stand = "stand" if len(job.sinks) > 1 else "stands"
+            reason = f"{', '.join(job.sinks)} {stand} at epoch {number}{_by_whom(state)}"
+            opened = Happening(EventKind.OPENED, reason, number)
+            return replace(
+                state,
+                phase=Phase.INDEX,
+                opening=replace(opening, last=found.last, unindexed=found.index),
+                happenings=(*state.happenings, opened, *found.happenings),
+            )
+        case Heal() as heal:
+            return _heal(state, heal)
+
+
+def _by_whom(state: State) -> str:
+    """Who opens, and whom that fences out: a driver that did not say that it ended may be running."""
+    opening = state.opening
+    said, before = f", by {opening.fence.who}" if opening.fence.who else "", opening.before
+    if before is None or before.owner == state.job.owner or before.generation in opening.ended:
+        return said
+    return f"{said}; {before.text} ended without a word, and is fenced out if it still runs"
+
+
+def _heal(state: State, heal: Heal) -> State:
+    """R3: the sinks that are behind get the epoch, copied from the marker of those that are not, under our fence."""
+    epoch = heal.marker.epoch
+    if state.opening.healed == epoch.number:
+        return _not_healed(state, heal.sinks, epoch, "they were brought to it and do not hold it")
+    work = Work(healing=heal.sinks, number=epoch.number, epoch=epoch, replaces=epoch.replaces)
+    state = replace(state, work=work)
+    if epoch.adoption:
+        return replace(state, phase=Phase.COMMIT)  # an adoption brings no rows
+    if epoch.manifest is None:
+        return _not_healed(state, heal.sinks, epoch, "its bytes were not staged")
+    return replace(state, phase=Phase.FETCH)
+
+
+def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str) -> State:
+    refusal = Refusal.of(
+        "E219",
+        sinks=", ".join(sinks),
+        pipeline=state.job.pipeline,
+        epoch=epoch.number,
+        reason=reason,
+        lacking=sinks,
+        first=epoch.number,
+        last=epoch.number,
+    )
+    if covers(state.job.accepted, stop_of(refusal)):
+        what = f"{', '.join(sinks)} cannot be brought to epoch {epoch.number} ({reason}); the loss is accepted"
+        diverged = Happening(EventKind.DIVERGED, what, epoch.number)
+        opening = replace(state.opening, lost=epoch.number)
+        happenings = (*state.happenings, diverged)
+        return _decide_opening(replace(state, opening=opening, work=Work(), happenings=happenings))
+    return _refused(state, refusal)
+
+
+def _missing(state: State, outcome: Missing) -> State:
+    """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
+    epoch, offer = state.current, state.job.offer
+    if offer is not None and comparison.same_batch(epoch, offer):
+        return replace(state, phase=Phase.STAGE)
+    return _not_healed(state, state.work.healing, epoch, outcome.reason)
+
+
+def _staged(state: State, outcome: Staged) -> State:
+    if outcome.rows != outcome.digest.rows:
+        return _miscounted(state, "the staged files", outcome.rows, outcome.digest.rows)
+    if state.work.healing:
+        epoch = state.current
+        if outcome.digest != epoch.digest:
+            part = ", of which a part had been left out," if epoch.offered else ""
+            return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
+        return replace(state, phase=Phase.PREPARE)
+    epoch = _epoch(state, outcome.digest, outcome.manifest)
+    return replace(state, phase=Phase.PREPARE, work=replace(state.work, epoch=epoch))
+
+
+def _refused(state: State, refusal: Refusal) -> State:
+    return replace(state, phase=Phase.REFUSED, refusal=refusal)
+
+
+def _indexed(state: State, _: Done) -> State:
+    return compare(replace(state, phase=Phase.COMPARE, opening=replace(state.opening, unindexed=())))
+
+
+def compare(state: State) -> State:
+    """Leave COMPARE: a decision without I/O, taken as soon as the phase is reached."""
+    offer = state.job.offer
+    if offer is None:
+        return replace(state, phase=Phase.DONE, work=replace(state.work, epoch=state.opening.last))
+    if state.work.descent is None and not _plainly_next(state, offer):
+        return replace(state, phase=Phase.RECOLLECT)
+    decision = comparison.decide_batch(_batch_facts(state, offer))
+    seen = state.opening.seen
+    if seen is not None and not isinstance(decision, Refusal):
+        return _not_refused(state, seen, decision)
+    return _decided(state, offer, decision)
+
+
+def _not_refused(state: State, seen: Seen, decision: NewEpoch | Skip | Needed) -> State:
+    """A look neither skips nor writes; only what a refusal may still hang on is asked for."""
+    # Without the newest epoch in the ledger its file lists would seem incomplete.
+    whole = seen.last is not None and seen.recorded == seen.last.number
+    return replace(state, phase=Phase.GATHER) if isinstance(decision, Needed) and whole else _fences(state)
+
+
+def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Refusal) -> State:
+    match decision:
+        case Needed():
+            return replace(state, phase=Phase.GATHER)
+        case Refusal() as refusal:
+            refused = _unfenced(state) if state.opening.seen else state
+            return _refused(refused, refusal)
+        case Skip() as skip:
+            what = f"batch {offer.lineage.batch_id}: same query id, batch id, slice and batch timestamp"
+            skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
+            phase = Phase.EXECUTE if skip.execute else Phase.RECORD
+            work = replace(state.work, epoch=skip.epoch, skipped=True)
+            return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped))
+        case NewEpoch() as new:
+            happenings = (*state.happenings, *new.happenings)
+            work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
+            return replace(state, phase=Phase.INTEND, work=work, happenings=happenings)
+
+
+def _batch_facts(state: State, offer: Offer) -> BatchFacts:
+    job, opening, descent = state.job, state.opening, state.work.descent or ()
+    recorded = descent[0] if descent else None
+    return BatchFacts(
+        job.pipeline,
+        job.sinks[0],
+        opening.last,
+        offer,
+        recorded,
+        descent,
+        job.adopt,
+        job.overlap,
+        opening.held,
+        job.on_refresh,
+    )
+
+
+def _plainly_next(state: State, offer: Offer) -> bool:
+    """Whether the batch id cannot have been an epoch before, so that the ledger need not be asked."""
+    newest = state.opening.last.standing.lineage if state.opening.last else None
+    return newest is not None and newest.query_id == offer.lineage.query_id and newest.batch_id < offer.lineage.batch_id
+
+
+def _recollected(state: State, outcome: Recollected) -> State:
+    descent: tuple[Epoch, ...] | None = outcome.descent
+    if state.opening.seen is not None:
+        descent = look.descent(state.opening.seen, state.offered, outcome.descent)
+        if descent is None:
+            return _fences(state)
+    return compare(replace(state, phase=Phase.COMPARE, work=replace(state.work, descent=descent)))
+
+
+def _gathered(state: State, outcome: Gathered) -> State:
+    return compare(replace(state, phase=Phase.COMPARE, opening=replace(state.opening, held=outcome.held)))
+
+
+def _executed(state: State, outcome: Executed) -> State:
+    epoch = state.current
+    if outcome.digest == epoch.digest:
+        return replace(state, phase=Phase.RECORD)
+    batch = epoch.lineage.batch_id if epoch.lineage else 0
+    was, now = (f"{digest.rows} rows, {digest.text}" for digest in (epoch.digest, outcome.digest))
+    if comparison.keeps_recomputed_state(state.opening.last, epoch.number, state.job.offer):
+        what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
+        diverged = Happening(EventKind.DIVERGED, what, epoch.number)
+        return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))
+    said = {"batch": batch, "pipeline": state.job.pipeline, "epoch": epoch.number}
+    return _stop(state, "E215", was=was, now=now, first=epoch.number, last=epoch.number, **said)
+
+
+def _intended(state: State, _: Done) -> State:
+    return replace(state, phase=Phase.STAGE if state.job.staged else Phase.PREPARE)
+
+
+def _prepared(state: State, outcome: Prepared) -> State:
+    epoch = state.work.epoch or _epoch(state, outcome.digest)
+    if outcome.rows != epoch.digest.rows:
+        return _miscounted(state, state.sink, outcome.rows, epoch.digest.rows)
+    if state.work.index + 1 < len(state.targets):
+        return replace(state, work=replace(state.work, index=state.work.index + 1))
+    return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0, epoch=epoch))
+
+
+def _miscounted(state: State, where: str, written: int, counted: int) -> State:
+    return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
+
+
+def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
+    offer, last, work = state.offered, state.opening.last, state.work
+    first = dict(last.sinks) if last else {}
+    slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
+    before = last.sources if last and last.adoption is None and not work.replaces else ()
+    epoch = Epoch(
+        number=work.number,
+        written=slice_,
+        chain="",
+        previous_chain=last.chain if last else chain.GENESIS,
+        digest=digest,
+        schema=offer.schema,
+        sinks=tuple((sink, first.get(sink, work.number)) for sink in state.job.sinks),
+        lineage=offer.lineage,
+        sources=carried(before, offer.sources),
+        manifest=manifest,
+        offered=offered,
+        series=work.number if work.replaces else last.series if last else 1,
+        replaces=work.replaces,
+    )
+    return chain.linked(epoch)
+
+
+def _committed(state: State, outcome: Committed) -> State:
+    following = state.work.index + 1
+    work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt), unknowns=0)
+    state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
+    if following < len(state.targets):
+        return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
+    return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
+
+
+def _foreign(outcome: Committed) -> tuple[Happening, ...]:
+    sink, number = outcome.receipt.sink, outcome.receipt.epoch
+    return tuple(Happening(EventKind.FOREIGN, f"{sink}: {event.detail}", number) for event in outcome.passed)
+
+
+def _read_again(state: State) -> State:
+    """Sinks were brought to the epoch of the others: what stands now is read, not assumed."""
+    what = f"{', '.join(state.work.healing)} brought to epoch {state.work.number}, which the other sinks held already"
+    resolved = Happening(EventKind.RESOLVED, what, state.work.number)
+    opening = replace(state.opening, readings=(), healed=state.work.number)
+    happenings = (*state.happenings, resolved)
+    return replace(state, phase=Phase.READ, opening=opening, work=Work(), happenings=happenings)
+
+
+def _commit_unknown(state: State, outcome: Unknown) -> State:
+    if state.work.unknowns + 1 >= MAX_UNKNOWN:
+        return _stop(
+            state,
+            "E301",
+            epoch=state.work.number,
+            sink=state.sink,
+            reason=outcome.reason,
+            pipeline=state.job.pipeline,
+        )
+    # The first look-up follows at once; only one that was itself left without an answer waits.
+    waiting = state.phase is Phase.LOOK_UP
+    work = replace(state.work, unknowns=state.work.unknowns + 1)
+    return replace(state, phase=Phase.LOOK_UP, work=work, waiting=waiting)
+
+
+def _found(state: State, outcome: Committed) -> State:
+    what = f"the answer of {state.sink} was lost; it holds the epoch"
+    found = _committed(state, outcome)
+    return replace(found, happenings=(Happening(EventKind.RESOLVED, what, state.work.number), *found.happenings))
+
+
+def _absent(state: State, _: Absent) -> State:
+    what = f"the answer of {state.sink} was lost; it does not hold the epoch"
+    happening = Happening(EventKind.RESOLVED, what, state.work.number)
+    opened = _open_again(
+        state,
+        "E301",
+        epoch=state.work.number,
+        sink=state.sink,
+        reason="lost again and again",
+        pipeline=state.job.pipeline,
+    )
+    return replace(opened, happenings=(happening,))
+
+
+def _conflict(state: State, outcome: Again) -> State:
+    """Nothing of the epoch stands in the sink: the opening starts again, so that it is written from what stands now."""
+    what = f"{state.sink} took the epoch back ({outcome.reason}; {outcome.blocker}); it is written again"
+    conflicts = state.opening.conflicts + 1
+    details = {"sink": state.sink, "epoch": state.work.number, "times": conflicts}
+    details |= {"reason": outcome.reason, "blocker": outcome.blocker}
+    # Each of them opens again, so openings are what is limited; a driver that has written before began without one.
+    opening = replace(state.opening, conflicts=conflicts, attempt=max(state.opening.attempt, conflicts))
+    opened = _open_again(replace(state, opening=opening), "E526", **details)
+    return replace(opened, happenings=(Happening(EventKind.RESOLVED, what, state.work.number),))
+
+
+def _recorded(state: State, _: Done) -> State:
+    if state.work.skipped:
+        return replace(state, phase=Phase.DONE)
+    # Files that a replaced epoch held are held no more.
+    held = None if state.current.replaces else state.opening.held
+    return replace(state, phase=Phase.DONE, opening=replace(state.opening, last=state.work.epoch, held=held))
+
+
+APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
+    (Phase.PROBE, Probed): _probed,
+    (Phase.RECALL, Recalled): _recalled,
+    (Phase.LOOK, Looked): _looked,
+    (Phase.INSTALL, Installed): _installed,
+    (Phase.INSTALL, Unknown): _install_unknown,
+    (Phase.INSTALL, Overtaken): _overtaken,
+    (Phase.READ, Reading): _read_one,
+    (Phase.READ, Overtaken): _overtaken,
+    (Phase.INDEX, Done): _indexed,
+    (Phase.RECOLLECT, Recollected): _recollected,
+    (Phase.GATHER, Gathered): _gathered,
+    (Phase.EXECUTE, Executed): _executed,
+    (Phase.INTEND, Done): _intended,
+    (Phase.FETCH, Staged): _staged,
+    (Phase.FETCH, Missing): _missing,
+    (Phase.STAGE, Staged): _staged,
+    (Phase.PREPARE, Prepared): _prepared,
+    (Phase.PREPARE, Overtaken): _overtaken,
+    (Phase.PREPARE, Again): _conflict,
+    (Phase.COMMIT, Committed): _committed,
+    (Phase.COMMIT, Unknown): _commit_unknown,
+    (Phase.COMMIT, Overtaken): _overtaken,
+    (Phase.COMMIT, Again): _conflict,
+    (Phase.LOOK_UP, Committed): _found,
+    (Phase.LOOK_UP, Absent): _absent,
+    (Phase.LOOK_UP, Unknown): _commit_unknown,
+    (Phase.LOOK_UP, Overtaken): _overtaken,
+    (Phase.RECORD, Done): _recorded,
+}

@@ -1,0 +1,95 @@
+"""The contract between the runner and a sink: every name that a sink, or whoever calls one, needs.
+
+:mod:`~onceonly.protocol.sink` says who calls what and when, :mod:`~onceonly.protocol.optional` what only some sinks can
+do, :mod:`~onceonly.protocol.batch` what a sink is given to write, and :mod:`~onceonly.protocol.values` what it answers.
+"""
+
+from typing import TYPE_CHECKING
+
+from onceonly.protocol.batch import (
+    Attempt,
+    Batch,
+    Estimate,
+    InFiles,
+    Task,
+    TooLargeForDriver,
+)
+from onceonly.protocol.optional import (
+    EPOCH,
+    Examinable,
+    Forgets,
+    Identified,
+    KeepsTransactions,
+    Legible,
+    LogsIn,
+    NeedsSpark,
+    Permissive,
+    Replaces,
+    Shared,
+    Witness,
+)
+from onceonly.protocol.sink import (
+    UNADDRESSED,
+    Conflict,
+    OutcomeUnknown,
+    Prepared,
+    Recorder,
+    Sink,
+    SinkBase,
+    Superseded,
+    is_default,
+    own,
+)
+from onceonly.protocol.values import (
+    Allowed,
+    Capabilities,
+    Disturbance,
+    Milestone,
+    Position,
+    Sight,
+    Sums,
+    Transaction,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
+
+__all__ = [
+    "UNADDRESSED",
+    "Allowed",
+    "Attempt",
+    "Batch",
+    "Capabilities",
+    "Conflict",
+    "Disturbance",
+    "EPOCH",
+    "Estimate",
+    "Examinable",
+    "Forgets",
+    "Identified",
+    "InFiles",
+    "KeepsTransactions",
+    "Legible",
+    "LogsIn",
+    "NeedsSpark",
+    "Milestone",
+    "OutcomeUnknown",
+    "Permissive",
+    "Position",
+    "Prepared",
+    "Recorder",
+    "Replaces",
+    "Shared",
+    "Sight",
+    "Sink",
+    "SinkBase",
+    "Sums",
+    "Superseded",
+    "Task",
+    "TooLargeForDriver",
+    "Transaction",
+    "Witness",
+    "is_default",
+    "own",
+]

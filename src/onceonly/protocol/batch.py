@@ -1,0 +1,351 @@
+"""Batches: the rows of one epoch, which of them are left out, and a batch that is already in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.storage import file_system
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Names one execution of one partition on an executor; unique even when Spark runs a task twice.
+
+    Attributes:
+        partition: partition index in the action.
+        attempt: Spark's task attempt id, unique in the application.
+    """
+
+    partition: int
+    attempt: int
+
+
+Task = Callable[["Attempt", Iterator["pa.RecordBatch"]], Mapping[str, Any]]
+"""Runs on an executor over one partition, consumes it all, returns a small mapping of JSON types. Picklable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """How large a batch is expected to be, before any action; ``None`` where nothing is known.
+
+    Attributes:
+        rows: expected rows.
+        size: expected bytes in Arrow form.
+    """
+
+    rows: int | None
+    size: int | None
+
+
+class TooLargeForDriver(Exception):
+    """The engine refuses to bring a batch's rows to the driver; the text is its own, and holds no secret."""
+
+
+class Batch(Protocol):
+    """The rows of one epoch; an attempt runs exactly one of ``arrow``, ``on_executors``, ``dataframe``."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows: what ``arrow`` and ``on_executors`` deliver."""
+        ...
+
+    @property
+    def estimate(self) -> Estimate:
+        """Expected size, known before the action."""
+        ...
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """Spark's DataFrame, observed: an action on it fills ``digest``. Only for sinks that write through Spark."""
+        ...
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """Bring the rows to the driver, partition results as they arrive, in no particular order.
+
+        Raises:
+            TooLargeForDriver: the engine refuses to bring so many.
+        """
+        ...
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run ``task`` over every partition and return the answers of the attempts that won, one per partition."""
+        ...
+
+    def digest(self) -> Digest:
+        """Digest of the rows, from the same action. Valid only after the action has been consumed to its end."""
+        ...
+
+
+@runtime_checkable
+class InFiles(Protocol):
+    """A batch whose rows lie in Parquet files already; a sink of such files may take them over by link or copy.
+
+    The files themselves are not the sink's: they go when every sink holds the epoch after this one.
+    """
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files, on a disk that driver and executors share; each holds rows."""
+        ...
+
+
+# ---- Which rows of a batch are written and which are left out, told by source position: values, no rules.
+
+FILE_COLUMNS = {"file_path": "string"}
+"""Column by which a row of a file source is told apart, with its type: ``_metadata.file_path``."""
+
+KAFKA_COLUMNS = {"topic": "string", "partition": "int", "offset": "bigint"}
+"""Columns by which a row of a Kafka source is told apart, with their types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What a batch offers of one partition, in offsets.
+
+    Attributes:
+        topic: name.
+        partition: number.
+        first: the first one offered.
+        fresh: the first one that no epoch holds; all of them are held if it is not below ``end``.
+        end: one past the last one offered.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    fresh: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetTrim:
+    """Writes rows of a Kafka source from ``fresh`` on."""
+
+    spans: tuple[Span, ...]
+
+    @property
+    def told(self) -> str:
+        """What is left out, in numbers."""
+        offered = sum(max(0, span.end - span.first) for span in self.spans)
+        held = sum(max(0, min(span.fresh, span.end) - span.first) for span in self.spans)
+        return f"{held} of {offered} offsets"
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Input that is not read for its rows: none, a partition has no path."""
+        return frozenset()
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is written.
+
+        Raises:
+            ValueError: the row's position is none that the batch offers, so its columns are not the source's.
+        """
+        for span in self.spans:
+            if (span.topic, span.partition) == (row["topic"], row["partition"]):
+                if span.first <= row["offset"] < span.end:
+                    return bool(row["offset"] >= span.fresh)
+                break
+        raise ValueError(f"offset {row['offset']} of {row['topic']}-{row['partition']} is not in this batch")
+
+
+@dataclass(frozen=True, slots=True)
+class FileTrim:
+    """Writes rows of the files in ``fresh`` and none of those in ``held``; paths as :func:`plain` spells them."""
+
+    held: tuple[str, ...]
+    fresh: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """What is left out, in numbers."""
+        return f"{len(self.held)} of {len(self.held) + len(self.fresh)} input files"
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Input that is not read for its rows."""
+        return frozenset(self.held)
+
+    def keeps(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is written.
+
+        Raises:
+            ValueError: the row's file is none of this batch, so its column is not the source's.
+        """
+        path = plain(row["file_path"])
+        if path not in self.held and path not in self.fresh:
+            raise ValueError(f"file {path} is not in this batch")
+        return path in self.fresh
+
+
+Trim = OffsetTrim | FileTrim
+"""Which rows of a batch are written, and which are left out because an epoch holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A batch without what recorded epochs hold.
+
+    Attributes:
+        written: what is written, from the end of the last epoch on.
+        trim: which rows those are.
+    """
+
+    written: Slice
+    trim: Trim
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Input files of all recorded epochs.
+
+    Attributes:
+        files: modification time by path, as :func:`plain` spells it.
+        lacking: why this is not all of them; empty if it is.
+    """
+
+    files: Mapping[str, int] = field(hash=False)
+    lacking: str = ""
+
+
+@runtime_checkable
+class Trimmable(Protocol):
+    """A batch whose rows can be told apart by source position."""
+
+    def trimmed(self, trim: Trim) -> Batch:
+        """The same batch without the rows that are left out."""
+        ...
+
+
+def plain(path: str) -> str:
+    """A path in the spelling of ``_metadata.file_path``: without an empty host."""
+    return re.sub(r"^([A-Za-z][A-Za-z0-9+.-]*):///", r"\1:/", path)
+
+
+# ---- Rows that are in memory: prepared by a sink that keeps them there, and a batch for suite and notebooks.
+
+
+class ArrowRows:
+    """What a sink prepared that holds the rows in the driver's memory, visible to nobody.
+
+    Args:
+        table: the rows that will be committed.
+        offered: how many the batch held; an upsert may keep fewer. Default: as many.
+    """
+
+    def __init__(self, table: pa.Table, offered: int | None = None) -> None:
+        self._table: pa.Table | None = table
+        self._rows: int = table.num_rows if offered is None else offered
+
+    @property
+    def rows(self) -> int:
+        """Rows that the batch held."""
+        return self._rows
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows.
+
+        Raises:
+            RuntimeError: they were abandoned.
+        """
+        if self._table is None:
+            raise RuntimeError("an abandoned preparation cannot be committed")
+        return self._table
+
+    def abandon(self) -> None:
+        """Let the rows go."""
+        self._table = None
+
+
+class ArrowBatch:
+    """The ``Batch`` contract over an Arrow table; each of ``partitions`` slices plays one Spark partition.
+
+    Args:
+        table: the rows.
+        partitions: how many partitions ``on_executors`` sees.
+        duplicate_attempt: run every task twice and let the second attempt win, as Spark does after a lost executor.
+    """
+
+    def __init__(self, table: pa.Table, partitions: int = 2, *, duplicate_attempt: bool = False) -> None:
+        self._table = table
+        self._partitions = partitions
+        self._duplicate = duplicate_attempt
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the table."""
+        return self._table.schema
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact size."""
+        return Estimate(self._table.num_rows, self._table.nbytes)
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """There is none.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("an in-memory batch has no DataFrame")
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, in the table's own chunks."""
+        yield from self._table.to_batches()
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task in this process, once (or twice) per partition."""
+        answers: list[Mapping[str, Any]] = []
+        size = -(-self._table.num_rows // self._partitions) if self._table.num_rows else 0
+        for partition in range(self._partitions):
+            part = self._table.slice(partition * size, size)
+            if self._duplicate:
+                task(Attempt(partition, partition * 10 + 1), iter(part.to_batches()))
+            answers.append(task(Attempt(partition, partition * 10), iter(part.to_batches())))
+        return answers
+
+    def write(self, directory: str) -> None:
+        """Write the rows as one Parquet file per partition, below a path or a URL."""
+        import pyarrow.parquet as pq
+
+        files, place = file_system(directory)
+        files.makedirs(place)
+        size = max(1, -(-self._table.num_rows // self._partitions))
+        for partition in range(self._partitions):
+            with files.open(f"{place}/part-{partition:05d}.parquet", "wb") as file:
+                pq.write_table(self._table.slice(partition * size, size), file)
+
+    def reread(self, paths: tuple[str, ...]) -> ArrowBatch:
+        """A batch over Parquet files."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        tables = [pq.read_table(path).cast(self.schema) for path in paths]
+        return ArrowBatch(pa.concat_tables(tables) if tables else self.schema.empty_table(), self._partitions)
+
+    def trimmed(self, trim: Trim) -> ArrowBatch:
+        """The rows whose position is not in an epoch yet."""
+        kept = [trim.keeps(row) for row in self._table.to_pylist()]
+        return ArrowBatch(self._table.filter(kept), self._partitions, duplicate_attempt=self._duplicate)
+
+    def digest(self) -> Digest:
+        """Digest over the Python form of the rows; not comparable with one that Spark computed."""
+        high = low = 0
+        for row in self._table.to_pylist():
+            value = int.from_bytes(hashlib.sha256(repr(sorted(row.items())).encode()).digest()[:8], "big")
+            high += value >> 32
+            low += value & 0xFFFFFFFF
+        return Digest(self._table.num_rows, high, low)

@@ -1,0 +1,181 @@
+"""What only some sinks can do: a small protocol each, which says what is not guaranteed without it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from onceonly.protocol.values import Allowed, Disturbance, Milestone, Transaction
+from onceonly_checkpoints.epoch import Receipt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from onceonly.protocol.batch import Batch
+    from onceonly.protocol.health import Check, Observed
+    from onceonly.protocol.sink import Prepared
+
+
+@runtime_checkable
+class Forgets(Protocol):
+    """A sink that lets old markers go and knows what they were. Optional; an audit goes on from there.
+
+    Without it markers that are gone are epochs that are lost.
+    """
+
+    def milestone(self) -> Milestone | None:
+        """What went; ``None`` if nothing did."""
+        ...
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A sink that can say, without a fence, what others did to its target. Optional; an audit asks those that can.
+
+    Without it such a change is told by ``position`` alone, at the next opening, and by a recount.
+    """
+
+    def disturbances(self, since: Receipt | None) -> Sequence[Disturbance]:
+        """What others did since a receipt, oldest first; ``None``: since ever, as far back as it is known."""
+        ...
+
+
+@runtime_checkable
+class Permissive(Protocol):
+    """A sink that lets others change its target, as far as it was told. Optional; runner and audit ask those that do.
+
+    What was let pass is an event of the pipeline, never silence. Without it nothing is let pass.
+    """
+
+    def passed(self) -> Sequence[Disturbance]:
+        """What the newest commit let pass, oldest first; asked after it, each is told once."""
+        ...
+
+    def allowed(self) -> Allowed:
+        """What was ever let pass, and would be now. Needs no fence."""
+        ...
+
+
+Span = tuple[int, int]
+"""First and last of the epochs that are meant, both included."""
+
+
+@runtime_checkable
+class Replaces(Protocol):
+    """A sink that takes rows of epochs away in the transaction that brings others. Optional; asked at a full refresh.
+
+    What leaves is said by the marker (``Epoch.replaces``): ``commit`` takes rows of these epochs away and brings those
+    of its own, both or neither, whoever calls it, a healer included. Markers stay. Without it a full refresh can only
+    stop the query.
+    """
+
+    def keeps_from_replacing(self, span: Span) -> str:
+        """Why rows of these epochs cannot be told from all others, or not be removed; empty where they can.
+
+        Asked of the open sink before anything of the epoch is prepared in any sink; changes nothing.
+        """
+        ...
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
+        """As ``prepare``, for an epoch in whose transaction the rows of others leave."""
+        ...
+
+
+EPOCH = "__onceonly_epoch"
+"""Column of :meth:`Legible.read_back`."""
+
+
+@runtime_checkable
+class Legible(Protocol):
+    """A sink whose rows come back as they went in, each with its epoch. Optional; a deep audit asks those that can.
+
+    Without it rows are counted at best: that what they say is what was written, nobody proves.
+    """
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows that stand, in the order and types of the batch's columns, then the epoch as :data:`EPOCH`.
+
+        Columns that were added later stand after the others. A row of which it is not known whose it is carries null,
+        and so do all others of an epoch that may have brought it. ``None``: the target does not tell.
+        """
+        ...
+
+
+@runtime_checkable
+class Examinable(Protocol):
+    """A sink that knows what its destination must be. Optional; ``onceonly doctor`` and ``sink check`` ask it.
+
+    A sink without it is opened, and no more is known of it.
+    """
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """What was seen of the destination of the open sink: what breaks the promise, or will, and what fits.
+
+        Args:
+            observed: what past epochs took, for limits that are measured by it.
+
+        Returns:
+            Checks in the order of looking; creates and changes nothing.
+
+        Raises:
+            DestinationError: there is no answer, or it cannot be used at all.
+        """
+        ...
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A sink whose target shows by its markers which pipelines write there. May be left out.
+
+    Without it rows of another pipeline are a stranger's, and the refusal names nobody.
+    """
+
+    def writers(self) -> Sequence[str]:
+        """Names of the pipelines with an epoch in this very target, ours among them."""
+        ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """A sink whose look is whole: what it has confirmed, a look shows. May be left out.
+
+    So where a look shows less, the target was set back or is another one, and that can be said without a fence.
+    Without it which of the two it is, is told under the fence.
+    """
+
+    def identity_beside(self, known: str) -> str:
+        """What the target is, as in :class:`Position`, beside the identity in a receipt; empty where nothing is."""
+        ...
+
+
+@runtime_checkable
+class LogsIn(Protocol):
+    """A sink that proves who it is by a secret, which no address holds. May be left out.
+
+    Without it the secret is in the environment wherever a command reads the sink.
+    """
+
+    def log_in_like(self, ledger: str) -> None:
+        """Take the secret out of a ledger's connection string, for the same user of the same database alone."""
+        ...
+
+
+@runtime_checkable
+class KeepsTransactions(Protocol):
+    """A sink whose target records application transactions, as Delta does. Optional; asked by ``queries adopt``."""
+
+    def transaction(self, app: str) -> Transaction:
+        """What an application last wrote. After ``open``; needs no fence and writes nothing."""
+        ...
+
+
+@runtime_checkable
+class NeedsSpark(Protocol):
+    """A sink whose target may be one that only Spark can write. Optional; asked where there is no session.
+
+    Without it such a target is refused in words that suppose a session.
+    """
+
+    def needs_spark(self) -> str | None:
+        """Why only Spark can write the target, once that was opened; ``None`` if others can, or it was not."""
+        ...

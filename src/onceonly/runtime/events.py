@@ -1,0 +1,153 @@
+"""The event log of a pipeline: what a run promises, what weakens that, what happened, how an opening ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from itertools import combinations
+
+from onceonly.errors import caution, refuse
+from onceonly.machine import endings
+from onceonly.machine.facts import Happening
+from onceonly.machine.state import Phase, State
+from onceonly.protocol import Sink
+from onceonly.spark.engine import Plan
+from onceonly.spark.written import Written
+from onceonly_checkpoints.epoch import Epoch, Receipt
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable
+
+log = logging.getLogger(__name__)
+
+_LOUD = {EventKind.WARNED, EventKind.LATE}
+"""What is logged as a warning."""
+
+
+class EventLog:
+    """Logs what happens to a pipeline and notes it in its ledger.
+
+    Args:
+        sinks: the pipeline's sinks.
+        ledger: its index.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], ledger: Ledger) -> None:
+        self._sinks = sinks
+        self._ledger = ledger
+        self._told: BaseException | None = None
+
+    def begin(self) -> None:
+        """Another call begins: what the one before it raised is noted once more where this one raises it, too."""
+        self._told = None
+
+    def note(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
+        """Log what happened and keep it with the pipeline.
+
+        Raises:
+            LedgerUnavailable: it cannot be noted.
+        """
+        for one in happenings:
+            level = logging.WARNING if one.kind in _LOUD else logging.INFO
+            log.log(level, "pipeline %s: %s: %s", pipeline, one.kind.value, one.reason)
+            self._ledger.note(Event(pipeline, one.kind, one.reason, one.epoch, generation))
+
+    def keep(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
+        """Log what was found of a batch beside its rows and keep it with the pipeline, unless its log says it already.
+
+        Raises:
+            OnceOnlyError: E511, the ledger is away. The epoch stands; its batch comes again and is skipped.
+        """
+        try:
+            new = unsaid(happenings, self._ledger.events(pipeline)) if happenings else ()
+            self.note(pipeline, new, generation)
+        except LedgerUnavailable as error:
+            raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
+
+    def failed(self, pipeline: str, error: BaseException, state: State | None = None) -> None:
+        """Note in the ledger that an opening failed, once for each error. What is being raised is not replaced."""
+        told, self._told = self._told, error
+        # Of other exceptions nothing is known, not even that the process outlives them.
+        if (
+            error is not told
+            and isinstance(error, Exception | KeyboardInterrupt | SystemExit)
+            and self._reaches(error, state)
+        ):
+            self._end(endings.failure(pipeline, error, state))
+
+    def _reaches(self, error: BaseException, state: State | None) -> bool:
+        """Whether the ledger need not be waited for in vain: it may lie where nobody answers."""
+        beside = any(sink.ledger_url for sink in self._sinks)
+        silent = beside and state is not None and state.phase is Phase.PROBE
+        return not silent and getattr(error, "code", "") != "E511"
+
+    def ended(self, state: State) -> None:
+        """Note in the ledger that the opening is over and leaves nothing behind."""
+        self._end(endings.end(state))
+
+    def _end(self, event: Event) -> None:
+        try:
+            self._ledger.open()
+            self._ledger.note(event)
+        except LedgerUnavailable as away:
+            log.debug("pipeline %s: its end cannot be noted: %s", event.pipeline, away)
+
+
+def kept(text: str) -> Happening:
+    """The promise as one line of the pipeline's log."""
+    return Happening(EventKind.PROMISED, "; ".join(line.strip() for line in text.splitlines()))
+
+
+def warned(
+    pipeline: str, plan: Plan, written: Written, sinks: Sequence[Sink], receipts: Sequence[Receipt]
+) -> Iterator[Happening]:
+    """Warnings of a run: two sinks on one target, columns outside of the digest, sources that cannot replay."""
+    addresses = {sink.id: sink.address for sink in sinks}
+    for one, other in combinations(receipts, 2):
+        if one.identity and one.identity == other.identity:
+            target = f"{addresses.get(one.sink, one.sink)} and {addresses.get(other.sink, other.sink)}"
+            yield _warning("W701", target=target, pipeline=pipeline)
+    if written.left_out:
+        yield _warning("W702", columns=", ".join(sorted(written.left_out)))
+    for source in plan.sources:
+        if source.lossy:
+            yield _warning("W706", pipeline=pipeline, source=source.origin)
+
+
+def _warning(code: str, **details: object) -> Happening:
+    return Happening(EventKind.WARNED, caution(code, **details))
+
+
+def other_rows(pipeline: str, epoch: Epoch) -> Happening:
+    """A batch without state that gave other rows when it was computed again; what is visible stands."""
+    return replace(_warning("W720", pipeline=pipeline, epoch=epoch.number), epoch=epoch.number)
+
+
+def late(rows: int, watermark_ms: int, epoch: int) -> Happening:
+    """Rows that Spark dropped from the batch of an epoch, since they were too old.
+
+    It goes by the watermark that the batch before had, so that what one stateful step sends late to the next is kept;
+    its counter counts rows as they reach a step: several rows of one group that were aggregated on the way are one.
+    """
+    watermark = datetime.fromtimestamp(watermark_ms / 1000, timezone.utc).isoformat(timespec="milliseconds")
+    told = f"{rows} late rows were dropped by Spark, watermark of the batch {watermark}"
+    return Happening(EventKind.LATE, told, epoch)
+
+
+def late_rows(event: Event) -> int:
+    """How many rows a line of the log says were dropped; the inverse of :func:`late`."""
+    return int(event.reason.partition(" ")[0]) if event.kind is EventKind.LATE else 0
+
+
+def unsaid(happenings: Sequence[Happening], events: Sequence[Event]) -> list[Happening]:
+    """Those that the pipeline's log does not say yet.
+
+    A promise is said again where another one stood in between; all else once per epoch.
+    """
+    said = {(event.kind, event.reason, event.epoch) for event in events}
+    promise = next((event.reason for event in reversed(events) if event.kind is EventKind.PROMISED), None)
+    return [
+        one
+        for one in happenings
+        if (one.reason != promise if one.kind is EventKind.PROMISED else (one.kind, one.reason, one.epoch) not in said)
+    ]

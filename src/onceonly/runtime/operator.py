@@ -1,0 +1,468 @@
+"""Heals, begins and moves a pipeline without Spark: what ``txn resolve`` and the verbs of ``queries`` do.
+
+An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
+reason, committed into the sink like any other. So it is fenced, chained, audited and never half-done, and nothing
+pending has to be remembered anywhere else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine import acceptance, coordinator, opening
+from onceonly.machine.acceptance import Stop
+from onceonly.machine.facts import OpeningFacts, Refusal
+from onceonly.machine.state import State
+from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Sink, Superseded
+from onceonly.runtime import replacing, runs, staging, stops
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.unreadable import histories, naming
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What ``txn resolve`` found and did.
+
+    Attributes:
+        epoch: number of the epoch that every sink holds; 0 for none.
+        generation: our generation: every older driver is fenced out now.
+        said: what was found, in sentences.
+    """
+
+    epoch: int
+    generation: int
+    said: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The last batch of a job that is taken over.
+
+    Attributes:
+        written: its slice.
+        lineage: the engine's names for it.
+    """
+
+    written: Slice
+    lineage: Lineage
+
+
+def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
+    """Open a pipeline without a batch: fence older drivers out, settle what is in doubt, bring the ledger up to date.
+
+    A sink that lacks the newest epoch of the others gets it from the bytes that were staged, also where it held that
+    epoch before and was set back since.
+
+    Raises:
+        OnceOnlyError: what a restart of the query would raise, too.
+    """
+    state = _open(sinks, ledger, pipeline, heals=True)
+    number = state.opening.last.number if state.opening.last else 0
+    generation = state.opening.fence.generation
+    said = [
+        f"every sink holds epoch {number}; generation {generation} is installed, older drivers can write nothing more"
+    ]
+    intent = ledger.intent(pipeline, number + 1)
+    if intent is not None:
+        said.append(
+            f"epoch {number + 1} was begun by generation {intent.fence.generation} and left no trace in any sink"
+        )
+    ledger.note(Event(pipeline, EventKind.RESOLVED, said[0], number, generation))
+    return Resolution(number, generation, tuple(said))
+
+
+def adopt(
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    pipeline: str,
+    accepted: Adoption,
+    *,
+    start: SourceOffsets | None = None,
+) -> Epoch | None:
+    """Accept what stops a pipeline by an epoch without rows; it moves the position only where that is what it means.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: what is accepted; its kind is one of ``acceptance.KINDS``.
+        start: where the next batch starts, for the kind ``start``.
+
+    Returns:
+        The adoption; ``None`` where nothing had to be accepted any more: what was to be given up was still there.
+
+    Raises:
+        OnceOnlyError: E110 it names something else than what stopped the pipeline, also by the range of the source, or
+            less than what is gone by now, or it is not known where it stands; E228 a sink is not proven to hold what it
+            held; or what opening raises.
+    """
+    stop = stops.last(ledger, pipeline)
+    state = _open(sinks, ledger, pipeline, accepted=accepted)
+    if accepted.sinks and not _needed(state):
+        return None
+    if accepted.kind is AdoptionKind.SAME_DATA:
+        _demand_same_data(sinks, ledger, state, accepted)
+    elif (
+        not accepted.sinks
+        and accepted.kind is not AdoptionKind.START
+        and not (stop and acceptance.covers(accepted, stop))
+    ):
+        raise not_applicable(pipeline, accepted.kind)
+    base = state.opening.last
+    if accepted.sinks and (base is None or base.number < accepted.last):
+        base = _recorded(ledger, pipeline, accepted.last)
+        if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
+            raise _gone_elsewhere(pipeline, accepted)
+    if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
+        raise another_range(pipeline, accepted.kind)
+    end = start or target(accepted, base, stop)
+    if end is None:
+        raise nothing_to_adopt(pipeline)
+    epoch = _adopt(state, sinks, ledger, accepted, end=end, base=base)
+    if stop and stop.then and stop.then.head == epoch.number and acceptance.covers(accepted, stop):
+        stops.remember(ledger, pipeline, state.opening.fence, stop.then)
+    return epoch
+
+
+def _named(kind: AdoptionKind, stop: Stop | None, base: Epoch | None) -> Slice | None:
+    """The range that an acceptance of the newest refusal names."""
+    wanted = acceptance.applicable(kind, stop, base.written.end if base else None)
+    return wanted.offsets if wanted else None
+
+
+def another_range(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
+    """The error where the newest refusal speaks of other offsets than those that the operator was shown."""
+    return refuse(
+        "E110",
+        problem=f'--{kind} was decided about another range than the one that stops pipeline "{pipeline}" now.',
+        cause="the query was started again while the plan was read, and was refused at other offsets",
+        next="stop what starts it again; run the command once more without --yes and read its plan",
+    )
+
+
+def _needed(state: State) -> bool:
+    """Whether the pipeline would be refused without what is accepted."""
+    head = state.opening.head.epoch if state.opening.head else None
+    facts = OpeningFacts(state.job.pipeline, state.opening.readings, head)
+    return state.opening.lost > 0 or isinstance(opening.decide_opening(facts), Refusal)
+
+
+def _demand_same_data(sinks: Sequence[Sink], ledger: Ledger, state: State, accepted: Adoption) -> None:
+    """A sink under a new identity must stand at the newest epoch, with its chain, and hold the rows of each epoch."""
+    for sink in sinks:
+        if sink.id in accepted.sinks and (reason := _differs(sink, ledger, state)):
+            raise refuse("E228", sink=sink.id, pipeline=state.job.pipeline, reason=reason, ledger=ledger.address)
+
+
+def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
+    (reading,) = (one for one in state.opening.readings if one.sink == sink.id)
+    marker, head = reading.position.marker, ledger.head(state.job.pipeline)
+    if marker is None or head is None or marker.epoch.chain != head.epoch.chain:
+        return "its newest epoch is not the one that the ledger knows"
+    counted = sink.recount()
+    if counted is None:
+        return ""  # rows that are replaced by key belong to no epoch; the head is what can be compared
+    removed = sink.allowed().removed if isinstance(sink, Permissive) else {}  # others may, as the sink was told
+    first = max(dict(head.epoch.sinks).get(sink.id, 1), head.epoch.series)
+    for record in ledger.epochs(state.job.pipeline, first):
+        number = record.epoch.number
+        found = counted.get(number, 0) + removed.get(number, 0)
+        if found != record.epoch.digest.rows:
+            return f"it holds {found} of the {record.epoch.digest.rows} rows of epoch {record.epoch.number}"
+    return ""
+
+
+def _recorded(ledger: Ledger, pipeline: str, number: int) -> Epoch | None:
+    return next((record.epoch for record in ledger.epochs(pipeline, number, number)), None)
+
+
+def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, accepted: Adoption) -> Epoch:
+    """Begin a pipeline where an older job's checkpoint stands: epoch 1, without rows, is that job's last batch.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        batch: the last one that the older job has written; only its checkpoint may go on from here.
+        accepted: a decision of kind ``from-checkpoint``.
+
+    Returns:
+        The adoption.
+
+    Raises:
+        OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
+    """
+    state = _open(sinks, ledger, pipeline, accepted=accepted)
+    if newest := max(reading.position.epoch for reading in state.opening.readings):
+        raise begun_already(pipeline, newest)
+    begun = _adoption(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
+    return _commit(state, sinks, ledger, begun)
+
+
+def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
+    """What is raised where a pipeline is to begin that has epochs."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" stands at epoch {newest} already.',
+        cause="the name is that of a running pipeline, or it was taken over before",
+        next=f"onceonly epochs list --query {shlex.quote(pipeline)}; a pipeline to be begun needs a name of its own",
+    )
+
+
+def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
+    """Take a sink out of a pipeline by an epoch without rows in all others; it is not touched itself.
+
+    Args:
+        sinks: every other sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: a decision of kind ``drop-sink`` that names the one sink that goes.
+
+    Returns:
+        The adoption: the first epoch that does not list the sink.
+
+    Raises:
+        OnceOnlyError: E110 there is no epoch yet; or what opening raises.
+    """
+    (sink,) = accepted.sinks
+    state = _open(sinks, ledger, pipeline, dropped=sink)
+    if state.opening.last is None:
+        raise nothing_to_adopt(pipeline)
+    return _adopt(state, sinks, ledger, accepted, end=state.opening.last.written.end, base=state.opening.last)
+
+
+def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
+    """Let the next query that begins anew replace all rows, by an epoch without rows that the one after it uses up.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: a decision of kind ``replace-rows`` that names the epochs whose rows leave.
+
+    Returns:
+        The adoption.
+
+    Raises:
+        OnceOnlyError: E110 there is no epoch yet, or there are others than the decision names; E247 a sink cannot
+            replace; or what opening raises.
+    """
+    at_stake(sinks, pipeline)
+    state = _open(sinks, ledger, pipeline)
+    last = state.opening.last
+    if last is None:
+        raise nothing_to_adopt(pipeline)
+    if accepted.last != last.number:
+        raise refuse(
+            "E110",
+            problem=f'Pipeline "{pipeline}" stands at epoch {last.number}, and {accepted.last} was shown.',
+            cause="the query went on while the plan was read",
+            next="stop the query; run the command once more without --yes and read its plan",
+        )
+    return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
+
+
+def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
+    """The newest epoch whose rows a refresh would replace; nobody is fenced out by this.
+
+    Raises:
+        OnceOnlyError: E110 there is no epoch yet; E247 a sink cannot replace; or what a sink that is away raises.
+    """
+    for sink in sinks:
+        sink.open(pipeline)
+    newest = max((sink.look().epoch for sink in sinks), default=0)
+    if not newest:
+        raise nothing_to_adopt(pipeline)
+    replacing.demand(sinks, pipeline, (1, newest))
+    return newest
+
+
+def target(accepted: Adoption, last: Epoch | None, stop: Stop | None) -> SourceOffsets | None:
+    """Where an acceptance moves the position to.
+
+    Args:
+        accepted: what is accepted.
+        last: the epoch that the pipeline goes on from; ``None`` where nothing says which.
+        stop: the newest refusal.
+
+    Returns:
+        Offsets; ``None`` where nothing tells.
+    """
+    refused = stop.start if stop else None
+    if accepted.kind in {AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE} or last is None:
+        return refused
+    skips = accepted.kind is AdoptionKind.ACCEPT_LOSS and stop is not None and stop.code in acceptance.GAPS
+    return refused if skips and not accepted.sinks else last.written.end
+
+
+def not_applicable(pipeline: str, kind: AdoptionKind) -> OnceOnlyError:
+    """The error for an acceptance of something that did not stop the pipeline."""
+    return refuse(
+        "E110",
+        problem=f'Nothing that --{kind} accepts stops pipeline "{pipeline}".',
+        cause="the query was not restarted since its last epoch, or it was refused for another reason",
+        next="restart the query; its message prints the command that applies",
+    )
+
+
+def _gone_elsewhere(pipeline: str, accepted: Adoption) -> OnceOnlyError:
+    """The error where a sink that the acceptance does not name has lost the epoch, too, which only sinks knew of."""
+    return refuse(
+        "E110",
+        problem=f'Epoch {accepted.last} of pipeline "{pipeline}" is in none of its sinks any more.',
+        cause=f"a sink that --{accepted.kind} does not name was set back or replaced after the query had been refused",
+        next="restart the query; its message prints the command that applies",
+    )
+
+
+def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
+    """The error for a pipeline of which nobody knows where it stands."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" has no epoch yet that tells where it stands, so there is nothing to adopt.',
+        cause="the name or the ledger is another one, or the query was not restarted since",
+        next="onceonly queries list; where it stands can also be said: --start OFFSETS",
+    )
+
+
+def _open(
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    pipeline: str,
+    *,
+    accepted: Adoption | None = None,
+    dropped: str = "",
+    heals: bool = False,
+) -> State:
+    state = coordinator.start(
+        pipeline,
+        tuple(sink.id for sink in sinks),
+        runs.owner("onceonly"),
+        None,
+        adopt="here" if accepted and accepted.kind is AdoptionKind.FROM_CHECKPOINT else None,
+        accepted=accepted,
+        dropped=dropped,
+        heals=heals,
+    )
+    return Runner(sinks, ledger).run(state)
+
+
+def _adopt(
+    state: State, sinks: Sequence[Sink], ledger: Ledger, accepted: Adoption, *, end: SourceOffsets, base: Epoch | None
+) -> Epoch:
+    head = ledger.head(state.job.pipeline)
+    sources = head.epoch.sources if head else ()
+    begin = (
+        state.opening.last.written.end
+        if state.opening.last
+        else SourceOffsets(tuple((source, None) for source in end.sources))
+    )
+    known = base.sources if base else sources
+    stood = base.standing if base else Standing()
+    if base and stood.offered and end != base.written.end:
+        stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
+    series = base.series if base else 1
+    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, series=series)
+    return _commit(state, sinks, ledger, moved)
+
+
+def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Epoch:
+    receipts = tuple(_committed(state, sink, sinks, ledger, epoch) for sink in sinks)
+    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
+    _forget(sinks, ledger, state, epoch)
+    ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
+    why = epoch.adoption.words if epoch.adoption else ""
+    ledger.note(Event(state.job.pipeline, EventKind.ADOPTED, why, epoch.number, state.opening.fence.generation))
+    return epoch
+
+
+def _committed(state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Receipt:
+    """The receipt of an epoch without rows; the same command, given again, finds what became of one that failed."""
+    pipeline, ours = state.job.pipeline, state.opening.fence
+
+    def stopped(code: str, **details: object) -> OnceOnlyError:
+        refused = stops.Context(pipeline, ours, state.opening.last, None)
+        return stops.error_of(Refusal.of(code, sink=sink.id, **details), refused, ledger, sinks, staging.fetch)
+
+    try:
+        with naming(sink):
+            return sink.commit(None, Marker(pipeline, sink.id, ours, epoch))
+    except Superseded as fenced:
+        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
+        raise stopped("E401", theirs=theirs, ours=ours.generation, by=by) from fenced
+    except OutcomeUnknown as lost:
+        raise stopped("E301", epoch=epoch.number, reason=lost.reason, pipeline=pipeline) from lost
+    except Conflict as conflict:
+        said = {"reason": conflict.reason, "blocker": conflict.blocker}
+        raise stopped("E526", epoch=epoch.number, times=1, **said) from conflict
+
+
+def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
+    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
+    last = state.opening.last
+    known = _recorded(ledger, state.job.pipeline, last.number) if last else None
+    if last is None or known is None or known.chain == last.chain:
+        ledger.discard(state.job.pipeline, epoch.number)
+        return
+    recorded = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.job.pipeline, 1, last.number)}
+    held = opening.by_epoch(list(histories(sinks)))
+    lost = [one for one in held if recorded.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
+    ledger.discard(state.job.pipeline, lost[0][0].epoch.number)
+    for marker, told in held:
+        if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
+            ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, told))
+
+
+def _adoption(
+    state: State,
+    slice_: Slice,
+    accepted: Adoption,
+    *,
+    stood: Standing,
+    sources: tuple[SourceIdentity, ...] = (),
+    lineage: Lineage | None = None,
+    series: int = 1,
+) -> Epoch:
+    last = state.opening.last
+    number = 1 + max(reading.position.epoch for reading in state.opening.readings)
+    epoch = Epoch(
+        number=number,
+        written=slice_,
+        chain="",
+        previous_chain=last.chain if last else chain.GENESIS,
+        digest=Digest(0),
+        schema="",
+        sinks=tuple(_listed(state, number)),
+        lineage=lineage,
+        sources=sources,
+        adoption=accepted,
+        carried=_carried(stood, accepted),
+        series=series,
+    )
+    return chain.linked(epoch)
+
+
+def _carried(stood: Standing, accepted: Adoption) -> Standing:
+    """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
+    offered = None if accepted.kind in _MOVING else stood.offered
+    offered = Slice(offered.end, offered.end) if offered else None
+    return Standing(stood.lineage, (*stood.accepted, accepted), offered)
+
+
+_MOVING = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE, AdoptionKind.START)
+"""Kinds after which a source's own count of what it handed out begins anew."""
+
+
+def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:
+    """Sinks with their first epochs; one that does not hold the last epoch begins anew with the adoption."""
+    last, first = state.opening.last, dict(state.opening.last.sinks) if state.opening.last else {}
+    for reading in state.opening.readings:
+        holds = last is not None and reading.position.epoch == last.number
+        yield reading.sink, first.get(reading.sink, number) if holds else number

@@ -1,0 +1,411 @@
+"""Carries the coordinator's commands out; the only loop with I/O.
+
+Each command has one short method. What a sink raises becomes an outcome where the contract says so; everything else
+leaves the loop as it is, after the preparation was abandoned: Spark must see it, or it would write its commit log.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn, Protocol, runtime_checkable
+
+from onceonly import faults
+from onceonly.errors import refuse
+from onceonly.faults import Point
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator, endings, look
+from onceonly.machine.facts import OutOfPhase, Reading
+from onceonly.machine.overlap import held_files
+from onceonly.machine.state import State
+from onceonly.protocol import (
+    Batch,
+    Conflict,
+    Disturbance,
+    Identified,
+    OutcomeUnknown,
+    Permissive,
+    Prepared,
+    Shared,
+    Sight,
+    Sink,
+    Superseded,
+    TooLargeForDriver,
+)
+from onceonly.protocol.batch import Trim, Trimmable
+from onceonly.runtime import indexing, replacing, staging, stops
+from onceonly.runtime.events import EventLog
+from onceonly.runtime.indexing import Carried
+from onceonly.runtime.staging import Stages, Still
+from onceonly.runtime.unreadable import histories, naming
+from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence, Receipt, receipts_of
+from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
+from onceonly_checkpoints.manifest import UnreadableManifest
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class StatefulBatch(Protocol):
+    """A batch that can also be executed without being written."""
+
+    def execute(self) -> Digest:
+        """Run the whole plan, write nothing."""
+        ...
+
+
+class Runner:
+    """Brings a state to its end.
+
+    Args:
+        sinks: the pipeline's sinks in commit order.
+        ledger: its index.
+        carried: whether the sink's own transaction records the epoch in the ledger.
+        staging: where epochs of several sinks are staged; ``None`` where no batch is written.
+        fetch: reads staged bytes back by the reference in a marker.
+        guard: raises where the caller must touch nothing any more; asked before each step.
+        sleep: waits for so many seconds.
+
+    Attributes:
+        events: the pipeline's event log.
+        phases: seconds that each phase of the newest epoch took.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        ledger: Ledger,
+        *,
+        carried: bool = False,
+        staging: Stages | None = None,
+        fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        guard: Callable[[], None] = lambda: None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._sinks = {sink.id: sink for sink in sinks}
+        self._all = tuple(self._sinks.values())
+        self._ledger = ledger
+        self.events = EventLog(self._all, ledger)
+        self._carried = carried
+        self._staging = staging
+        self._fetch_staged = fetch
+        self._guard = guard
+        self._sleep = sleep
+        self._batch: Batch | None = None
+        self._staged: Batch | None = None
+        self._borrowed: str | None = None
+        self._prepared: dict[str, Prepared] = {}
+        self.phases: dict[str, float] = {}
+        self._handlers: dict[type, Callable[[State, Any], c.Outcome]] = {
+            c.Probe: self._probe,
+            c.Recall: self._recall,
+            c.Look: self._look,
+            c.Install: self._install,
+            c.Read: self._read,
+            c.Index: self._index,
+            c.Recollect: self._recollect,
+            c.Gather: self._gather,
+            c.Execute: self._execute,
+            c.Intend: self._intend,
+            c.Fetch: self._fetch,
+            c.Stage: self._stage,
+            c.Prepare: self._prepare,
+            c.Commit: self._commit,
+            c.LookUp: self._look_up,
+            c.Record: self._record,
+            c.Note: self._note,
+            c.Wait: self._wait,
+            c.Refuse: self._refuse,
+        }
+
+    def run(self, state: State, batch: Batch | None = None) -> State:
+        """Drive the machine until it returns.
+
+        Raises:
+            OnceOnlyError: the machine refused, the ledger is away, or a sink cannot take the rows.
+        """
+        self._batch, self._staged, self._borrowed = batch, None, None
+        self._prepared, self.phases = {}, {}
+        self.events.begin()
+        try:
+            while not isinstance(command := coordinator.next(state), c.Return):
+                log.debug("pipeline %s: %s", state.job.pipeline, type(command).__name__)
+                self._guard()
+                state = coordinator.apply(state, self._carry_out(state, command))
+            return state
+        except LedgerUnavailable as error:
+            raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
+        except BaseException as error:
+            self.events.failed(state.job.pipeline, error, state)
+            raise
+        finally:
+            for prepared in self._prepared.values():
+                prepared.abandon()
+            if self._staging and self._borrowed:
+                self._staging.drop(self._borrowed)
+
+    @contextmanager
+    def _timed(self, phase: str) -> Generator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[phase] = self.phases.get(phase, 0.0) + time.perf_counter() - began
+
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        carry_out: Callable[[State, Any], c.Outcome] = self._handlers[type(command)]
+        return carry_out(state, command)
+
+    def _of(self, state: State) -> tuple[Sink, ...]:
+        return tuple(self._sinks[sink] for sink in state.job.sinks)
+
+    # ---- opening
+
+    def _probe(self, state: State, _: c.Probe) -> c.Outcome:
+        with self._timed("open"):
+            for sink in self._all:
+                with naming(sink):
+                    sink.open(state.job.pipeline)
+            fences: list[Fence | None] = []
+            for sink in self._of(state):
+                with naming(sink):
+                    fences.append(sink.fence())
+        faults.fire(Point.PROBE_AFTER)
+        return c.Probed(tuple(fences))
+
+    def _recall(self, state: State, _: c.Recall) -> c.Outcome:
+        with self._timed("open"):
+            self._ledger.open()
+            head = self._ledger.head(state.job.pipeline)
+            ended = endings.ended(self._ledger.events(state.job.pipeline, endings.WINDOW))
+        faults.fire(Point.RECALL_AFTER)
+        return c.Recalled(head, ended)
+
+    def _look(self, state: State, _: c.Look) -> c.Outcome:
+        with self._timed("open"):
+            receipts = receipts_of(state.opening.head)
+            sights: list[Sight] = []
+            for sink in self._of(state):
+                with naming(sink):
+                    sights.append(_sight(sink, receipts.get(sink.id)))
+            known = state.opening.head.epoch.number if state.opening.head else 0
+            if not look.lacks(tuple(sights), known):
+                return c.Looked(tuple(sights))
+            told = tuple(marker.epoch for marker, _ in histories(self._of(state), known))
+            return c.Looked(tuple(sights), told)
+
+    def _install(self, _: State, command: c.Install) -> c.Outcome:
+        sink = self._sinks[command.sink]
+        faults.fire(Point.INSTALL_BEFORE)
+        answer: c.Outcome = c.Installed()
+        with self._timed("fence"), naming(sink):
+            try:
+                sink.install(command.fence)
+            except Superseded as fenced:
+                answer = c.Overtaken(fenced.found)
+            except OutcomeUnknown as lost:
+                answer = c.Unknown(lost.reason)
+        faults.fire(Point.INSTALL_AFTER)
+        return answer
+
+    def _read(self, _: State, command: c.Read) -> c.Outcome:
+        sink = self._sinks[command.sink]
+        with self._timed("fence"), naming(sink):
+            try:
+                position = sink.position(command.since)
+                behind = position.marker is not None and position.epoch > command.after
+                ahead = tuple(sink.history(command.after)) if behind else ()
+            except Superseded as fenced:
+                return c.Overtaken(fenced.found)
+        faults.fire(Point.READ_AFTER)
+        return Reading(command.sink, position, command.since, ahead)
+
+    def _index(self, state: State, command: c.Index) -> c.Outcome:
+        for marker, receipts in command.epochs:
+            self._ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, receipts))
+        indexing.enter(self._ledger, self._all, state.job.pipeline, command.lineage, command.fence.generation)
+        for sink in self._all:
+            with naming(sink):
+                sink.sweep()
+        if self._staging:
+            self._staging.sweep(command.fence.generation, command.kept)
+        faults.fire(Point.REINDEX_AFTER)
+        return c.Done()
+
+    # ---- one epoch
+
+    def _recollect(self, state: State, command: c.Recollect) -> c.Outcome:
+        found = self._ledger.find(state.job.pipeline, command.query_id, command.batch_id)
+        if found is None or not command.newest:
+            return c.Recollected(())
+        records = self._ledger.epochs(state.job.pipeline, found.epoch.number, command.newest)
+        return c.Recollected(tuple(record.epoch for record in records))
+
+    def _gather(self, state: State, command: c.Gather) -> c.Outcome:
+        records = self._ledger.epochs(state.job.pipeline, command.newest.series, command.newest.number)
+        return c.Gathered(held_files(records, command.newest))
+
+    def _execute(self, state: State, _: c.Execute) -> c.Outcome:
+        if not isinstance(self._batch, StatefulBatch):
+            raise OutOfPhase(state.phase.value, "a batch that can be executed alone")
+        with self._timed("execute"):
+            digest = self._batch.execute()
+        faults.fire(Point.EXECUTE_AFTER)
+        return c.Executed(digest)
+
+    def _intend(self, state: State, command: c.Intend) -> c.Outcome:
+        if command.replaces:
+            replacing.demand(self._all, state.job.pipeline, command.replaces)
+        with self._timed("intend"):
+            self._ledger.intend(Intent(state.job.pipeline, command.number, command.fence, command.slice))
+        faults.fire(Point.INTEND_AFTER)
+        return c.Done()
+
+    def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
+        with self._timed("fetch"):
+            try:
+                found = self._fetch_staged(command.manifest, self._batch)
+            except UnreadableManifest as gone:
+                return c.Missing(str(gone))
+        self._staged = found
+        faults.fire(Point.FETCH_AFTER)
+        return c.Staged(command.manifest, found.rows, found.digest())
+
+    def _stage(self, state: State, command: c.Stage) -> c.Outcome:
+        rows, staging = self._rows(state), self._staging
+        if staging is None:
+            raise OutOfPhase(state.phase.value, "a staging area")
+        faults.fire(Point.STAGE_BEFORE)
+        with self._timed("stage"):
+            made = staging.write(_trimmed(rows, command.trim), command.number, command.fence, command.slice)
+        self._staged = made.batch
+        if command.healing:
+            self._borrowed = made.reference.text  # computed again for sinks that were behind: no marker names it
+        faults.fire(Point.STAGE_AFTER)
+        return c.Staged(made.reference.text, made.batch.rows, made.batch.digest())
+
+    def _rows(self, state: State) -> Batch:
+        if self._batch is None:
+            raise OutOfPhase(state.phase.value, "rows")
+        return self._batch
+
+    def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
+        sink, batch = self._sinks[command.sink], self._staged or _trimmed(self._rows(state), command.trim)
+        faults.fire(Point.PREPARE_BEFORE)
+        if earlier := self._prepared.pop(command.sink, None):
+            earlier.abandon()
+        with self._timed("prepare"), naming(sink):
+            try:
+                prepared = self._prepared_in(sink, batch, command)
+            except TooLargeForDriver as error:
+                raise refuse("E521", sink=command.sink, epoch=command.number, reason=str(error)) from error
+            except Superseded as fenced:
+                return c.Overtaken(fenced.found)
+            except Conflict as conflict:
+                return self._taken_back(conflict)
+            self._prepared[command.sink] = prepared
+            counted = batch.digest()
+        faults.fire(Point.PREPARE_AFTER)
+        return c.Prepared(prepared.rows, counted)
+
+    @staticmethod
+    def _prepared_in(sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
+        if command.replaces is None:
+            return sink.prepare(batch, command.number)
+        return replacing.able(sink).prepare_replacing(batch, command.number, command.replaces)
+
+    def _commit(self, state: State, command: c.Commit) -> c.Outcome:
+        sink = self._sinks[command.marker.sink]
+        prepared = self._prepared.get(sink.id)
+        recorder = Carried(self._ledger, state.job.offer, tuple(self.phases.items())) if self._carried else None
+        faults.fire(Point.COMMIT_BEFORE)
+        with self._timed("commit"), naming(sink):
+            try:
+                receipt = sink.commit(prepared, command.marker, recorder)
+            except Superseded as fenced:
+                return c.Overtaken(fenced.found)
+            except OutcomeUnknown as lost:
+                return c.Unknown(lost.reason)
+            except Conflict as conflict:
+                return self._taken_back(conflict)
+        self._prepared.pop(sink.id, None)
+        faults.fire(Point.COMMIT_AFTER)
+        return c.Committed(receipt, _passed(sink))
+
+    def _taken_back(self, conflict: Conflict) -> c.Outcome:
+        """Nothing is held while others are waited for: what is prepared in other sinks would stand in their way."""
+        log.warning("%s; the epoch is written again", conflict)
+        for prepared in self._prepared.values():
+            prepared.abandon()
+        self._prepared = {}
+        return c.Again(conflict.reason, conflict.blocker)
+
+    def _look_up(self, _: State, command: c.LookUp) -> c.Outcome:
+        sink = self._sinks[command.marker.sink]
+        with self._timed("look up"), naming(sink):
+            try:
+                receipt = sink.look_up(command.marker)
+            except Superseded as fenced:
+                return c.Overtaken(fenced.found)
+            except OutcomeUnknown as lost:
+                return c.Unknown(lost.reason)
+        faults.fire(Point.LOOK_UP_AFTER)
+        return c.Committed(receipt, _passed(sink)) if receipt else c.Absent()
+
+    def _record(self, state: State, command: c.Record) -> c.Outcome:
+        faults.fire(Point.RECORD_BEFORE)
+        with self._timed("record"):
+            files = state.job.offer.files if state.job.offer else ()
+            if command.skipped:
+                indexing.complete(self._ledger, state.job.pipeline, command.epoch, files)
+            elif not self._carried:
+                phases = tuple(self.phases.items())
+                receipts = command.receipts
+                record = EpochRecord(state.job.pipeline, command.fence, command.epoch, receipts, files, phases)
+                self._ledger.record(record)
+        if self._staging and command.replaced:
+            self._staging.drop(command.replaced)  # every sink holds the epoch after it
+        faults.fire(Point.RECORD_AFTER)
+        return c.Done()
+
+    # ---- what is said
+
+    def _note(self, state: State, command: c.Note) -> c.Outcome:
+        self.events.note(state.job.pipeline, command.happenings, state.opening.fence.generation)
+        return c.Done()
+
+    def _wait(self, _: State, command: c.Wait) -> c.Outcome:
+        self._sleep(random.uniform(0.05, 0.2) * 2 ** min(command.attempt, 5))
+        return c.Done()
+
+    def _refuse(self, state: State, command: c.Refuse) -> NoReturn:
+        job, opening = state.job, state.opening
+        head = opening.head.epoch if opening.head else None
+        if opening.seen is not None or command.refusal.code == "E213":
+            indexing.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
+        refused = stops.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
+        raise stops.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
+
+
+def _passed(sink: Sink) -> tuple[Disturbance, ...]:
+    return tuple(sink.passed()) if isinstance(sink, Permissive) else ()
+
+
+def _trimmed(batch: Batch, trim: Trim | None) -> Batch:
+    if trim is None:
+        return batch
+    if not isinstance(batch, Trimmable):
+        raise TypeError(f"{type(batch).__name__} cannot be trimmed")
+    return batch.trimmed(trim)
+
+
+def _sight(sink: Sink, receipt: Receipt | None) -> Sight:
+    """What a look shows; whose rows are there is asked where they are not ours, what it is where some lack."""
+    sight = sink.look()
+    if receipt and sight.epoch < receipt.epoch and isinstance(sink, Identified):
+        sight = replace(sight, identity=sink.identity_beside(receipt.identity))
+    return replace(sight, writers=tuple(sink.writers())) if sight.strangers and isinstance(sink, Shared) else sight

@@ -1,0 +1,287 @@
+"""Where staged files lie: a directory that driver and executors share, or any store that fsspec and Spark both reach.
+
+Spark writes and reads the files by its own file system; this process lists, checks and removes them, and brings their
+rows to sinks that write from the driver.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+from onceonly.errors import refuse
+from onceonly_checkpoints.storage import (
+    FsspecStorage,
+    LocalStorage,
+    UnreachableStorage,
+    file_in_the_way,
+    file_system,
+    flush_directory,
+    is_local,
+    local_path,
+    make_directories,
+    without_secrets,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+SHARED = "a directory that driver and executors share: exactly_once(..., staging='/shared/staging')"
+"""What can be named in place of any that does not serve."""
+
+_FULL = ("the disk or the quota is full", f"make room, or name another: {SHARED}")
+_FORBIDDEN = ("the driver's user may not write there", f"give it the right to, or name another: {SHARED}")
+_READ_ONLY = ("a file system that is read-only", f"mount it for writing, or name another: {SHARED}")
+_IN_THE_WAY = ("a file lies where a directory is to be made", f"move the file away, or name another: {SHARED}")
+_NOT_SHARED = (
+    "what executors wrote is not there for the driver: they do not share the directory, or files were removed",
+    f"name {SHARED}",
+)
+_BROKEN = (
+    "the disk or the store that it lies on",
+    f"find out what is wrong there, then restart the query; or name another: {SHARED}",
+)
+
+_TOO_MANY = (
+    "this process or this machine has too many files open",
+    "raise the limit (ulimit -n) of the driver's user, then restart the query",
+)
+
+_WORDS: Mapping[int, tuple[str, str]] = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _FORBIDDEN,
+    errno.EPERM: _FORBIDDEN,
+    errno.EROFS: _READ_ONLY,
+    errno.ENOTDIR: _IN_THE_WAY,
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOENT: _NOT_SHARED,
+    errno.EMFILE: _TOO_MANY,
+    errno.ENFILE: _TOO_MANY,
+}
+
+_CLASSES: Mapping[type[OSError], tuple[str, str]] = {
+    PermissionError: _FORBIDDEN,
+    FileNotFoundError: _NOT_SHARED,
+    NotADirectoryError: _IN_THE_WAY,
+    FileExistsError: _IN_THE_WAY,
+}
+"""Drivers of fsspec raise these without a number."""
+
+
+_DRIVER = (
+    "install the driver of fsspec for that store (s3fs, gcsfs, adlfs ...) and give both it and Spark the login by "
+    f"their own settings; or name {SHARED}"
+)
+_SCHEME = f"correct the URL; or name {SHARED}"
+
+
+def hindrance(error: OSError) -> tuple[str, str]:
+    """What keeps this process from staging, and what to do about it, in words."""
+    if error.errno:
+        return _WORDS.get(error.errno, _BROKEN)
+    return next((words for kind, words in _CLASSES.items() if isinstance(error, kind)), _BROKEN)
+
+
+class Directory(Protocol):
+    """A directory of staged files, or the one above such directories."""
+
+    @property
+    def address(self) -> str:
+        """As Spark and markers spell it: an absolute path, or a URL without secrets."""
+        ...
+
+    def child(self, name: str) -> Self:
+        """A directory in this one, made or not."""
+        ...
+
+    def make(self) -> None:
+        """Make it with those above; may repeat."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """Names of what lies in it, sorted; empty where it is not there."""
+        ...
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file; ``None`` where there is none."""
+        ...
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading, seekable."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Content of a small file."""
+        ...
+
+    def create(self, name: str, data: bytes) -> None:
+        """Create a small file, whole or not at all, that lasts when this returns."""
+        ...
+
+    def flush(self, name: str) -> None:
+        """Have a file's bytes last."""
+        ...
+
+    def flush_names(self) -> None:
+        """Have the names in it last."""
+        ...
+
+    def remove(self, first: str) -> None:
+        """Remove it with all it holds; what cannot be removed stays.
+
+        Args:
+            first: the file to remove before all others: without its manifest the rest is nobody's, whatever a crash
+                leaves of it.
+        """
+        ...
+
+
+def directory(place: str) -> Directory:
+    """The directory at a place as a user spells it.
+
+    Args:
+        place: a path, a ``file:`` URI, or a URL that Spark and an installed driver of fsspec understand.
+
+    Raises:
+        ConfigurationError: E114, no driver of fsspec reads it here, it carries a secret, or a file is in the way.
+    """
+    if not is_local(place):
+        return RemoteDirectory(place)
+    path = local_path(place).absolute()
+    if found := file_in_the_way(path):
+        raise refuse("E114", place=place, cause=f"{found} is a file", next=_IN_THE_WAY[1])
+    return LocalDirectory(path)
+
+
+class LocalDirectory:
+    """On a disk that driver and executors share."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def address(self) -> str:
+        """The absolute path."""
+        return str(self.path)
+
+    def child(self, name: str) -> LocalDirectory:
+        """A directory in this one."""
+        return LocalDirectory(self.path / name)
+
+    def make(self) -> None:
+        """Make it; its name and those above last."""
+        make_directories(self.path)
+
+    def names(self) -> tuple[str, ...]:
+        """What lies in it."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            return tuple(sorted(path.name for path in self.path.iterdir()))
+        return ()
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, if it is one."""
+        path = self.path / name
+        return path.stat().st_size if path.is_file() else None
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+        return (self.path / name).open("rb")
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        return (self.path / name).read_bytes()
+
+    def create(self, name: str, data: bytes) -> None:
+        """Create a flushed file under a flushed name."""
+        LocalStorage(self.path).create(name, data)
+
+    def flush(self, name: str) -> None:
+        """Flush a file that somebody else has written."""
+        with self.open(name) as stream:
+            os.fsync(stream.fileno())
+
+    def flush_names(self) -> None:
+        """Flush the directory."""
+        flush_directory(self.path)
+
+    def remove(self, first: str) -> None:
+        """Remove it, the file ``first`` before the rest."""
+        with suppress(OSError):
+            (self.path / first).unlink(missing_ok=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class RemoteDirectory:
+    """In a store that fsspec reaches: what it has taken lasts, so nothing is to be flushed."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        if without_secrets(self._url) != self._url:
+            cause = "its URL carries a login or a query, which every marker would show"
+            next_ = "take both out of the URL, and give the login to Spark and to fsspec's driver by their own settings"
+            raise refuse("E114", place=without_secrets(url), cause=cause, next=next_)
+        try:
+            self._files, self._root = file_system(self._url)
+            self._storage = FsspecStorage(self._url)
+        except UnreachableStorage as error:
+            next_ = _DRIVER if isinstance(error.__cause__, ImportError) else _SCHEME
+            raise refuse("E114", place=url, cause=str(error), next=next_) from error
+
+    @property
+    def address(self) -> str:
+        """The URL."""
+        return self._url
+
+    def child(self, name: str) -> RemoteDirectory:
+        """A directory in this one."""
+        return RemoteDirectory(f"{self._url}/{name}")
+
+    def make(self) -> None:
+        """Make it, where the store has directories at all."""
+        self._files.makedirs(self._root, exist_ok=True)
+
+    def names(self) -> tuple[str, ...]:
+        """What lies in it."""
+        return self._storage.names("")
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, if it is one."""
+        self._files.invalidate_cache()
+        try:
+            found: dict[str, Any] = self._files.info(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return None
+        return int(found["size"]) if found["type"] == "file" else None
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading."""
+        opened: IO[bytes] = self._files.open(f"{self._root}/{name}", "rb")
+        return opened
+
+    def read(self, name: str) -> bytes:
+        """Content of a file."""
+        return self._storage.read(name)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Put a file where there is none."""
+        self._storage.create(name, data)
+
+    def flush(self, name: str) -> None:
+        """Nothing to do."""
+
+    def flush_names(self) -> None:
+        """Nothing to do."""
+
+    def remove(self, first: str) -> None:
+        """Remove it, the file ``first`` before the rest."""
+        # Whatever a store answers: garbage that stays is swept at the next opening.
+        with suppress(OSError):
+            self._storage.delete(first)
+            self._files.rm(self._root, recursive=True)

@@ -1,0 +1,374 @@
+"""Staging: an epoch's rows written once, by the batch's one action, so that every sink and every retry reads the same.
+
+Each attempt has a directory of its own; Spark's Parquet writer fills it, the files are flushed, and a manifest created
+beside them whole makes them an epoch's bytes. What no marker names was never visible and is garbage. Idea: the strong
+productions of MillWheel.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import re
+import secrets
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
+from onceonly.runtime.stagefiles import Directory, LocalDirectory, directory, hindrance
+from onceonly_checkpoints.epoch import Digest, Fence
+from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
+from onceonly_checkpoints.model import Slice, canonical
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly.protocol import DataFrame
+
+ROWS_PER_BATCH = 64 * 1024
+"""Rows that are read from a staged file at a time."""
+
+_NAME = re.compile(r"e(?P<epoch>\d{12})-g(?P<generation>\d+)-[0-9a-f]+")
+
+
+@runtime_checkable
+class Stageable(Protocol):
+    """A batch that can be written to files by its one action, and read back where it was written."""
+
+    def write(self, directory: str) -> None:
+        """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
+        ...
+
+    def reread(self, paths: tuple[str, ...]) -> Batch:
+        """A batch over Parquet files with this one's schema."""
+        ...
+
+
+class Still(Batch, Protocol):
+    """A batch that lies still: it may be read any number of times."""
+
+    @property
+    def rows(self) -> int:
+        """How many there are."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A batch as it lies still.
+
+    Attributes:
+        reference: what markers carry.
+        batch: the rows, for sinks.
+    """
+
+    reference: Reference
+    batch: Still
+
+
+class Stages(Protocol):
+    """Where a runner stages epochs: :class:`Staging`, or the fault lab's memory."""
+
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+        """Run the batch's action into bytes that last."""
+        ...
+
+    def drop(self, reference: str) -> None:
+        """Remove an epoch's bytes that nobody needs any more."""
+        ...
+
+    def sweep(self, generation: int, keep: str | None) -> None:
+        """Remove what lower generations left, except ``keep``."""
+        ...
+
+
+class Staging:
+    """Staged epochs of one pipeline below a directory that driver and executors share.
+
+    The pipelines of several environments may share the place and the name. What tells them apart is where their sinks
+    lie: a directory belongs to the addresses in its name, and what was staged for none of ours is never removed.
+
+    Args:
+        root: path, ``file:`` URI or URL of a store; made when it is needed.
+        pipeline: its name.
+        sinks: the pipeline's sinks.
+
+    Raises:
+        ConfigurationError: E114, rows cannot be staged there.
+    """
+
+    def __init__(self, root: str, pipeline: str, sinks: Sequence[Sink]) -> None:
+        self._pipeline = pipeline
+        self._sinks = tuple(sorted((sink.id, sink.address) for sink in sinks))
+        self._place = directory(root)
+        self._kin = folder_of(pipeline)
+        self._root = self._place.child(f"{self._kin}{_hash(canonical(self._sinks))}")
+
+    def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
+        """Run the batch's action into files and make them durable.
+
+        Raises:
+            TypeError: the batch cannot be written to files.
+            DestinationError: E515, this process cannot write or list files there. What executors fail of, Spark says.
+        """
+        if not isinstance(batch, Stageable):
+            raise TypeError(f"{type(batch).__name__} cannot be staged")
+        made = self._root.child(f"e{epoch:012d}-g{fence.generation}-{secrets.token_hex(6)}")
+        try:
+            with self._refusing(epoch, made):
+                self._root.make()
+            self._act(batch, epoch, made)
+            with self._refusing(epoch, made):
+                files = _flushed(made)
+            digest, schema = batch.digest(), _spelled(batch.schema)
+            self._all_here(epoch, made, files, digest.rows)
+            manifest = Manifest(self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files)
+            with self._refusing(epoch, made):
+                made.create(NAME, manifest.text.encode())
+                # A marker will name this directory: its own name must not be lost in a power failure.
+                self._root.flush_names()
+        except BaseException:
+            made.remove(NAME)
+            raise
+        return Staged(Reference.to(manifest, made.address), _batch(manifest, made, batch))
+
+    def _act(self, batch: Stageable, epoch: int, made: Directory) -> None:
+        try:
+            batch.write(made.address)
+        except OSError as error:
+            # What the action fails of is Spark's or the user's to say, unless it names a file of ours.
+            if str(error.filename or "").startswith(self._root.address):
+                raise self._refused(epoch, made, error) from error
+            raise
+
+    @contextmanager
+    def _refusing(self, epoch: int, made: Directory) -> Generator[None]:
+        """Within, nobody but this process touches files, and all of them are an attempt's."""
+        try:
+            yield
+        except OSError as error:
+            raise self._refused(epoch, made, error) from error
+
+    def _all_here(self, epoch: int, made: Directory, files: Sequence[StagedFile], rows: int) -> None:
+        """Executors without the driver's disk write on their own: fewer rows are here than went through them."""
+        if (here := sum(file.rows for file in files)) < rows:
+            raise self._refused(epoch, made, FileNotFoundError(), f"{here} of its {rows} rows are there")
+
+    def _refused(self, epoch: int, made: Directory, error: OSError, reason: str = "") -> OnceOnlyError:
+        cause, next_ = hindrance(error)
+        said = {"directory": made.address, "reason": reason or _reason(error), "cause": cause, "next": next_}
+        return refuse("E515", epoch=epoch, pipeline=self._pipeline, **said)
+
+    def drop(self, reference: str) -> None:
+        """Remove an epoch's bytes that every sink holds and whose successor every sink holds, too.
+
+        A reference comes out of a sink, and a sink may be a copy of another environment's: what it names is removed
+        only where it was staged for one of our sinks.
+        """
+        with suppress(UnreadableManifest):
+            above, _, name = Reference.parse(reference).directory.rpartition("/")
+            place, _, folder = above.rpartition("/")
+            if place == self._place.address and folder.startswith(self._kin) and _NAME.fullmatch(name):
+                self._remove(self._place.child(folder), name)
+
+    def sweep(self, generation: int, keep: str | None) -> None:
+        """Remove what lower generations left, except what ``keep``, the newest markers' reference, names.
+
+        That is also what this pipeline staged while its list of sinks was another one. An attempt of then that has no
+        manifest says for nobody's sinks that it was made, and stays.
+        """
+        kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
+        for folder in self._folders():
+            for name in folder.names():
+                named = _NAME.fullmatch(name)
+                if named and int(named["generation"]) < generation and name != kept:
+                    self._remove(folder, name)
+
+    def _folders(self) -> list[Directory]:
+        """Our own directory, and those of this name that may have been ours."""
+        kin = [self._place.child(name) for name in self._place.names() if name.startswith(self._kin)]
+        return [self._root, *(folder for folder in kin if folder.address != self._root.address)]
+
+    def _remove(self, folder: Directory, name: str) -> None:
+        attempt = folder.child(name)
+        if folder.address == self._root.address or self._staged_for_ours(attempt):
+            attempt.remove(NAME)
+
+    def _staged_for_ours(self, attempt: Directory) -> bool:
+        try:
+            manifest = Manifest.parse(attempt.read(NAME).decode())
+        except (OSError, UnicodeDecodeError, UnreadableManifest):
+            return False
+        return manifest.pipeline == self._pipeline and not set(manifest.sinks).isdisjoint(self._sinks)
+
+
+def fetch(reference: str, live: Batch | None) -> StagedBatch:
+    """Read back the bytes that a marker names.
+
+    Args:
+        reference: ``Epoch.manifest``.
+        live: a batch of a running query, whose Spark session can then read the files; ``None`` without Spark.
+
+    Raises:
+        UnreadableManifest: they are gone or not what they were; as :class:`UnreachableManifest` where nobody here can
+            tell, since their store gives this process no answer.
+    """
+    found = Reference.parse(reference)
+    try:
+        place = directory(found.directory)
+    except ConfigurationError as error:
+        raise UnreachableManifest(f"{found.directory}: {error.details['cause']}") from error
+    try:
+        manifest = found.check(place.read(NAME).decode())
+        for file in manifest.files:
+            if place.size(file.path) != file.size:
+                raise UnreadableManifest(f"{found.directory}/{file.path} is gone or has another size")
+    except UnicodeDecodeError as error:
+        raise UnreadableManifest(f"{found.directory}/{NAME} is damaged") from error
+    except (UnreadableManifest, OnceOnlyError):
+        raise
+    except FileNotFoundError as error:
+        raise UnreadableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
+    except Exception as error:
+        # Drivers of stores have error classes of their own, most of them no OSError.
+        raise UnreachableManifest(f"{found.directory}/{NAME}: {_reason(error)}") from error
+    return _batch(manifest, place, live)
+
+
+def _reason(error: Exception) -> str:
+    """What a disk or a store says is wrong, without the address it was asked by: that may carry a token."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else type(error).__name__
+
+
+def _batch(manifest: Manifest, place: Directory, live: Batch | None) -> StagedBatch:
+    if isinstance(place, LocalDirectory):
+        return BatchOnDisk(manifest, place, live)
+    return StagedBatch(manifest, place, live)
+
+
+class StagedBatch:
+    """The ``Batch`` contract over staged files; may be read any number of times.
+
+    Args:
+        manifest: what the files hold.
+        place: where they lie.
+        live: the batch of the running query; ``None`` without Spark, and then executors are played by this process.
+    """
+
+    def __init__(self, manifest: Manifest, place: Directory, live: Batch | None) -> None:
+        self._manifest = manifest
+        self._place = place
+        self._live = live
+        self._schema = _read_schema(manifest.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of the rows."""
+        return self._schema
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files, from their footers."""
+        return self._manifest.rows
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact rows, and their bytes in Arrow form by the schema."""
+        return Estimate(self.rows, self.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """Spark's view of the files.
+
+        Raises:
+            DestinationError: E516, there is no Spark session here.
+        """
+        return self._reread().dataframe
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        for file in self._manifest.files:
+            yield from self._read(file)
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task over the files: by Spark where there is one, else here, one file after the other."""
+        if isinstance(self._live, Stageable):
+            return self._reread().on_executors(task)
+        return [task(Attempt(at, at), self._read(file)) for at, file in enumerate(self._manifest.files)]
+
+    def digest(self) -> Digest:
+        """Digest of the action that staged the rows."""
+        return self._manifest.digest
+
+    def _reread(self) -> Batch:
+        if not isinstance(self._live, Stageable):
+            raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
+        return self._live.reread(tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files))
+
+    def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        with self._place.open(file.path) as stream, pq.ParquetFile(stream) as rows:
+            for batch in rows.iter_batches(ROWS_PER_BATCH):
+                yield batch.cast(self._schema)
+
+
+class BatchOnDisk(StagedBatch):
+    """Staged files on a shared disk: a sink may take them as they are."""
+
+    def __init__(self, manifest: Manifest, place: LocalDirectory, live: Batch | None) -> None:
+        super().__init__(manifest, place, live)
+        self._folder = place.path
+
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files; each holds rows."""
+        return [self._folder / file.path for file in self._manifest.files]
+
+
+def _flushed(place: Directory) -> tuple[StagedFile, ...]:
+    """Flush what Spark wrote, and list it from the files' own footers."""
+    import pyarrow.parquet as pq
+
+    listed: list[StagedFile] = []
+    for name in place.names():
+        if not name.endswith(".parquet"):
+            continue
+        with place.open(name) as stream:
+            rows = int(pq.read_metadata(stream).num_rows)
+        if not rows:
+            continue
+        place.flush(name)
+        size = place.size(name)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        listed.append(StagedFile(name, size, rows))
+    return tuple(listed)
+
+
+def _spelled(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _read_schema(text: str) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
+
+
+def folder_of(pipeline: str) -> str:
+    """How the names of a pipeline's directories begin: readable, and different for different pipelines."""
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "_", pipeline)[:40]
+    return f"{plain}-{_hash(pipeline)[:8]}-"
+
+
+def _hash(text: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

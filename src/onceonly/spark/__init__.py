@@ -1,0 +1,1 @@
+"""All that touches PySpark: the engine, its batches, frames, sources and sessions."""

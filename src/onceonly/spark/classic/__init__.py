@@ -1,0 +1,264 @@
+# pyright: reportPrivateUsage=false
+"""The classic engine: PySpark beside a JVM, asked by py4j. Each private that is used says what a public way would cost.
+
+Names and places are those of the minor versions in ``lines.LINES``; another one is refused (``choose``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark.classic import foreseen, plan, selftest
+from onceonly.spark.classic import rows as jvmrows
+from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Told
+from onceonly.spark.lines import Line
+from onceonly.spark.sources import HadoopFiles, class_in, class_name, field, java_class
+from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The running query in the JVM: ``Run.handle`` of this engine.
+
+    Attributes:
+        execution: its ``StreamExecution``; a query that was started anew has another.
+        offsets: its offset log.
+        context: of the application, for classes.
+    """
+
+    execution: Any
+    offsets: Any
+    context: SparkContext
+
+
+class ClassicEngine:
+    """``SparkEngine`` over py4j; see there for what each method answers. Keeps nothing: one serves the process.
+
+    Args:
+        line: of this PySpark: what it has in another place than other versions.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    # ---- who is calling
+
+    def caller(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Caller:
+        """Whose batch this is: two calls into the JVM, so for each batch."""
+        # Not the callback's argument: that one is the user's to pass on, and a counter of theirs names other batches.
+        batch_id = df.sparkSession.sparkContext.getLocalProperty("streaming.sql.batchId")
+        if batch_id is None:
+            raise _outside()
+        # The session's id has no public name. Properties of the thread the callback may change; this it cannot: told by
+        # its job group, each batch after a ``setJobGroup`` would be a run of its own.
+        with selftest.told(self._line):
+            return Caller(_session_id(df.sparkSession._jsparkSession), int(batch_id))
+
+    def group(self, df: DataFrame) -> str:
+        """The job group, which Spark sets to the run's id."""
+        return df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id") or ""
+
+    def application(self, df: DataFrame) -> str:
+        """Spark's id of the application; PySpark has it without a call."""
+        return str(df.sparkSession.sparkContext.applicationId)
+
+    def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
+        """All of a run: a few dozen calls into the JVM, and some for each node of its plan; and the self-test."""
+        with selftest.told(self._line):
+            run = self._discovered(df)
+        selftest.try_rows(self._line, df)
+        return run
+
+    def _discovered(self, df: DataFrame) -> Run:
+        # PySpark's StreamingQuery tells ids and name, and only of queries that its own session started.
+        # Checkpoint, plan, sources and session of a run are nowhere public: they come from Spark's own object.
+        execution = running(df)
+        checkpoint = execution.resolvedCheckpointRoot()
+        return Run(
+            run_id=execution.runId().toString(),
+            query_id=execution.id().toString(),
+            name=execution.name(),
+            checkpoint=checkpoint,
+            mode=unsupported_mode(class_name(execution.trigger()), class_name(execution)),
+            temporary=_is_temporary(execution),
+            # Not ``sparkSession()``, the user's: batches come with the clone that the stream runs in.
+            session=_session_id(execution.sparkSessionForStream()),
+            plan=plan.plan_of(df, execution, self._line),
+            engine=self,
+            handle=Query(execution, execution.offsetLog(), df.sparkSession.sparkContext),
+            files=_files(df, execution, checkpoint),
+        )
+
+    def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
+        """Whether a run is active in this process."""
+        execution = _active(df, query_id)
+        return execution is not None and execution.runId().toString() == run_id
+
+    def await_end(self, run: Run) -> None:
+        """Wait in the JVM for Spark's own object: a thread that polls would cost the query a call each time."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        # That a query failed is told to everybody who waits for it; and its JVM may be gone before it.
+        with suppress(PySparkException, Py4JError, OSError):
+            _query(run).execution.awaitTermination()
+
+    # ---- what a batch reads
+
+    def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
+        """Entries by the query's own log object, in its own text: half a dozen calls, on whichever store it lies."""
+        from py4j.protocol import Py4JError
+
+        query = _query(run)
+        try:
+            return _asked(query, numbers)
+        except Py4JError as error:
+            told = type(error).__name__
+            log.info("the query's own offset log cannot be asked (%s): reading %s", told, run.checkpoint)
+            return None
+
+    def file_size(self, df: DataFrame, path: str) -> int | None:
+        """Size by the application's Hadoop, which reaches what Spark reads, with its login."""
+        context: Any = df.sparkSession.sparkContext
+        place = class_in(context, "org.apache.hadoop.fs.Path")(path)
+        # PySpark has no public name for a file system; an fsspec driver would need a login of its own.
+        system = place.getFileSystem(context._jsc.hadoopConfiguration())
+        return int(system.getFileStatus(place).getLen()) if system.exists(place) else None
+
+    def late_rows(self, run: Run) -> int:
+        """Rows too old, by the operators' own counters: the query's progress has them only once the batch is over."""
+        from py4j.protocol import Py4JError
+
+        try:
+            nodes = plan.stateful_nodes(_query(run).execution, self._line)
+            return sum(int(node.getProgress().numRowsDroppedByWatermark()) for node in nodes)
+        except Py4JError as error:
+            log.warning("rows that came too late are not counted: %s", type(error).__name__)
+            return 0
+
+    # ---- plans
+
+    def foreseen(self, df: DataFrame) -> Plan:
+        """The plan of a query that is not started yet."""
+        with selftest.told(self._line):
+            return foreseen.plan_of(df)
+
+    def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
+        """The analysed plan; a batch's lies under a projection that names its columns."""
+        if not started:
+            return plan.Analysed(foreseen.analysed(rows), plan.UNSTABLE)
+        from pyspark.sql import functions as f
+
+        named: Any = jvmrows.select(self._line, rows, jvmrows.columns(self._line, rows, f.col("*")))
+        return plan.Analysed(named._jdf.queryExecution().analyzed(), plan.CLOCKS)
+
+    # ---- rows
+
+    def hadoop_setting(self, df: DataFrame, name: str) -> str | None:
+        """A setting of Hadoop: PySpark's ``spark.conf`` does not know what only Hadoop's own files set."""
+        context: Any = df.sparkSession.sparkContext
+        value: str | None = context._jsc.hadoopConfiguration().get(name)
+        return value
+
+    def hashed(self, df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
+        """The rows with their hash."""
+        return jvmrows.select(self._line, df, jvmrows.digesting(self._line, df, leave_out).hashed)
+
+    def observed(self, df: DataFrame, leave_out: frozenset[str]) -> Observed:
+        """The rows with their digest on the side."""
+        return jvmrows.Observation(self._line, df, jvmrows.digesting(self._line, df, leave_out).metrics)
+
+    def arrow(self, df: DataFrame) -> Rows:
+        """Start collecting the rows."""
+        return jvmrows.ArrowStream(self._line, df)
+
+
+def _query(run: Run) -> Query:
+    query: Query = run.handle
+    return query
+
+
+def _session_id(session: Any) -> str:
+    return str(session.sessionUUID())
+
+
+def running(df: DataFrame) -> Any:
+    """The execution that is calling.
+
+    Raises:
+        ConfigurationError: E110 not called from a streaming query.
+    """
+    execution = _execution(df)
+    if execution is None:
+        raise _outside()
+    return execution
+
+
+def _outside() -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem="exactly_once() was called outside of a streaming query, or from a thread of your own.",
+        cause="it was called directly, or inside a plain threading.Thread, which loses the query's context",
+        next="pass it to .foreachBatch(...), or use pyspark.InheritableThread",
+    )
+
+
+def _execution(df: DataFrame) -> Any:
+    """The running StreamExecution; ``None`` when the thread belongs to no active query."""
+    query_id = df.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    return _active(df, query_id) if query_id else None
+
+
+def _active(df: DataFrame, query_id: str) -> Any:
+    """The active StreamExecution of a query in this process."""
+    # Everything that a run is asked hangs on this object; to find it and ask takes 3 to 12 ms on a loaded machine.
+    # Not ``spark.streams.get``: the batch's own session is a clone, whose list of active queries is empty.
+    session: Any = df.sparkSession._jsparkSession
+    uuid = java_class(df, "java.util.UUID").fromString(query_id)
+    return session.sharedState().activeStreamingQueries().get(uuid)
+
+
+def _files(df: DataFrame, execution: Any, checkpoint: str) -> Readable:
+    """The checkpoint's files: of this machine, or wherever the session's Hadoop finds them, with its login."""
+    if is_local(checkpoint):
+        return LocalStorage(checkpoint)
+    return HadoopFiles(df.sparkSession.sparkContext, execution.sparkSession(), checkpoint)
+
+
+def unsupported_mode(trigger: str, execution: str) -> str | None:
+    """Why epochs cannot be built on a run, by the simple names of its Java classes; ``None`` if they can.
+
+    Spark does not let such a query write through ``foreachBatch``; this is for the day on which it does.
+    """
+    if "Continuous" in trigger or "RealTime" in trigger:
+        return f"trigger {trigger}"
+    return "async progress tracking" if "Async" in execution else None
+
+
+def _is_temporary(execution: Any) -> bool:
+    # A path below java.io.tmpdir would not tell: a user may choose one there, and it stays.
+    return bool(field(execution, "deleteCheckpointOnStop"))
+
+
+def _asked(query: Query, numbers: Sequence[int]) -> dict[int, str]:
+    texts: dict[int, str] = {}
+    # The log keeps its newest entries in memory: about 1 ms each, where a file through Hadoop takes 10 to 50. They are
+    # spelled by the log itself, so that one parser reads what comes from here and what comes from the disk.
+    for number in numbers:
+        found = query.offsets.get(number)
+        if not found.isEmpty():
+            stream = class_in(query.context, "java.io.ByteArrayOutputStream")()
+            query.offsets.serialize(found.get(), stream)
+            texts[number] = str(stream.toString("UTF-8"))
+    return texts

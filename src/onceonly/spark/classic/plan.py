@@ -1,0 +1,124 @@
+# pyright: reportPrivateUsage=false
+"""Plans in the JVM: what a running query computes, and what else another run of it may give.
+
+Public is only the text of ``explain``. It is made for people, cuts long lists off, and says neither which expressions
+are deterministic nor of which types they are; columns that hang on floats are found by their types.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.spark import sources
+from onceonly.spark.engine import Plan, Source
+from onceonly.spark.lines import Line
+from onceonly.spark.sources import brokers, items
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+
+def plan_of(df: DataFrame, execution: Any, line: Line) -> Plan:
+    """The plan of a running query: some calls for each node and expression, so once per run."""
+    return Plan(
+        stateful=any(True for _ in stateful_nodes(execution, line)),
+        nondeterministic=nondeterministic(execution.logicalPlan(), UNSTABLE),
+        sources=_sources(df, execution, line),
+        text=spelled(execution.logicalPlan()),
+    )
+
+
+def _sources(df: DataFrame, execution: Any, line: Line) -> tuple[Source, ...]:
+    found = items(execution.sources())
+    ids = line.source_ids(execution, found)
+    return tuple(_source(df, id_, source) for id_, source in zip(ids, found, strict=True))
+
+
+def _source(df: DataFrame, id_: str, source: Any) -> Source:
+    asked = brokers(df, source)
+    return Source(
+        id=id_,
+        kind=str(source.getClass().getName()),
+        origin=str(source.toString()),
+        brokers=asked,
+        passes_over=sources.passes_over(df, source),
+        reads_on=sources.reads_on(source) or (asked is not None and not asked.stops_at_loss),
+        clears_up=sources.clears_up(source),
+    )
+
+
+def stateful_nodes(execution: Any, line: Line) -> Iterator[Any]:
+    """Operators of the batch that was planned last which keep state."""
+    # By what all of them have in common, whatever they are called. A list of their names would take a query with a new
+    # one for stateless, whose skipped batch leaves its state uncommitted: no later start can load it.
+    writer = execution.getClass().getClassLoader().loadClass(line.state_writer)
+    # Of the physical plan: the logical one has no state. An adaptive plan is a leaf, below which nothing is seen; but
+    # Spark plans queries with state without it.
+    return (node for node in walk(execution.lastExecution().executedPlan()) if writer.isInstance(node))
+
+
+@dataclass(frozen=True, slots=True)
+class Analysed:
+    """``AnalysedPlan`` of a plan in the JVM.
+
+    Attributes:
+        plan: the plan.
+        unstable: what an expression may hold that another run computes otherwise, though Spark calls it deterministic.
+    """
+
+    plan: Any
+    unstable: Sequence[str]
+
+    def text(self) -> str | None:
+        """The plan in JSON: one call brings all of it, where walking it costs several for each node."""
+        return spelled(self.plan)
+
+    def nondeterministic(self) -> str | None:
+        """SQL of the first expression that another run may compute otherwise."""
+        return nondeterministic(self.plan, self.unstable)
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A node of a plan and all below it. Two calls or more for each, so whoever wants much takes :func:`spelled`."""
+    yield node
+    for child in items(node.children()):
+        yield from walk(child)
+
+
+UNSTABLE = ("now(", "current_time(")
+"""Foldable in Spark's eyes, yet evaluated anew when a batch is replayed: there is no other sign than their text. A
+replay of 4.2 gives ``now()`` the clock of the replay, and ``current_timestamp()`` that of the batch."""
+
+CLOCKS = (*UNSTABLE, "current_timestamp(", "current_date(", "localtimestamp(")
+"""The same outside of the query's plan, in which Spark puts the batch's own time for most of them."""
+
+
+def nondeterministic(plan: Any, unstable: Sequence[str]) -> str | None:
+    """SQL of the first expression of an analysed plan that another run may compute otherwise; ``None``: none.
+
+    Args:
+        plan: in the JVM.
+        unstable: what such an expression may hold, though Spark calls it deterministic.
+    """
+    for node in walk(plan):
+        for expression in items(node.expressions()):
+            sql = str(expression.sql())
+            if not expression.deterministic() or any(word in sql.lower() for word in unstable):
+                return sql
+    return None
+
+
+def spelled(plan: Any) -> str | None:
+    """A plan as Spark spells it in JSON; ``None`` where it cannot."""
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        return str(plan.toJSON())
+    except Py4JJavaError as error:
+        log.info("a plan cannot be spelled: %s", error.java_exception.getClass().getName())
+        return None

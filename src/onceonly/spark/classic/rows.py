@@ -1,0 +1,172 @@
+# pyright: reportPrivateUsage=false
+"""Rows of a DataFrame by way of the JVM's own objects, where PySpark's public way is slower or holds too much.
+
+A small epoch has a few dozen calls into the JVM at most, so what names columns and no batch is handed over once.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from onceonly.spark import digest
+from onceonly.spark.lines import Line
+from onceonly.spark.sources import java_class
+from onceonly.spark.spool import Spool
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Columns to observe, as the JVM takes them: they name columns and no batch, so they serve for many."""
+
+    first: Any
+    rest: Any
+
+
+def metrics(line: Line, df: DataFrame, columns: Sequence[Column]) -> Metrics:
+    """Hand columns over to the JVM, for :class:`Observation`."""
+    # ``DataFrame.observe`` builds them anew for each batch: hundreds of calls for the hash of a row, at about a tenth
+    # of a millisecond each, where a whole epoch of 100 rows costs some milliseconds more than an empty callback.
+    raw: Any = [column._jc for column in columns]
+    return Metrics(raw[0], line.sequence(df.sparkSession.sparkContext, raw[1:]))
+
+
+def columns(line: Line, df: DataFrame, *wanted: Column) -> Any:
+    """Hand columns over to the JVM, for :func:`select`: they name columns and no batch, so they serve for many."""
+    raw: Any = [column._jc for column in wanted]
+    return line.sequence(df.sparkSession.sparkContext, raw)
+
+
+def select(line: Line, df: DataFrame, wanted: Any) -> DataFrame:
+    """``DataFrame.select`` of columns that are in the JVM already."""
+    # ``DataFrame.select`` takes Columns only, and hands each of them over again.
+    jdf: Any = df._jdf
+    return line.frame(jdf.select(wanted), df.sparkSession)
+
+
+class Observation:
+    """What ``pyspark.sql.Observation`` is, in a third of its calls into the JVM.
+
+    Args:
+        line: of this PySpark.
+        df: what to observe.
+        metrics: columns to compute in the first action on :attr:`dataframe`.
+
+    Attributes:
+        dataframe: the observed DataFrame.
+    """
+
+    def __init__(self, line: Line, df: DataFrame, metrics: Metrics) -> None:
+        jdf: Any = df._jdf
+        self._line = line
+        self._found = java_class(df, "org.apache.spark.sql.Observation")()
+        self.dataframe = line.frame(jdf.observe(self._found, metrics.first, metrics.rest), df.sparkSession)
+
+    def get(self) -> Mapping[str, Any]:
+        """The metrics by name; waits for the end of the first action."""
+        return self._line.metrics(self._found)
+
+
+_HASH = "onceonly row hash"
+
+
+@dataclass(frozen=True, slots=True)
+class Digesting:
+    """What computes a digest, as the JVM takes it: building it takes hundreds of calls into the JVM.
+
+    Attributes:
+        metrics: to observe, where rows do not come to the driver.
+        hashed: all columns and the hash of the row, to select where they do: an observation costs a small epoch more
+            than all its rows.
+    """
+
+    metrics: Metrics
+    hashed: Any
+
+
+_Known = dict[tuple["StructType", frozenset[str]], Digesting]
+
+_known: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
+"""By schema and what the digest leaves out; for one application, since the columns are objects of its JVM."""
+
+
+def digesting(line: Line, df: DataFrame, leave_out: frozenset[str]) -> Digesting:
+    """What computes the digest of rows like these; made once for an application and kept."""
+    from pyspark.sql import functions as f
+
+    known = _known.setdefault(df.sparkSession.sparkContext, {})
+    key = (df.schema, leave_out)
+    if key not in known:
+        hashed = columns(line, df, f.col("*"), digest.row_hash(*key).alias(_HASH))
+        known[key] = Digesting(metrics(line, df, digest.metrics(*key)), hashed)
+    return known[key]
+
+
+class ArrowStream:
+    """Collects a DataFrame as record batches in the order in which partitions finish; the job begins with the object.
+
+    ``DataFrame.toArrow`` keeps all batches until the last has come, only to restore their order, which no sink needs.
+    Here a thread takes them off at once (``spool``), and memory holds what its bound allows, however large the epoch.
+
+    Args:
+        line: of this PySpark.
+        df: what to collect.
+    """
+
+    def __init__(self, line: Line, df: DataFrame) -> None:
+        jdf: Any = df._jdf
+        # The public ways: ``collect`` brings rows as pickled objects, 13k a second where Arrow brings 190k and more;
+        # ``toLocalIterator`` runs a job for each partition, so Spark cannot notice a shuffle that was computed again
+        # between two of them, and rows may repeat.
+        answer: Any = jdf.collectAsArrowToPython()
+        # By Java's own means: an array that is unpacked or indexed here is asked for its length each time.
+        item = java_class(df, "java.lang.reflect.Array").get
+        port, secret, self._server = item(answer, 0), item(answer, 1), item(answer, 2)
+        self._file, self._socket = line.connect((port, secret))
+        self._spool = Spool(_batches(self._file), self._hang_up)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        from pyspark.errors.exceptions.captured import unwrap_spark_exception
+
+        try:
+            yield from self._spool
+        except GeneratorExit:
+            raise  # whoever takes no more rows does not ask how the job ended
+        except BaseException:
+            with unwrap_spark_exception():
+                self._server.getResult()  # what broke the stream, if it was the job
+            raise
+        # What ended the job comes by this answer alone, and as the error that PySpark makes of it everywhere else.
+        with unwrap_spark_exception():
+            self._server.getResult()
+
+    def close(self) -> None:
+        """Let the connection go; a job that has not come to its end is broken off. May repeat."""
+        self._spool.close()
+        self._file.close()
+        self._socket.close()
+
+    def _hang_up(self) -> None:
+        # A read that waits in the spool's thread does not notice that its socket is closed, only that it is shut down.
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _batches(file: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyspark.sql.pandas.serializers import ArrowCollectSerializer
+
+    for item in ArrowCollectSerializer().load_stream(file):
+        # The last item is the order of the partitions, which nobody here wants back.
+        if isinstance(item, pa.RecordBatch):
+            yield item

@@ -1,0 +1,301 @@
+"""The engine of Spark Connect: the checkpoint's files, ``streams.active``, the text of ``explain``. No call into a JVM.
+
+The callback runs in a process beside the server (:mod:`worker <onceonly.spark.connect.worker>`), which Spark tells
+neither name nor checkpoint. Both come with the callback, and are checked here against what the server says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark.connect import files, plantext, rows, sending, worker
+from onceonly.spark.connect.plantext import PlanText
+from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Source, Told
+from onceonly_checkpoints.spark import offsets
+from onceonly_checkpoints.storage import Readable, is_local, local_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+log = logging.getLogger(__name__)
+
+_FIELDS = "spark.sql.debug.maxToStringFields"
+_ALL_FIELDS = "1000000"
+_TRIES = 5
+"""Another callback of the same session sets the setting back to what it was before; both then ask again."""
+
+_FILES = "FileStreamSource"
+
+
+class Nameless:
+    """Brokers that nobody here can ask: the callback is told neither their address nor a login."""
+
+    def identity(self, topics: Iterable[str]) -> str | None:
+        """Unknown."""
+        return None
+
+
+class ConnectEngine:
+    """``SparkEngine`` by public calls; see there for what each method answers."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, Readable] = {}
+
+    # ---- who is calling
+
+    def caller(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Caller:
+        """Whose batch this is: a process has one run, and that one's newest planned batch is the one at hand.
+
+        Raises:
+            ConfigurationError: E106 the callback was not told its checkpoint, or another one.
+        """
+        if told.checkpoint is None:
+            raise sending.untold()
+        # No property of a thread says it here. A batch's offsets are on the disk before its callback begins.
+        planned = offsets.offset_ids(self._checkpoint(df, told.checkpoint))
+        if not planned:
+            raise _no_checkpoint(told.checkpoint, "it holds no offsets of a batch")
+        return Caller(told.checkpoint, planned[-1])
+
+    def group(self, df: DataFrame) -> str:
+        """Nothing: a job group is of a thread in the server."""
+        return ""
+
+    def application(self, df: DataFrame) -> str:
+        """Spark's id of the application."""
+        return str(df.sparkSession.conf.get("spark.app.id", None) or "")
+
+    def discover(self, df: DataFrame, told: Told = NOTHING_TOLD) -> Run:
+        """All of a run: some files and three calls to the server.
+
+        Raises:
+            ConfigurationError: E106 the checkpoint is none of an active query with the callback's name.
+        """
+        if told.checkpoint is None:
+            raise sending.untold()
+        found = self._checkpoint(df, told.checkpoint)
+        query = self._query(df, told, found)
+        text = _explained(worker.session_of(df), lambda: query.explain(True))
+        worker.watch()
+        return Run(
+            run_id=str(query.runId),
+            query_id=str(query.id),
+            name=query.name,
+            checkpoint=_spelled(told.checkpoint),
+            # Spark refuses every other trigger and tracking for a query that writes by a callback.
+            mode=None,
+            temporary=False,
+            session=told.checkpoint,
+            plan=_plan(df, text, found),
+            engine=self,
+            handle=query,
+            files=found,
+        )
+
+    def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
+        """Whether a run is active in this session: it is the only one that this process can hear of."""
+        active = worker.session_of(df).streams.active
+        return any((str(query.id), str(query.runId)) == (query_id, run_id) for query in active)
+
+    def await_end(self, run: Run) -> None:
+        """Wait for the end of this process, which ends with the run."""
+        worker.await_end()
+
+    def _checkpoint(self, df: DataFrame, checkpoint: str) -> Readable:
+        if checkpoint not in self._files:
+            self._files[checkpoint] = files.files_of(worker.session_of(df), checkpoint)
+        return self._files[checkpoint]
+
+    def _query(self, df: DataFrame, told: Told, found: Readable) -> Any:
+        """The active query of the checkpoint, if that can be the caller's."""
+        checkpoint = str(told.checkpoint)
+        try:
+            query_id = offsets.query_id(found)
+        except offsets.UnreadableCheckpoint as error:
+            raise _no_checkpoint(checkpoint, error.reason) from error
+        active = list(worker.session_of(df).streams.active)
+        query = next((one for one in active if str(one.id) == query_id), None)
+        if query is None:
+            raise _no_checkpoint(checkpoint, "no active query of this session writes it")
+        if told.name is None and len(active) > 1:
+            raise _unsure(checkpoint, len(active))
+        if told.name is not None and query.name != told.name:
+            raise _another(checkpoint, query.name, told.name)
+        return query
+
+    # ---- what a batch reads
+
+    def entries(self, run: Run, numbers: Sequence[int]) -> Mapping[int, str] | None:
+        """Nothing: the checkpoint's files say it."""
+        return None
+
+    def file_size(self, df: DataFrame, path: str) -> int | None:
+        """Size by Spark's own reader of files, which reaches what the query reads."""
+        return files.size(df.sparkSession, path)
+
+    def late_rows(self, run: Run) -> int:
+        """None that can be told: the progress of a batch is there only once its callback has returned."""
+        return 0
+
+    # ---- plans
+
+    def foreseen(self, df: DataFrame) -> Plan:
+        """The plan of a query that is not started yet."""
+        if not df.isStreaming:
+            raise refuse(
+                "E110",
+                problem="explain() got a DataFrame that is no stream.",
+                cause="it was read with spark.read, or it is a batch",
+                next="give the DataFrame that writeStream is called on, or leave it out",
+            )
+        text = _explained(df.sparkSession, lambda: df.explain(True))
+        sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
+        return Plan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text))
+
+    def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
+        """The analysed plan by its text."""
+        text = _explained(rows.sparkSession, lambda: rows.explain(True))
+        return PlanText(text.all, clocks=started)
+
+    # ---- rows
+
+    def hadoop_setting(self, df: DataFrame, name: str) -> str | None:
+        """What the session says; what stands in Hadoop's own files on the server cannot be asked."""
+        value: str | None = df.sparkSession.conf.get(f"spark.hadoop.{name}", None)
+        return value
+
+    def hashed(self, df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
+        """The rows with their hash."""
+        return rows.hashed(df, leave_out)
+
+    def observed(self, df: DataFrame, leave_out: frozenset[str]) -> Observed:
+        """The rows with their digest on the side."""
+        return rows.Observation(df, leave_out)
+
+    def arrow(self, df: DataFrame) -> Rows:
+        """The rows, in one table."""
+        return rows.Collected(df)
+
+
+# ---- The plan by texts and files.
+
+
+def _explained(session: Any, explain: Any) -> PlanText:
+    """What ``explain(True)`` prints, with lists as long as they are."""
+    text = PlanText("")
+    for _ in range(_TRIES):
+        printed = StringIO()
+        with _whole(session), redirect_stdout(printed):
+            explain()
+        text = PlanText(printed.getvalue())
+        if not text.cut:
+            break
+    return text
+
+
+@contextmanager
+def _whole(session: Any) -> Generator[None]:
+    """Have plans printed with all their columns for a while."""
+    before = session.conf.get(_FIELDS, None)
+    session.conf.set(_FIELDS, _ALL_FIELDS)
+    try:
+        yield
+    finally:
+        if before is None:
+            session.conf.unset(_FIELDS)
+        else:
+            session.conf.set(_FIELDS, before)
+
+
+def _plan(df: DataFrame, text: PlanText, found: Readable) -> Plan:
+    # Two signs, and either is enough: a query that is wrongly taken for stateless would lose its state.
+    stateful = text.stateful or found.exists("state")
+    entry = offsets.offset_entry(found, offsets.offset_ids(found)[-1])
+    sources = tuple(_source(df, id_, offset, text, found) for id_, offset in entry.offsets.entries)
+    return Plan(stateful, text.nondeterministic(), sources, unseen=_unseen(text))
+
+
+def _unseen(text: PlanText) -> tuple[str, ...]:
+    cut = ("an expression is another value in each run: the plan is too long to be seen whole",) if text.cut else ()
+    return (*plantext.UNSEEN, *cut)
+
+
+def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: Readable) -> Source:
+    """A source by its offset, else by what it keeps in the checkpoint."""
+    if offsets.log_offset(offset) is not None or (offset is None and _keeps_files(found, id_)):
+        # No text of a running query names its directory. Its log names the files, which are compared by their paths.
+        return Source(id_, _FILES, _FILES, passes_over=_passes_over(df))
+    if offsets.reservoir_id(offset) is not None:
+        return Source(id_, "DeltaSource", "DeltaSource", passes_over=_passes_over(df))
+    if _is_kafka(offset):
+        return Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=Nameless())
+    kind = next((part for part in ("TextSocket",) if part in text.all), "")
+    return Source(id_, kind, kind or "a source that is not known here")
+
+
+def _keeps_files(found: Readable, id_: str) -> bool:
+    # Made with the source; a Kafka source has written its first offsets there before its first batch.
+    return found.exists(f"sources/{id_}") and offsets.source_start(found, id_) is None
+
+
+def _is_kafka(offset: str | None) -> bool:
+    try:
+        topics = json.loads(offset or "null")
+    except ValueError:
+        return False
+    return isinstance(topics, dict) and bool(topics) and all(isinstance(ends, dict) for ends in topics.values())
+
+
+def _passes_over(df: DataFrame) -> str | None:
+    for name in ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"):
+        if str(df.sparkSession.conf.get(name, "false")).lower() == "true":
+            return name
+    return None
+
+
+def _foreseen_source(at: int, line: str) -> Source:
+    kind = _FILES if "FileSource[" in line else line
+    return Source(str(at), kind, line, reads_on="failondataloss=false" in line.lower())
+
+
+def _spelled(checkpoint: str) -> str:
+    """As Spark resolves it."""
+    return f"file:{local_path(checkpoint).absolute()}" if is_local(checkpoint) else checkpoint.rstrip("/")
+
+
+# ---- Refusals: what the callback was told is not what the server says.
+
+
+def _no_checkpoint(checkpoint: str, reason: str) -> OnceOnlyError:
+    return refuse(
+        "E106",
+        problem=f"{checkpoint} is not the checkpoint of this query: {reason}.",
+        cause="checkpoint= and the query's checkpointLocation differ, or the server sees another disk under that path",
+        next="give both the same place, as the server spells it; onceonly.start(..., checkpoint=) sets both",
+    )
+
+
+def _another(checkpoint: str, found: str | None, name: str) -> OnceOnlyError:
+    whose = f'query "{found}"' if found else "a query without a name"
+    return refuse(
+        "E106",
+        problem=f'{checkpoint} is the checkpoint of {whose}, and the callback is that of "{name}".',
+        cause="checkpoint= names another query's checkpoint, or queryName and name= differ",
+        next=f'add .queryName("{name}") to the writeStream and give it this checkpointLocation; '
+        "onceonly.start(..., name=, checkpoint=) sets both",
+    )
+
+
+def _unsure(checkpoint: str, number: int) -> OnceOnlyError:
+    return refuse(
+        "E106",
+        problem=f"{number} queries are active in this session, and nothing says that {checkpoint} is this one's.",
+        cause="name= is missing: a single query is known without it",
+        next='name it: .queryName("orders") and exactly_once(sink, name="orders", checkpoint="/cp/orders")',
+    )

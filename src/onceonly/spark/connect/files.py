@@ -1,0 +1,93 @@
+"""Files through the session of Spark Connect, where neither a disk nor a driver of fsspec reaches them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+from typing import Any
+
+from onceonly_checkpoints.storage import (
+    LocalStorage,
+    Readable,
+    UnreachableStorage,
+    is_local,
+    open_storage,
+    visible,
+    without_secrets,
+)
+
+log = logging.getLogger(__name__)
+
+_MISSING = "PATH_NOT_FOUND"
+
+
+class SessionFiles:
+    """The reading half of a storage by ``spark.read``: a job for each call, so for stores that nothing else reaches.
+
+    Args:
+        session: of Spark Connect.
+        url: the root as Spark spells it.
+    """
+
+    def __init__(self, session: Any, url: str) -> None:
+        self._session, self._root = session, url.rstrip("/")
+
+    @property
+    def url(self) -> str:
+        """The root as it was given, without credentials."""
+        return without_secrets(self._root)
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """Names of files in a directory, sorted, without hidden ones."""
+        found = self._found(directory, "path")
+        return visible(str(row.path).rsplit("/", 1)[-1] for row in found or ())
+
+    def read(self, path: str) -> bytes:
+        """Content of a file."""
+        found = self._found(path, "content")
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return bytes(found[0].content)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or directory."""
+        return self._found(path, "path") is not None
+
+    def _found(self, path: str, column: str) -> Any:
+        return _asked(self._session, f"{self._root}/{path}" if path else self._root, column)
+
+
+def size(session: Any, path: str) -> int | None:
+    """Bytes of a file; ``None`` if it is gone."""
+    found = _asked(session, path, "length")
+    return int(found[0].length) if found else None
+
+
+def _asked(session: Any, path: str, column: str) -> Any:
+    """Rows of the files at a path; ``None`` if there is neither file nor directory."""
+    from pyspark.errors import AnalysisException
+
+    literal = re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
+    try:
+        return session.read.format("binaryFile").load(literal).select(column).collect()
+    except AnalysisException as error:
+        if error.getCondition() != _MISSING:
+            raise
+        return None
+
+
+def files_of(session: Any, checkpoint: str) -> Readable:
+    """A checkpoint's files: of this machine, by a driver of fsspec, else by the session, with the server's login."""
+    if is_local(checkpoint):
+        return LocalStorage(checkpoint)
+    try:
+        storage = open_storage(checkpoint)
+        if storage.exists("metadata"):
+            return storage
+    except UnreachableStorage as error:
+        log.info("%s is read by Spark: %s", without_secrets(checkpoint), error)
+    except Exception as error:  # noqa: BLE001 - whatever a driver's own login comes to, the server's is another one
+        log.info("%s is read by Spark: %s", without_secrets(checkpoint), type(error).__name__)
+    return SessionFiles(session, checkpoint)

@@ -1,0 +1,145 @@
+"""The half that runs in tasks: each attempt writes its rows into a file of its own, and tells what it wrote.
+
+Nothing here opens a sink, a ledger or a checkpoint: executors need no more than pyarrow and xxhash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from onceonly.spark import digest, frames
+from onceonly.spark.datasource.parts import Part
+from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.storage import file_system, is_local
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+_ROWS_PER_GROUP = 64 * 1024
+"""Rows that a task holds before they go into its file as one group: what is read back at once, too."""
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):  # type: ignore[misc]
+    """What Spark carries from a task to the commit."""
+
+    part: Part
+
+
+Commit = Callable[[Mapping[str, str], "StructType", Sequence[Part], int], None]
+"""Commits a batch: options, columns, what tasks wrote, its id. A function of a module, which pickles by its name."""
+
+
+class Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """One batch of a query on its way through ``format("onceonly")``.
+
+    Args:
+        options: as the user gave them, and Spark's own.
+        schema: columns of the rows.
+        place: directory for the files of tasks; path or URL.
+        leave_out: columns that the digest leaves out.
+        commit: what commits.
+    """
+
+    def __init__(
+        self, options: Mapping[str, str], schema: StructType, place: str, leave_out: frozenset[str], commit: Commit
+    ) -> None:
+        self._options, self._schema, self._place = dict(options), schema, place
+        self._leave_out = leave_out
+        self._commit = commit
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Write the rows of one attempt of one task into a file that nobody else writes."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("a task of Spark runs on an executor, and nowhere else")
+        batch_id = context.getLocalProperty("streaming.sql.batchId") or "-1"
+        query_id = context.getLocalProperty("sql.streaming.queryId") or ""
+        run_id = context.getLocalProperty("spark.jobGroup.id") or ""
+        # Ids of attempts begin anew with each driver, so that they name a file within a run alone.
+        folder = f"{self._place}/{run_id}/{batch_id}"
+        path = f"{folder}/{context.partitionId()}-{context.taskAttemptId()}.parquet"
+        size, found = self._write(iterator, path)
+        return Message(Part(query_id, run_id, int(batch_id), path if size else "", size, found))
+
+    def _write(self, batches: Iterator[pa.RecordBatch], path: str) -> tuple[int, Digest]:
+        """Bytes of the file, and the digest of the rows; no file where there is no row."""
+        hashed = digest.hashing(self._schema, self._leave_out)
+        if hashed is None:
+            raise RuntimeError("the columns were not checked before the tasks began")
+        found = Digest(0, left_out=tuple(sorted(self._leave_out)))
+        with _File(path, frames.in_arrow(self._schema)) as file:
+            for batch in batches:
+                found += hashed(batch)
+                file.add(batch)
+        return file.size, found
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Commit the batch to every sink, or prove that it is committed."""
+        parts = [one.part for one in messages if isinstance(one, Message)]
+        self._commit(self._options, self._schema, parts, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Leave everything as it is: Spark calls this after a commit of which nobody may know whether it landed."""
+
+
+class _File:
+    """A Parquet file of one attempt, made with its first row; flushed when it is whole, removed when it is not."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path, self._schema = path, schema
+        self._held: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._stream: IO[bytes] | None = None
+        self._writer: Any = None
+        self.size = 0
+
+    def __enter__(self) -> _File:
+        return self
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        # Columns under their own names and types; a cast of none forgets how many rows there are.
+        known = batch.rename_columns(self._schema.names).cast(self._schema) if self._schema.names else batch
+        self._held.append(known)
+        self._rows += known.num_rows
+        if self._rows >= _ROWS_PER_GROUP:
+            self._put()
+
+    def _put(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._stream is None:
+            files, place = file_system(self._path)
+            files.makedirs(place.rpartition("/")[0], exist_ok=True)
+            stream: IO[bytes] = files.open(place, "wb")
+            self._stream, self._writer = stream, pq.ParquetWriter(stream, self._schema)
+        self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
+        self._held, self._rows = [], 0
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if kind is None and self._rows:
+            self._put()
+        if self._stream is None:
+            return
+        files, place = file_system(self._path)
+        try:
+            self._writer.close()
+            if is_local(self._path):
+                self._stream.flush()
+                os.fsync(self._stream.fileno())
+        finally:
+            self._stream.close()
+            if kind is not None:
+                with suppress(OSError):
+                    files.rm_file(place)
+        self.size = int(files.size(place)) if kind is None else 0

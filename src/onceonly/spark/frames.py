@@ -1,0 +1,148 @@
+"""DataFrames as Arrow sees them, and settings of their session: what is asked in the same way of every Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from onceonly.spark import choose
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+    from pyspark.sql.types import StructType as StructType  # noqa: PLC0414  for those who see no PySpark
+
+
+# ---- Types that Arrow carries in the form of another: what a column stands for where its Arrow type lies.
+#
+# PySpark hands VARIANT, GEOMETRY and GEOGRAPHY over as structs of their bytes, and a user-defined type as what it is
+# stored in. Whoever took the Arrow type at its word would write those bytes as if they were the value.
+
+USER_DEFINED = b"onceonly::type"
+"""Metadata of a field whose Spark type has no Arrow type of its own; its value is that type's name."""
+
+_MARKED_BY_SPARK = (b"variant", b"geometry", b"geography")
+"""Metadata that PySpark puts on a part of the struct that it carries such a value in."""
+
+
+def stands_for(field: pa.Field[Any]) -> str | None:
+    """The type that a column, or a part of it, stands for; ``None`` where all of it is what its Arrow type says."""
+    import pyarrow as pa
+    from pyarrow import types
+
+    metadata = field.metadata or {}
+    if USER_DEFINED in metadata:
+        return metadata[USER_DEFINED].decode()
+    kind: Any = field.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"{kind.extension_name} (an Arrow extension)"
+    if types.is_struct(kind) and (marked := _marked(kind)):
+        return marked
+    parts = [kind.field(at) for at in range(kind.num_fields)] if types.is_nested(kind) else []
+    return next((found for part in parts if (found := stands_for(part))), None)
+
+
+def _marked(kind: Any) -> str | None:
+    marks = {mark for part in kind for mark in part.metadata or {}}
+    return next((mark.decode().upper() for mark in _MARKED_BY_SPARK if mark in marks), None)
+
+
+# ---- Schemas, rows, settings.
+
+
+def arrow_schema(df: DataFrame) -> pa.Schema:
+    """Arrow schema of a DataFrame; timestamps are UTC. A column whose type Arrow lacks says what it stands for."""
+    return in_arrow(df.schema)
+
+
+def in_arrow(columns: StructType) -> pa.Schema:
+    """The same of columns."""
+    # The public way is the schema of ``limit(0).toArrow()``: a job, where this asks nobody.
+    try:
+        schema = choose.line().arrow_schema(columns)
+    except TypeError:
+        return _column_by_column(columns)
+    for at, column in enumerate(columns.fields):
+        if (name := _beyond_arrow(column.dataType)) is not None:
+            schema = schema.set(at, schema.field(at).with_metadata({USER_DEFINED: name}))
+    return schema
+
+
+def _column_by_column(columns: StructType) -> pa.Schema:
+    """The schema where PySpark has no Arrow type at all for some column, whose rows no sink can get."""
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    fields: list[pa.Field[Any]] = []
+    for column in columns.fields:
+        try:
+            fields.append(choose.line().arrow_schema(StructType([column])).field(0))
+        except TypeError:
+            fields.append(pa.field(column.name, pa.null(), metadata={USER_DEFINED: column.dataType.simpleString()}))
+    return pa.schema(fields)
+
+
+def _beyond_arrow(kind: DataType) -> str | None:
+    """Name of a user-defined type in a type: Arrow gets what it is stored in."""
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.UserDefinedType():
+            return f"the user-defined type {type(kind).__name__}"
+        case t.ArrayType():
+            return _beyond_arrow(kind.elementType)
+        case t.MapType():
+            return _beyond_arrow(kind.keyType) or _beyond_arrow(kind.valueType)
+        case t.StructType():
+            return next((name for one in kind.fields if (name := _beyond_arrow(one.dataType))), None)
+        case _:
+            return None
+
+
+def of_arrow(session: SparkSession, table: pa.Table) -> DataFrame:
+    """A DataFrame of Arrow rows, in the types that a DataFrame's own rows have in Arrow."""
+    # Left to itself, ``createDataFrame`` takes the session's choice for times without a zone.
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    # Spark 4.2 takes an empty batch for the end of the table: the rows behind one would be lost without a word.
+    whole = table.combine_chunks()
+    return choose.line().of_arrow(session, whole, from_arrow_schema(whole.schema, prefer_timestamp_ntz=True))
+
+
+@contextmanager
+def setting(df: DataFrame, name: str, value: str) -> Generator[None]:
+    """Set an option of the DataFrame's session for a while; a stream has a session of its own."""
+    conf = df.sparkSession.conf
+    before = conf.get(name) or ""
+    conf.set(name, value)
+    try:
+        yield
+    finally:
+        conf.set(name, before)
+
+
+class UnreadableRows(Exception):
+    """Spark could not read rows; its own error is the cause."""
+
+
+@contextmanager
+def reading() -> Generator[None]:
+    """Tell what Spark says of rows that it cannot read, by name, and without its classes.
+
+    Raises:
+        UnreadableRows: an error of Spark's came up.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        # The condition is stable from one Spark to the next; the message quotes paths and values.
+        raise UnreadableRows(f"Spark could not read them ({condition(error)})") from error
+
+
+def condition(error: Exception) -> str:
+    """The stable name that Spark gives an error of its own; that of its class where it has none."""
+    return str(getattr(error, choose.line().condition)() or type(error).__name__)

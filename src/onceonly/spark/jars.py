@@ -1,0 +1,331 @@
+"""The few jars that Spark needs for Delta and Kafka, fetched once, for the line of Spark that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark import choose
+from onceonly.spark.lines import LINES, Line
+
+if TYPE_CHECKING:
+    from onceonly.protocol import SparkSession
+
+
+# ---- Where this machine keeps what can be made or fetched again: jars, class archives, what a start has found out.
+
+
+def cache_directory() -> Path:
+    """``$ONCEONLY_CACHE``, else ``onceonly`` in the user's cache directory."""
+    if chosen := os.environ.get("ONCEONLY_CACHE"):
+        return Path(chosen)
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "onceonly"
+
+
+# ---- Versions that fit each other; those that go with a line of Spark stand in ``lines``.
+
+KAFKA_VERSION = "4.3.1"
+"""The broker of the lab: the newest whose jars all resolve. The latest may need one that was not published."""
+
+SCALA_LINE = "2.13"
+"""Scala line of the broker's jars."""
+
+
+def pyspark_version(what: str) -> str:
+    """Version of the PySpark that is installed.
+
+    Args:
+        what: needs it.
+
+    Raises:
+        ConfigurationError: E108, there is none.
+    """
+    found = choose.installed()
+    if found is None:
+        raise refuse("E108", what=what, package="pyspark", distribution="onceonly", extra="spark")
+    return found
+
+
+def delta_unbuilt(pyspark: str) -> OnceOnlyError:
+    """E111, for a PySpark whose line Delta was never built for."""
+    built = ", ".join(line.minor for line in LINES.values() if line.delta)
+    return refuse(
+        "E111",
+        problem=f"PySpark {pyspark} has no jar of Delta.",
+        cause=f"each Spark needs a jar of its own, and Delta has one for Spark {built}",
+        next="leave with_delta() out: a DeltaSink commits by deltalake, which needs no jar, unless committer='spark'",
+    )
+
+
+# ---- Jars by their coordinates, and a session that starts quickly on small data.
+#
+# ``spark.jars.packages`` resolves again at every start, 1.5 to 3 s with a warm cache, and brings 35 jars where two are
+# used. Here the Ivy that PySpark ships fetches the named jars without their dependencies, and they go onto the class
+# path of driver and executors: ``spark.jars`` would have them loaded by another class loader, whose classes no archive
+# of the JVM holds.
+
+_FETCH_SECONDS = 300.0
+
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="central"/>
+  <resolvers><ibiblio name="central" m2compatible="true" useMavenMetadata="false"{root}/></resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A jar by its coordinate.
+
+    Attributes:
+        whole: fetch what it depends on, too.
+    """
+
+    group: str
+    name: str
+    version: str
+    whole: bool = False
+
+    @property
+    def file(self) -> str:
+        """File name."""
+        return f"{self.name}-{self.version}.jar"
+
+    @property
+    def dependency(self) -> str:
+        """Its line in an Ivy file."""
+        reach = 'conf="jars->runtime,master"' if self.whole else 'conf="jars->master" transitive="false"'
+        return f'<dependency org="{self.group}" name="{self.name}" rev="{self.version}" {reach}/>'
+
+
+def delta_jars(cache: Path | None = None) -> list[Path]:
+    """The two jars that reading, writing, MERGE and streaming of Delta need, fetched on first use.
+
+    Args:
+        cache: where they are kept; default :func:`cache_directory`.
+
+    Raises:
+        ConfigurationError: E108 no PySpark; E110 no Java, or no answer from the registry; E111 there are none for this
+            PySpark, E113 it is not known.
+    """
+    version = pyspark_version("Fetching jars of Delta")
+    line = choose.line_of(version)
+    if line.delta is None:
+        raise delta_unbuilt(version)
+    names = (line.delta.jar, "delta-storage")
+    return fetched([Artifact("io.delta", name, line.delta.version) for name in names], cache)
+
+
+def kafka_source_jars(cache: Path | None = None) -> list[Path]:
+    """The four jars of Spark's Kafka source and sink.
+
+    Raises:
+        ConfigurationError: E110 there are none for this PySpark; others, see :func:`delta_jars`.
+    """
+    version = pyspark_version("Fetching jars of Spark's Kafka source")
+    line = choose.line_of(version)
+    if line.kafka is None:
+        known = ", ".join(line.minor for line in LINES.values() if line.kafka)
+        raise refuse(
+            "E110",
+            problem=f"No jars of Spark's Kafka source are known for PySpark {version}.",
+            cause=f"those of Spark {known} were tried, and each Spark needs its own",
+            next="with_kafka(builder): Spark then fetches the package of its own version, if there is one",
+        )
+    return fetched(_kafka_source(line, line.kafka), cache)
+
+
+def _kafka_source(line: Line, version: str) -> Sequence[Artifact]:
+    return (
+        Artifact("org.apache.spark", line.kafka_jar, version),
+        Artifact("org.apache.spark", f"spark-token-provider-kafka-0-10_{line.scala}", line.kafka_tokens),
+        Artifact("org.apache.kafka", "kafka-clients", "3.9.2"),
+        Artifact("org.apache.commons", "commons-pool2", "2.13.1"),
+    )
+
+
+def fetched(artifacts: Sequence[Artifact], cache: Path | None) -> list[Path]:
+    """The files of jars, in their order; what is not in the cache yet is fetched into it.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    folder = (cache or cache_directory()) / "jars"
+    wanted = [folder / artifact.file for artifact in artifacts]
+    missing = [artifact for artifact, path in zip(artifacts, wanted, strict=True) if not path.is_file()]
+    if missing:
+        folder.mkdir(parents=True, exist_ok=True)
+        _fetch(missing, folder)
+    return wanted
+
+
+def _fetch(artifacts: Sequence[Artifact], folder: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as work:
+        _run_ivy(artifacts, Path(work), folder)
+        for artifact in artifacts:
+            # A rename within one directory: a download that was cut short is never taken for a jar.
+            (Path(work) / "lib" / artifact.file).replace(folder / artifact.file)
+
+
+def fetch_whole(artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Fetch jars and what they depend on into a new folder, which appears whole or not at all.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work:
+        _run_ivy(artifacts, Path(work), folder)
+        try:
+            (Path(work) / "lib").rename(folder)
+        except OSError:
+            # Another process was first; a folder appears whole or not at all.
+            if not folder.is_dir():
+                raise
+
+
+def _run_ivy(artifacts: Sequence[Artifact], work: Path, folder: Path) -> None:
+    lines = "".join(artifact.dependency for artifact in artifacts)
+    (work / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="onceonly" module="jars"/>'
+        f'<configurations><conf name="jars"/></configurations><dependencies>{lines}</dependencies></ivy-module>'
+    )
+    mirror = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY")
+    (work / "settings.xml").write_text(_SETTINGS.format(root=f' root="{mirror}"' if mirror else ""))
+    command = [java_program(), "-jar", str(jar_of_pyspark("ivy-*.jar")), "-settings", str(work / "settings.xml")]
+    command += ["-cache", str(work / "ivy"), "-ivy", str(work / "ivy.xml"), "-confs", "jars"]
+    command += ["-retrieve", str(work / "lib" / "[artifact]-[revision](-[classifier]).[ext]")]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_FETCH_SECONDS)
+        said, failed = answer.stdout[-2000:], answer.returncode != 0
+    except subprocess.TimeoutExpired:
+        said, failed = f"no answer within {_FETCH_SECONDS:g} s", True
+    absent = [artifact.file for artifact in artifacts if not (work / "lib" / artifact.file).is_file()]
+    if failed or absent:
+        names = ", ".join(absent) or f"that {', '.join(artifact.file for artifact in artifacts)} need"
+        raise refuse(
+            "E110",
+            problem=f"The jars {names} could not be fetched from Maven Central.",
+            cause="no network, a proxy that Java does not know, or a registry without them; Ivy said:\n" + said,
+            next=f"open the network once, name a mirror in DEFAULT_ARTIFACT_REPOSITORY, or put the files into {folder}",
+        )
+
+
+def find_java() -> str | None:
+    """Path of ``java``, as :func:`java_program` says; ``None`` where there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which(str(Path(home) / "bin" / "java") if home else "java")
+
+
+def java_program() -> str:
+    """Path of ``java``: that of ``$JAVA_HOME``, else the first on the path.
+
+    Raises:
+        ConfigurationError: E110, there is none.
+    """
+    java, home = find_java(), os.environ.get("JAVA_HOME")
+    if java is None:
+        raise refuse(
+            "E110",
+            problem="Java is not installed.",
+            cause=f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH",
+            next="Debian and Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk@17;"
+            " others: https://adoptium.net",
+        )
+    return java
+
+
+def jar_of_pyspark(pattern: str) -> Path:
+    """A jar that PySpark brings, by the pattern of its file name.
+
+    Raises:
+        ConfigurationError: E108, PySpark is not installed, or has none like it.
+    """
+    spec = importlib.util.find_spec("pyspark")
+    for place in spec.submodule_search_locations or () if spec else ():
+        for jar in (Path(place) / "jars").glob(pattern):
+            return jar
+    raise refuse("E108", what="Fetching jars", package="pyspark", distribution="onceonly", extra="spark")
+
+
+def fast_options(
+    *, delta: bool = True, kafka: bool = False, quick_compile: bool = True, cache: Path | None = None
+) -> Mapping[str, str]:
+    """Settings of a session for small data on one machine.
+
+    Args:
+        delta: bring Delta's jars, extension and catalog.
+        kafka: bring the jars of Spark's Kafka source.
+        quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
+        cache: see :func:`delta_jars`.
+    """
+    jars = [*(delta_jars(cache) if delta else []), *(kafka_source_jars(cache) if kafka else [])]
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        # 10,000 by default: VACUUM of a small table would then be as many tasks.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        # Else the driver takes the address of a network card, while the machine's name may lead to the loopback.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    if quick_compile:
+        # A second or more of a short run; of a long one the compiled code stays slow.
+        options["spark.driver.extraJavaOptions"] = "-XX:TieredStopAtLevel=1"
+    if jars:
+        path = os.pathsep.join(str(jar) for jar in jars)
+        options |= {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
+    return {**options, **_DELTA_OPTIONS} if delta else options
+
+
+_DELTA_OPTIONS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # 50 by default: each snapshot of a small table would then be 50 tasks. The first write and read take 5.7 s and not
+    # 9.5 to 12; an append with an application version takes half a second and not four.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+
+
+def fast_session(
+    builder: Any,
+    delta: bool = True,
+    *,
+    kafka: bool = False,
+    quick_compile: bool = True,
+    cache: Path | None = None,
+) -> SparkSession:
+    """Start a session that is quick on small data; what ``builder`` already sets for the same keys is replaced.
+
+    Workers run this interpreter, not whatever ``python3`` is on the path.
+
+    Args:
+        builder: ``SparkSession.builder`` with a master and whatever else is wanted.
+        delta: bring Delta's jars, extension and catalog.
+        kafka: bring the jars of Spark's Kafka source.
+        quick_compile: see :func:`fast_options`.
+        cache: see :func:`delta_jars`.
+
+    Raises:
+        ConfigurationError: E110, see :func:`delta_jars`.
+    """
+    # PySpark's own choice is ``python3`` on the path, even with a local master: an environment without our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    options = fast_options(delta=delta, kafka=kafka, quick_compile=quick_compile, cache=cache)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    return session

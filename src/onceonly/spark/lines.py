@@ -1,0 +1,256 @@
+# pyright: reportPrivateUsage=false
+"""What differs between the minor versions of PySpark that are known: a value or a small function of a :class:`Line`.
+
+``choose`` finds the line of the PySpark that runs. Whoever meets a difference asks that line for it; nobody else asks
+which version this is. The defaults are those of the newest line; each older one says what is its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+
+def minor_of(version: str) -> str:
+    """Minor version of a version: ``4.2`` of ``4.2.0``."""
+    return ".".join(version.split(".")[:2])
+
+
+# ---- As the newest line has it.
+
+
+def _named_ids(execution: Any, sources: Sequence[Any]) -> list[str]:
+    # The position among the sources is not enough: a source that has a name is logged under it.
+    ids = execution.sourceToIdMap()
+    return [str(ids.apply(source)) for source in sources]
+
+
+def _schema_at_utc(columns: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Without a zone, these lines refuse a schema with times.
+    schema: pa.Schema = to_arrow_schema(columns, timezone="UTC")
+    return schema
+
+
+def _create(session: SparkSession, table: pa.Table, columns: StructType) -> DataFrame:
+    return session.createDataFrame(table, columns)
+
+
+def _connect(address: tuple[Any, Any]) -> tuple[Any, Any]:
+    # Not ``_create_local_socket``, which keeps the socket to itself before 4.2: without it nobody could wake a read
+    # that waits, and a stream that is closed early would leave its thread behind.
+    from pyspark.util import local_connect_and_auth
+
+    return _patient(local_connect_and_auth, address)
+
+
+def _patient(authenticate: Any, address: tuple[Any, Any]) -> tuple[Any, Any]:
+    file, socket = authenticate(*address)
+    socket.settimeout(None)  # a job takes as long as it takes
+    return file, socket
+
+
+def _sequence(context: SparkContext, columns: Sequence[Any]) -> Any:
+    from pyspark.sql.classic.column import _to_seq
+
+    return _to_seq(context, columns)
+
+
+def _frame(jdf: Any, session: SparkSession) -> DataFrame:
+    from pyspark.sql.classic.dataframe import DataFrame as Classic
+
+    return Classic(jdf, session)
+
+
+def _metrics_row(observation: Any) -> Mapping[str, Any]:
+    import json
+
+    # As text in one call; PySpark's way pickles the row in the JVM for it.
+    values: Mapping[str, Any] = json.loads(observation.getRow().json())
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What was built of Delta for a line.
+
+    Attributes:
+        jar: its name without its version: ``delta-spark_4.2_2.13``.
+        version: of the jar, and of the Python package ``delta-spark`` that goes with it.
+        extra: of this distribution, which brings that package.
+    """
+
+    jar: str
+    version: str = "4.4.0"
+    extra: str = "delta-spark"
+
+    @property
+    def name(self) -> str:
+        """Of the jar, whichever Scala it was built with."""
+        return self.jar.rpartition("_")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One minor version of PySpark.
+
+    Attributes:
+        minor: ``4.2``.
+        state_writer: the Java class that all physical operators have in common which keep state.
+        source_ids: ids in the offset log of a running query and its sources, in the order of the plan.
+        arrow_schema: a schema as Arrow has it, its times in UTC; a ``TypeError`` for a type that Arrow lacks.
+        of_arrow: a DataFrame of the rows of a table, in these columns.
+        connect: a file and its socket, to read what the JVM serves at an address of a port and a secret.
+        sequence: Java columns as the Scala sequence that the JVM's methods take.
+        frame: PySpark's DataFrame over one of the JVM.
+        metrics: what a Java ``Observation`` has seen, by name; waits for it.
+        spark_connect: whether a callback can be run by a Spark Connect server.
+        condition: the method by which an error, here and in the JVM, tells its stable name.
+        scala: of its jars.
+        delta: what was built for it; ``None``: nothing was.
+        kafka: version of the jars of Spark's Kafka source: the newest of this minor version that resolves, which may be
+            older than Spark itself; ``None``: none was found.
+        kafka_tokens: version of the jar that this source takes tokens from.
+        java: releases of Java that Spark names, without those that onceonly does not run on.
+        java_vectors: whether Spark starts only on a Java with the module ``jdk.incubator.vector``.
+    """
+
+    minor: str
+    state_writer: str = "org.apache.spark.sql.execution.streaming.operators.stateful.StateStoreWriter"
+    source_ids: Callable[[Any, Sequence[Any]], list[str]] = _named_ids
+    arrow_schema: Callable[[StructType], pa.Schema] = _schema_at_utc
+    of_arrow: Callable[[SparkSession, pa.Table, StructType], DataFrame] = _create
+    connect: Callable[[tuple[Any, Any]], tuple[Any, Any]] = _connect
+    sequence: Callable[[SparkContext, Sequence[Any]], Any] = _sequence
+    frame: Callable[[Any, SparkSession], DataFrame] = _frame
+    metrics: Callable[[Any], Mapping[str, Any]] = _metrics_row
+    spark_connect: bool = True
+    condition: str = "getCondition"
+    scala: str = "2.13"
+    delta: Delta | None = None
+    kafka: str | None = None
+    # Only delegation tokens need it, and its interface did not change since: some mirrors lack the later versions.
+    kafka_tokens: str = "4.0.0"
+    java: tuple[int, ...] = (17, 21)
+    java_vectors: bool = True
+
+    @property
+    def kafka_jar(self) -> str:
+        """Name of the jar with Spark's Kafka source, without its version: ``spark-sql-kafka-0-10_2.13``."""
+        return f"spark-sql-kafka-0-10_{self.scala}"
+
+
+# ---- What is a line's own. Each line has what the next newer one has, but for what it says here.
+
+
+def _positions(_: Any, sources: Sequence[Any]) -> list[str]:
+    # Sources have no names before 4.2, so their log knows them by position alone.
+    return [str(at) for at in range(len(sources))]
+
+
+def _schema(columns: StructType) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Times are in UTC always; there is no argument for it before 4.2.
+    schema: pa.Schema = to_arrow_schema(columns)
+    return schema
+
+
+_4_3 = Line("4.3")
+_4_2 = replace(_4_3, minor="4.2", delta=Delta("delta-spark_4.2_2.13"), kafka="4.2.0")
+_4_1 = replace(
+    _4_2,
+    minor="4.1",
+    source_ids=_positions,
+    arrow_schema=_schema,
+    delta=Delta("delta-spark_4.1_2.13"),
+    kafka="4.1.3",
+)
+
+
+def _metrics_map(observation: Any) -> Mapping[str, Any]:
+    # ``getRow`` left ``Observation`` in 4.0 and came back in 4.1.
+    return dict(observation.getAsJava())
+
+
+_4_0 = replace(
+    _4_1,
+    minor="4.0",
+    # The package ``operators.stateful`` is new in 4.1.
+    state_writer="org.apache.spark.sql.execution.streaming.StateStoreWriter",
+    metrics=_metrics_map,
+    delta=Delta("delta-spark_4.0_2.13"),
+    kafka="4.0.4",
+)
+
+
+def _create_by_stream(session: SparkSession, table: pa.Table, columns: StructType) -> DataFrame:
+    # ``createDataFrame`` takes a table from 4.0 on. This is what it does there, by the calls with which 3.5 takes
+    # pandas; through pandas itself, whole numbers with a null would become floats.
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    own: Any = session
+    java, context = own._jvm, own._sc
+    rows = context._serialize_to_jvm(
+        table.cast(_schema(columns)).to_batches(),
+        ArrowStreamSerializer(),
+        java.PythonSQLUtils.readArrowStreamFromFile,
+        java.ArrowIteratorServer,
+    )
+    return _frame_3_5(java.PythonSQLUtils.toDataFrame(rows, columns.json(), own._jsparkSession), session)
+
+
+def _connect_3_5(address: tuple[Any, Any]) -> tuple[Any, Any]:
+    from pyspark.java_gateway import local_connect_and_auth  # pyright: ignore[reportPrivateImportUsage]
+
+    return _patient(local_connect_and_auth, address)
+
+
+def _sequence_3_5(context: SparkContext, columns: Sequence[Any]) -> Any:
+    # There is no package ``pyspark.sql.classic``: the classic classes are the only ones.
+    from pyspark.sql.column import _to_seq  # pyright: ignore[reportAttributeAccessIssue]
+
+    return _to_seq(context, columns)
+
+
+def _frame_3_5(jdf: Any, session: SparkSession) -> DataFrame:
+    from pyspark.sql.dataframe import DataFrame as Classic
+
+    make: Any = Classic
+    made: DataFrame = make(jdf, session)
+    return made
+
+
+_3_5 = replace(
+    _4_0,
+    minor="3.5",
+    of_arrow=_create_by_stream,
+    connect=_connect_3_5,
+    sequence=_sequence_3_5,
+    frame=_frame_3_5,
+    metrics=_metrics_row,
+    # Its package brings no server, and its batches are not handed to a worker in the same way.
+    spark_connect=False,
+    # Conditions were called error classes.
+    condition="getErrorClass",
+    # The PySpark of the package index; a Spark that was built with Scala 2.13 needs other jars.
+    scala="2.12",
+    # Delta 3.3 was built for one Spark only, so its jar names none.
+    delta=Delta("delta-spark_2.12", "3.3.3", extra="delta-spark-3-5"),
+    kafka="3.5.7",
+    kafka_tokens="3.5.7",
+    java=(11, 17),
+    java_vectors=False,
+)
+
+LINES: Mapping[str, Line] = MappingProxyType({line.minor: line for line in (_3_5, _4_0, _4_1, _4_2, _4_3)})
+"""Lines by minor version, oldest first."""

@@ -1,0 +1,38 @@
+"""A local session for a command that reads rows, unless the process has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def local_session(name: str, starting: Callable[[], None]) -> Generator[SparkSession]:
+    """Give a session with Delta's jars, and end it where it was started here.
+
+    Args:
+        name: of the application, if one is started.
+        starting: called before one is started, which takes seconds.
+
+    Raises:
+        ConfigurationError: E110 there is no Java, or no way to the jars.
+    """
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    from onceonly.spark.jars import fast_session
+
+    starting()
+    session = fast_session(SparkSession.builder.master("local[*]").appName(name), quick_compile=False)
+    session.sparkContext.setLogLevel("OFF")
+    try:
+        yield session
+    finally:
+        session.stop()

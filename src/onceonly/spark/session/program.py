@@ -1,0 +1,77 @@
+"""The program behind ``prepare``: a short stream in a session of the given settings, through all that ours do.
+
+Nothing imports it: it runs in a process of its own, with ``python -m``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol import Attempt, Estimate
+from onceonly.spark import input
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.choose import engine_for
+from onceonly.spark.session.starting import begin, begun, end_jvm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+_DELTA = "io.delta"
+_ROWS = 100
+
+
+def main() -> int:
+    """Read what to start from stdin, use it, and wait for the end of the JVM."""
+    from pyspark.sql import SparkSession
+
+    told = json.load(sys.stdin)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    for name, value in told["options"].items():
+        builder = builder.config(name, value)
+    session = begun(builder, told["options"], begin(told["options"]), tuple(told["java"]))
+    with tempfile.TemporaryDirectory(prefix="onceonly-session-") as place:
+        _use(session, Path(place))
+    return end_jvm(session)
+
+
+def _use(spark: SparkSession, place: Path) -> None:
+    rows = spark.range(_ROWS).selectExpr("id", "cast(id as string) AS text", "current_timestamp() AS at", "id % 7 AS k")
+    rows.write.parquet(str(place / "in"))
+    delta = _DELTA in str(spark.conf.get("spark.sql.extensions", ""))
+
+    def batch(df: DataFrame, batch_id: int) -> None:
+        input.see(batch_id, engine_for(df).discover(df))
+        held = SparkBatch(df, Estimate(None, None))
+        held.write(str(place / f"staged-{batch_id}"))
+        held.reread((str(place / f"staged-{batch_id}"),)).on_executors(_count)
+        list(held.arrow())
+        if delta:
+            df.write.format("delta").mode("append").save(str(place / "table"))
+
+    source = spark.readStream.schema(rows.schema).parquet(str(place / "in"))
+    for name, frame, mode in (("plain", source, "append"), ("counts", source.groupBy("k").count(), "complete")):
+        writer = frame.writeStream.queryName(name).outputMode(mode).foreachBatch(batch if mode == "append" else _read)
+        writer.option("checkpointLocation", str(place / name)).trigger(availableNow=True).start().awaitTermination()
+    if delta:
+        spark.read.format("delta").load(str(place / "table")).count()
+
+
+def _read(df: DataFrame, _: int) -> None:
+    list(SparkBatch(df, Estimate(None, None)).arrow())
+
+
+def _count(_: Attempt, batches: Iterator[pa.RecordBatch]) -> Mapping[str, int]:
+    return {"rows": sum(batch.num_rows for batch in batches)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

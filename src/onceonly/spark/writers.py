@@ -1,0 +1,26 @@
+# pyright: reportPrivateUsage=false
+"""What a ``DataStreamWriter`` writes: PySpark keeps it where it has no public name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["DataStreamWriter", "StreamingQuery", "stream_of"]
+
+
+def stream_of(writer: Any) -> DataFrame | None:
+    """The stream of a writer, to look at before the start; ``None`` where this PySpark keeps it elsewhere."""
+    if not type(writer).__module__.startswith("pyspark.sql.connect"):
+        found: DataFrame | None = getattr(writer, "_df", None)
+        return found
+    from pyspark.sql.connect.dataframe import DataFrame as Remote
+
+    plan = getattr(getattr(writer, "_write_stream", None), "_child", None)
+    session = getattr(writer, "_session", None)
+    made: Any = Remote(plan, session) if plan is not None and session is not None else None
+    return made

@@ -1,0 +1,284 @@
+"""A driver's steps in the simulated world: while it opens the pipeline, and for one epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator, look
+from onceonly.machine.state import Phase, State
+from onceonly.protocol import Sight
+from onceonly_checkpoints.epoch import Digest, Fence, Receipt, receipts_of
+from onceonly_lab.model import sinks as wire
+from onceonly_lab.model.machine import Changes, Machine, end, salt
+from onceonly_lab.model.parts import Conflict, Kind, Left, SimulatedLedger, StagedEpoch, StagingArea, Target, receipt
+from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.world import Change, Driver, Part
+
+# ---- A driver's steps while it opens the pipeline, in the simulated world.
+
+
+@dataclass(frozen=True, slots=True)
+class InstallLast:
+    """The last INSTALL, with every READ after it."""
+
+    install: c.Install
+
+
+class Opening:
+    """Each method gives every outcome of one command; the first part of each change is the driver.
+
+    Args:
+        machine: brings the driver forward.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._bound = machine.bound
+        self._off = machine.off
+        self._wire = machine.wire
+
+    def probe(self, driver: Driver, state: State, _: c.Probe, *parts: Part) -> Changes:
+        """Look at every sink, and propose a generation."""
+        targets = cast(tuple[Target, ...], parts[: self._bound.staging])
+        staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[self._bound.staging :])
+        fences = tuple(self._wire.fence(target) for target in targets if target.name in state.job.sinks)
+        if Rule.HIGHEST in self._off:
+            fences = (Fence(ledger.generation, ""),)
+        after = self._machine.on(driver, state, c.Probed(fences))
+        if Rule.FENCE_FIRST in self._off:
+            after = replace(after, early=targets)
+        if Rule.SWEPT_LAST in self._off and after.state:
+            named = {target.newest.epoch.manifest for target in targets if target.newest}
+            kept = tuple(
+                one
+                for one in staging.epochs
+                if one.reference in named or one.generation >= after.state.opening.fence.generation
+            )
+            staging = StagingArea(kept)
+        generation = after.state.opening.fence.generation if after.state else 0
+        words = f"{driver.name} looks at every sink and proposes generation {generation}"
+        if self._bound.whole_steps and after.state:
+            (recalled,) = self.recall(after, after.state, c.Recall(), ledger)
+            words, after = f"{words}; {recalled.words}", cast(Driver, recalled.parts[0])
+            words, after = self._looked(after, targets, ledger, words)
+        yield Change(words, (after, *targets, staging, ledger))
+
+    def _looked(
+        self, driver: Driver, targets: tuple[Target, ...], ledger: SimulatedLedger, words: str
+    ) -> tuple[str, Driver]:
+        while driver.state is not None:
+            match coordinator.next(driver.state):
+                case c.Look() as command:
+                    (change,) = self.look(driver, driver.state, command, *targets)
+                case c.Recollect() as command if driver.state.opening.seen:
+                    (change,) = self.recollect(driver, driver.state, command, ledger)
+                case _:
+                    break
+            words, driver = f"{words}; {change.words}", cast(Driver, change.parts[0])
+        return words, driver
+
+    def look(self, driver: Driver, state: State, _: c.Look, *targets: Target) -> Changes:
+        """Look at every sink, without a fence."""
+        called = [target for target in targets if target.name in state.job.sinks]
+        receipts = receipts_of(state.opening.head)
+        sights = tuple(self._sight(target, receipts.get(target.name)) for target in called)
+        known = state.opening.head.epoch.number if state.opening.head else 0
+        ahead = [marker.epoch for target in called for marker in target.markers if marker.epoch.number > known]
+        after = self._machine.on(driver, state, c.Looked(sights, tuple(ahead) if look.lacks(sights, known) else None))
+        yield Change(f"{driver.name} compares its batch with what it sees{end(after)}", (after, *targets))
+
+    def _sight(self, target: Target, receipt: Receipt | None) -> Sight:
+        """What a look shows; what the target is, too, where it lacks what it has confirmed and hides nothing."""
+        sight = self._wire.look(target)
+        if receipt is None or sight.epoch >= receipt.epoch or target.kind is Kind.KAFKA:
+            return sight
+        return replace(sight, identity=target.identity)
+
+    def install_last(self, driver: Driver, state: State, last: InstallLast, *parts: Part) -> Changes:
+        """Install the last fence, then read every sink."""
+        *targets, left = cast(tuple[Any, ...], parts)
+        at = self._bound.sinks.index(last.install.sink)
+        for change in self.install(driver, state, last.install, targets[at], left):
+            after, target, less = cast(tuple[Driver, Target, Left], change.parts)
+            now = (*targets[:at], target, *targets[at + 1 :])
+            if after.state is not None and after.state.phase is Phase.READ:
+                yield self._reads_all(after, now, less, change.words)
+            else:
+                yield Change(change.words, (after, *now, less), change.fate)
+
+    def _reads_all(self, driver: Driver, targets: tuple[Target, ...], left: Left, words: str) -> Change:
+        words += ", then reads every sink"
+        while driver.state is not None and isinstance(command := coordinator.next(driver.state), c.Read):
+            target = targets[self._bound.sinks.index(command.sink)]
+            (said,) = self.read(driver, driver.state, command, target, left)
+            driver = cast(Driver, said.parts[0])
+        return Change(words + end(driver), (driver, *targets, left))
+
+    def recall(self, driver: Driver, state: State, _: c.Recall, ledger: SimulatedLedger) -> Changes:
+        """Read the ledger's head."""
+        head = ledger.head
+        after = self._machine.on(driver, state, c.Recalled(head))
+        if self._bound.watched:
+            after = replace(after, knew=head is not None)
+        words = f"epoch {head.epoch.number}" if head else "nothing"
+        yield Change(f"{driver.name} reads the ledger: {words}", (after, ledger))
+
+    def recollect(self, driver: Driver, state: State, command: c.Recollect, ledger: SimulatedLedger) -> Changes:
+        """Ask the ledger for a batch."""
+        last = command.newest
+        descent = ledger.descent(command.query_id, command.batch_id, last)
+        if Rule.LINEAGE in self._off and state.job.offer and (descent := ledger.alike(state.job.offer, last)):
+            lineage = descent[0].lineage or state.job.offer.lineage
+            taken = replace(state.job.offer, lineage=lineage, sources=descent[0].sources)  # for the batch that it was
+            state = replace(state, job=replace(state.job, offer=taken))
+        after = self._machine.on(driver, state, c.Recollected(descent))
+        found = f"epoch {descent[0].number}" if descent else "no epoch"
+        words = f"{driver.name} asks the ledger for batch {command.batch_id}: {found}"
+        yield Change(words + end(after), (after, ledger))
+
+    def gather(self, driver: Driver, state: State, command: c.Gather, ledger: SimulatedLedger) -> Changes:
+        """Ask the ledger for the input files of all epochs."""
+        held = ledger.held(command.newest)
+        after = self._machine.on(driver, state, c.Gathered(held))
+        found = held.lacking or "all are known"
+        yield Change(f"{driver.name} asks the ledger for all input files: {found}{end(after)}", (after, ledger))
+
+    def install(self, driver: Driver, state: State, command: c.Install, target: Target, left: Left) -> Changes:
+        """Install a fence."""
+        replies = self._machine.known(self._wire.install, target, command.fence, driver.memory)
+        yield from self._machine.said(driver, state, replies, left)
+
+    def read(self, driver: Driver, state: State, command: c.Read, target: Target, left: Left) -> Changes:
+        """Read where a sink stands."""
+        if driver.early:
+            seen = driver.early[self._bound.sinks.index(command.sink)]
+            after = self._machine.on(
+                driver, state, wire.reading(seen, state.opening.fence, command.since, command.after)
+            )
+            yield Change(f"{driver.name} goes by what it read in sink '{command.sink}' before", (after, target, left))
+            return
+        replies = self._machine.known(self._wire.position, target, state.opening.fence, command.since, command.after)
+        yield from self._machine.said(driver, state, replies, left)
+
+    def index(
+        self, driver: Driver, state: State, command: c.Index, ledger: SimulatedLedger, staging: StagingArea
+    ) -> Changes:
+        """Enter the opening into the ledger, and sweep staging."""
+        try:
+            for marker, receipts in command.epochs:
+                ledger = ledger.record(marker.epoch, receipts)
+        except Conflict:
+            yield Change(f"{driver.name} stops: E511", (replace(driver, refusal="E511"), ledger, staging))
+            return
+        staging = staging.sweep(command.fence.generation, command.kept)
+        if Rule.HIGHEST in self._off:
+            ledger = replace(ledger, generation=command.fence.generation)
+        after = self._machine.on(driver, state, c.Done())
+        yield Change(
+            f"{driver.name} enters itself into the ledger and sweeps staging{end(after)}", (after, ledger, staging)
+        )
+
+
+# ---- A driver's steps for one epoch, in the simulated world.
+
+
+@dataclass(frozen=True, slots=True)
+class StageFirst:
+    """STAGE, with the first COMMIT after it."""
+
+    stage: c.Stage
+    sink: str
+
+
+class Writing:
+    """Each method gives every outcome of one command; the first part of each change is the driver.
+
+    Args:
+        machine: brings the driver forward.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._bound = machine.bound
+        self._off = machine.off
+        self._wire = machine.wire
+
+    def fetch(self, driver: Driver, state: State, command: c.Fetch, staging: StagingArea) -> Changes:
+        """Read staged bytes back."""
+        for found in self._manifests(command.manifest, state.work.number, staging):
+            usable = found is not None and (not found.torn or Rule.WHOLE in self._off)
+            if found is None or not usable:
+                after = self._machine.on(driver, state, c.Missing("gone or torn"))
+                yield Change(f"{driver.name} does not find the staged bytes{end(after)}", (after, staging))
+                continue
+            content = replace(found.content, rows=0) if found.torn else found.content
+            # Without the hash of the manifest nothing tells that these are other bytes than the marker's.
+            digest = state.work.epoch.digest if state.work.epoch and Rule.NAMED in self._off else found.content
+            staged = c.Staged(command.manifest, digest.rows, digest)
+            after = self._machine.on(replace(driver, content=content), state, staged)
+            yield Change(f"{driver.name} takes the staged bytes {found.reference}{end(after)}", (after, staging))
+
+    def _manifests(self, reference: str, number: int, staging: StagingArea) -> tuple[StagedEpoch | None, ...]:
+        if Rule.NAMED not in self._off:
+            return (staging.holds(reference),)
+        return tuple(one for one in staging.epochs if one.number == number) or (None,)
+
+    def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea) -> Changes:
+        """Stage an epoch."""
+        content = self._machine.computed(driver, state)
+        again = "-again" if command.healing else ""
+        reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{again}"
+        staged = StagedEpoch(
+            reference, command.number, state.opening.fence.generation, content, Rule.WHOLE not in self._off
+        )
+        after = self._machine.on(replace(driver, content=content), state, c.Staged(reference, content.rows, content))
+        kept = staging if Rule.KEPT in self._off else staging.add(staged)
+        yield Change(f"{driver.name} stages epoch {command.number} as {reference}{end(after)}", (after, kept))
+
+    def stage_first(self, driver: Driver, state: State, first: StageFirst, *parts: Part) -> Changes:
+        """Stage an epoch, and commit it to the first sink."""
+        target, left, staging = cast(tuple[Target, Left, StagingArea], parts)
+        (staged,) = self.stage(driver, state, first.stage, staging)
+        ready, area = cast(tuple[Driver, StagingArea], staged.parts)
+        assert ready.state is not None
+        command = coordinator.next(ready.state)
+        assert isinstance(command, c.Commit)
+        for change in self.commit(ready, ready.state, command, target, left):
+            yield Change(f"{staged.words}; {change.words}", (*change.parts, area), change.fate)
+
+    def commit(self, driver: Driver, state: State, command: c.Commit, target: Target, left: Left) -> Changes:
+        """Commit an epoch to a sink."""
+        content = driver.content or command.marker.epoch.digest
+        if Rule.STAGED in self._off:
+            content = Digest(content.rows, content.high, 1_000_000 * (1 + state.work.index) + salt(driver, state))
+        if Rule.EVERY_SINK in self._off and state.work.index:
+            after = self._machine.on(driver, state, c.Committed(receipt(command.marker)))
+            yield Change(f"{driver.name} does not wait for sink '{target.name}'", (after, target, left))
+            return
+        replies = self._wire.commit(target, command.marker, content, driver.memory, healing=bool(state.work.healing))
+        yield from self._machine.said(driver, state, replies, left)
+
+    def look_up(self, driver: Driver, state: State, command: c.LookUp, target: Target, left: Left) -> Changes:
+        """Look an epoch up in a sink."""
+        replies = self._wire.look_up(target, command.marker)
+        yield from self._machine.said(driver, state, replies, left)
+
+    def record(
+        self, driver: Driver, state: State, command: c.Record, ledger: SimulatedLedger, staging: StagingArea
+    ) -> Changes:
+        """Record an epoch in the ledger, or a skip."""
+        files = state.job.offer.files if state.job.offer else ()
+        if command.skipped:
+            ledger = ledger.completed(command.epoch.number, files)
+        else:
+            try:
+                ledger = ledger.record(command.epoch, command.receipts, files)
+            except Conflict:
+                yield Change(f"{driver.name} stops: E511", (replace(driver, refusal="E511"), ledger, staging))
+                return
+            staging = staging.drop(command.replaced)
+        what = "skips, proven:" if command.skipped else "records"
+        after = self._machine.on(driver, state, c.Done())
+        yield Change(f"{driver.name} {what} epoch {command.epoch.number}", (after, ledger, staging))

@@ -1,0 +1,266 @@
+"""How each kind of sink is read once, as its readers do: in one snapshot, committed rows only.
+
+Markers are read by plain SQL and out of the log, with none of the sinks' own code: the checker's evidence must not
+come from what it judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from onceonly.errors import mask
+from onceonly_lab.history import Mark, Row
+from onceonly_lab.history.recorder import Seen, SinkUnreachable
+
+_PATIENCE_S = 10
+_BEGINNING = -2
+"""Kafka's own number for the first offset that is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of a row the lab looks at.
+
+    Attributes:
+        identity: unique in the input.
+        key: rows of one key have an order; ``None``: none.
+        epoch: the epoch's number; ``None`` where the sink has no such column.
+        values: whose values are compared between sinks, as text.
+    """
+
+    identity: str
+    key: str | None = None
+    epoch: str | None = None
+    values: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, each once."""
+        named = (self.identity, self.key, self.epoch, *self.values)
+        return list(dict.fromkeys(name for name in named if name is not None))
+
+    def row(self, found: Mapping[str, Any]) -> Row:
+        """The lab's row of a sink's row."""
+        key = None if self.key is None or found[self.key] is None else str(found[self.key])
+        epoch = None if self.epoch is None or found[self.epoch] is None else int(found[self.epoch])
+        value = fingerprint(found[name] for name in self.values) if self.values else None
+        return Row(str(found[self.identity]), epoch, key, value)
+
+
+def fingerprint(values: Iterable[object]) -> str:
+    """A short text that is equal for values with equal text."""
+    text = json.dumps([None if value is None else str(value) for value in values])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_MARKERS = "SELECT generation, rows, marker FROM onceonly.epoch WHERE sink = %s ORDER BY epoch"
+_LEAKS = """
+SELECT 'prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()
+UNION ALL
+SELECT 'open transaction of ' || COALESCE(NULLIF(application_name, ''), pid::text) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL
+  AND backend_type = 'client backend'
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresReader:
+    """Reads a table and the markers beside it in one snapshot. Rows come in the order of the table's pages.
+
+    Attributes:
+        sink: sink id.
+        dsn: of the database.
+        table: with its schema where it is not on the search path.
+        columns: what to look at.
+    """
+
+    sink: str
+    dsn: str
+    table: str
+    columns: Columns
+
+    def __call__(self) -> Seen:
+        """Look once.
+
+        Raises:
+            SinkUnreachable: no connection, or no answer.
+        """
+        import psycopg
+
+        try:
+            with closing(psycopg.connect(self.dsn, connect_timeout=_PATIENCE_S)) as connection:
+                connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+                connection.read_only = True
+                connection.execute("SELECT set_config('statement_timeout', %s, false)", (f"{_PATIENCE_S}s",))
+                return self._read(connection)
+        except psycopg.Error as error:
+            raise SinkUnreachable(self.sink, mask(str(error).strip() or type(error).__name__)) from error
+
+    def _read(self, connection: Any) -> Seen:
+        from psycopg import sql
+        from psycopg.rows import dict_row
+
+        names = self.columns.names
+        rows: list[Row] = []
+        if _there(connection, self.table):
+            listed = sql.SQL(", ").join(sql.Identifier(name) for name in names)
+            query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(*self.table.split(".")))
+            with connection.cursor(row_factory=dict_row) as cursor:
+                rows = [self.columns.row(found) for found in cursor.execute(query)]
+        marked = connection.execute(_MARKERS, (self.sink,)) if _there(connection, "onceonly.epoch") else ()
+        marks = tuple(_mark(json.loads(text), generation, count) for generation, count, text in marked)
+        leaks = tuple(leak for (leak,) in connection.execute(_LEAKS))
+        return Seen(tuple(rows), marks, leaks)
+
+
+def _there(connection: Any, table: str) -> bool:
+    quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+    (found,) = connection.execute("SELECT to_regclass(%s)", (quoted,)).fetchone()
+    return found is not None
+
+
+def _mark(marker: Mapping[str, Any], generation: int, rows: int) -> Mark:
+    digest = marker["epoch"]["digest"]
+    return Mark(marker["epoch"]["number"], generation, rows, f"{digest['rows']}:{digest['high']}:{digest['low']}")
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaReader:
+    """Reads one version of a Delta table: its rows, and the markers in its log up to that version.
+
+    Attributes:
+        sink: sink id.
+        uri: of the table.
+        columns: what to look at.
+    """
+
+    sink: str
+    uri: str
+    columns: Columns
+
+    def __call__(self) -> Seen:
+        """Look once. Where there is no table yet there are no rows; where its directory cannot be is no answer.
+
+        Raises:
+            SinkUnreachable: the storage or the log gives no answer.
+        """
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not DeltaTable.is_deltatable(self.uri):
+                return self._nothing()
+            table = DeltaTable(self.uri)
+            # A table that was only fenced so far has no columns of the batch yet.
+            rows = table.to_pyarrow_table(columns=self.columns.names).to_pylist() if table.file_uris() else []
+            marks = tuple(self._marks(table))
+        except (DeltaError, OSError) as error:
+            raise SinkUnreachable(self.sink, mask(str(error))) from error
+        return Seen(tuple(self.columns.row(row) for row in rows), marks)
+
+    def _nothing(self) -> Seen:
+        if "://" not in self.uri and not Path(self.uri).parent.is_dir():
+            raise SinkUnreachable(self.sink, f"there is no directory {Path(self.uri).parent}")
+        return Seen((), ())
+
+    def _marks(self, table: Any) -> Iterator[Mark]:
+        version = table.version()
+        for commit in reversed(table.history()):
+            note = json.loads(commit.get("userMetadata") or "{}") if commit["version"] <= version else {}
+            # A fence repeats the newest marker; only the commit that brought the rows says nothing of another one.
+            if "onceonly" in note and note["marker"] and note["at"] is None and note["marker"]["sink"] == self.sink:
+                yield _mark(note["marker"], note["marker"]["fence"]["generation"], note["rows"])
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaReader:
+    """Reads a topic as a consumer of committed records does, partition by partition; a record's value is JSON.
+
+    Its markers lie in another topic and become visible at another moment, so they are not read here.
+
+    Attributes:
+        sink: sink id.
+        servers: ``host:port`` of brokers.
+        topic: the topic.
+        columns: which fields of the value to look at.
+        patience: seconds to wait for any one answer.
+        isolation: as a consumer's ``isolation.level``; any other than the default shows what may never be committed.
+    """
+
+    sink: str
+    servers: str
+    topic: str
+    columns: Columns
+    patience: float = _PATIENCE_S
+    isolation: str = "read_committed"
+
+    def __call__(self) -> Seen:
+        """Look once. A transaction that is open now shows as a leak.
+
+        Raises:
+            SinkUnreachable: the brokers give no answer.
+        """
+        from confluent_kafka import Consumer, KafkaException
+
+        settings = {
+            "bootstrap.servers": self.servers,
+            "group.id": "onceonly-lab",
+            "isolation.level": self.isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+        try:
+            with closing(Consumer(settings)) as consumer:
+                partitions = self._partitions(consumer)
+                rows = [row for one in partitions for row in self._rows(consumer, one)]
+                return Seen(tuple(rows), None, tuple(self._open(partitions)))
+        except KafkaException as error:
+            raise SinkUnreachable(self.sink, mask(str(error))) from error
+
+    def _partitions(self, consumer: Any) -> list[Any]:
+        from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+        found = consumer.list_topics(self.topic, timeout=self.patience).topics[self.topic]
+        if found.error is not None and found.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaException(found.error)
+        return [TopicPartition(self.topic, one, _BEGINNING) for one in sorted(found.partitions)]
+
+    def _rows(self, consumer: Any, partition: Any) -> Iterator[Row]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        consumer.assign([partition])
+        while (message := consumer.poll(self.patience)) is not None:
+            if message.error() is None:
+                yield self.columns.row(json.loads(message.value()))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise KafkaException(message.error())
+        raise SinkUnreachable(self.sink, f"neither a record nor the end of {self.topic} in {self.patience} s")
+
+    def _open(self, partitions: list[Any]) -> Iterator[str]:
+        """Partitions whose committed records end before their last one."""
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        # Its published types leave out OffsetSpec.
+        admin: Any = import_module("confluent_kafka.admin")
+        client = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        latest = admin.OffsetSpec.latest()
+        asked = {TopicPartition(one.topic, one.partition): latest for one in partitions}
+
+        def ends(isolation: IsolationLevel) -> dict[int, int]:
+            found = client.list_offsets(asked, isolation_level=isolation, request_timeout=self.patience)
+            return {one.partition: int(answer.result(self.patience).offset) for one, answer in found.items()}
+
+        if asked:
+            stable, last = ends(IsolationLevel.READ_COMMITTED), ends(IsolationLevel.READ_UNCOMMITTED)
+            late = [one for one in sorted(last) if stable[one] < last[one]]
+            yield from (f"open transaction in {self.topic}/{one} from offset {stable[one]} on" for one in late)

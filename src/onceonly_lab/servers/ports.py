@@ -1,0 +1,96 @@
+"""Ports and jars of servers that the lab starts."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+from onceonly.spark.jars import (
+    KAFKA_VERSION,
+    SCALA_LINE,
+    Artifact,
+    cache_directory,
+    fetch_whole,
+    fetched,
+)
+
+# ---- Ports for servers that die and come back while their clients keep trying.
+
+_SYSTEM = random.SystemRandom()
+_LINUX_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_COMMON_LOW = 32768
+_SPAN = 12000
+_LOWEST = 10000
+_TRIES = 400
+
+
+def free_ports(count: int) -> list[int]:
+    """Different free TCP ports of ``127.0.0.1`` below the range from which the system serves outgoing connections.
+
+    A client that tries a dead port inside that range again and again can be given the very same port as its own: it is
+    then connected to itself and keeps the port from the server that wants to come back.
+
+    Raises:
+        OSError: there are not so many.
+    """
+    low = _ephemeral_low()
+    found: set[int] = set()
+    for _ in range(_TRIES):
+        if len(found) == count:
+            return sorted(found)
+        port = _SYSTEM.randrange(max(_LOWEST, low - _SPAN), low)
+        if port not in found and is_free(port):
+            found.add(port)
+    raise OSError(f"found only {len(found)} of {count} free ports below {low}")
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen there now."""
+    with socket.socket() as probe:
+        # As servers do: connections that are still fading away do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _ephemeral_low() -> int:
+    try:
+        return int(_LINUX_RANGE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _COMMON_LOW
+
+
+# ---- Jars that tests, benchmarks and servers of the lab need beside those of :mod:`onceonly.spark.jars`.
+
+_JDBC = (Artifact("org.postgresql", "postgresql", "42.7.14"),)
+_KAFKA_BROKER = (
+    Artifact("org.apache.kafka", f"kafka_{SCALA_LINE}", KAFKA_VERSION, whole=True),
+    # The binding of the line of slf4j-api that the broker brings; without one it says nothing when it fails.
+    Artifact("org.slf4j", "slf4j-simple", "1.7.36", whole=True),
+)
+
+
+def postgres_jdbc_jar(cache: Path | None = None) -> Path:
+    """The Postgres JDBC driver, for Spark's own writer in benchmarks.
+
+    Raises:
+        ConfigurationError: E110, see :func:`onceonly.spark.jars.delta_jars`.
+    """
+    return fetched(_JDBC, cache)[0]
+
+
+def kafka_broker_jars(cache: Path | None = None) -> list[Path]:
+    """Everything that one Kafka broker needs, some 46 jars and 44 MB, sorted by name.
+
+    Raises:
+        ConfigurationError: E110, see :func:`onceonly.spark.jars.delta_jars`.
+    """
+    folder = (cache or cache_directory()) / "jars" / f"kafka-{KAFKA_VERSION}"
+    if not folder.is_dir():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fetch_whole(_KAFKA_BROKER, folder)
+    return sorted(folder.glob("*.jar"))

@@ -1,0 +1,126 @@
+"""The production runner, with each command written down before it is carried out, and its answer after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from onceonly.errors import OnceOnlyError
+from onceonly.machine import commands as c
+from onceonly.machine.state import State
+from onceonly.protocol import Sink
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_lab.history import LEDGER, Kind, Op
+from onceonly_lab.play.recorder import HistoryRecorder, kind_of
+from onceonly_lab.play.world import Killed, Process
+from onceonly_lab.stores.places import Place
+from onceonly_lab.stores.source import Source
+
+
+class Wires(Protocol):
+    """What a runner tells of its requests; :class:`onceonly_lab.stores.world.Stores`."""
+
+    recorder: HistoryRecorder
+    source: Source
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """What each sink writes to, by its id."""
+        ...
+
+    def sending(self, process: Process, command: c.Install | c.Commit) -> None:
+        """A request is about to be sent."""
+        ...
+
+    def sent(self) -> None:
+        """It was answered, or its answer was lost."""
+        ...
+
+
+class Asked(NamedTuple):
+    """What a command asks for, as far as anybody outside can see it.
+
+    Attributes:
+        op: what.
+        sink: of whom.
+        epoch: which; its number while it has no content.
+        generation: under which fence.
+    """
+
+    op: Op
+    sink: str | None = None
+    epoch: Epoch | int | None = None
+    generation: int | None = None
+
+
+class RecordingRunner(Runner):
+    """A runner of one driver.
+
+    Args:
+        sinks: in commit order.
+        ledger: its index.
+        staging: where epochs of several sinks are staged.
+        process: the driver's.
+        world: what it acts in.
+    """
+
+    def __init__(self, sinks: Sequence[Sink], ledger: Ledger, staging: Staging, process: Process, world: Wires) -> None:
+        super().__init__(sinks, ledger, staging=staging)
+        self._process = process
+        self._world = world
+
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        asked, number, recorder = _asked(state, command), self._process.number, self._world.recorder
+        if asked is not None:
+            recorder.asks(number, *asked)
+        try:
+            outcome = self._send(state, command)
+        except Killed:
+            self._vanish()
+            raise
+        except Exception as error:
+            if asked is not None:  # a refusal by a commit is certain, one by a look-up is none
+                certain = isinstance(error, OnceOnlyError) and asked.op is not Op.LOOK_UP
+                recorder.answers(number, asked.op, Kind.FAIL if certain else Kind.INFO, asked.sink, asked.epoch)
+            raise
+        if isinstance(command, c.Stage) and isinstance(outcome, c.Staged):
+            taken = self._world.source.taken(state.offered.lineage.query_id, command.slice)
+            recorder.staged(number, command.number, outcome.digest, outcome.manifest, taken)
+        elif asked is not None:
+            recorder.answers(number, asked.op, kind_of(asked.op, outcome), asked.sink, asked.epoch)
+        return outcome
+
+    def _send(self, state: State, command: c.Command) -> c.Outcome:
+        if not isinstance(command, c.Install | c.Commit):
+            return super()._carry_out(state, command)
+        self._world.sending(self._process, command)
+        try:
+            return super()._carry_out(state, command)
+        finally:
+            self._world.sent()
+
+    def _vanish(self) -> None:
+        """The process is gone: what it prepared stays as it lies."""
+        prepared, self._prepared = self._prepared, {}
+        self._borrowed = None
+        for sink, one in prepared.items():
+            self._world.places[sink].vanish(one)
+
+
+def _asked(state: State, command: c.Command) -> Asked | None:
+    match command:
+        case c.Commit(marker):
+            return Asked(Op.COMMIT, marker.sink, marker.epoch, marker.fence.generation)
+        case c.LookUp(marker):
+            return Asked(Op.LOOK_UP, marker.sink, marker.epoch, marker.fence.generation)
+        case c.Record(epoch, fence, skipped=False):
+            return Asked(Op.RECORD, LEDGER, epoch, fence.generation)
+        case c.Stage(number):
+            return Asked(Op.STAGE, epoch=number)
+        case c.Install(sink, fence):
+            return Asked(Op.INSTALL, sink, generation=fence.generation)
+        case _:
+            return None

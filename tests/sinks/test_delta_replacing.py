@@ -1,0 +1,203 @@
+"""Delta at a full refresh: one version takes all old rows away and brings the first new ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from tests.sinks.delta_harness import DeltaHarness
+
+from onceonly import faults
+from onceonly.audit import audit
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import InjectedFault, Point
+from onceonly.protocol import OutcomeUnknown, Replaces
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints.chain import linked
+from onceonly_checkpoints.epoch import Epoch, Receipt
+from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story
+from onceonly_sinks.delta import DeltaSink, Merge
+
+
+def table(*ids: int, note: str = "anew", gone: bool | None = None) -> pa.Table:
+    columns: dict[str, Any] = {
+        "id": pa.array(ids, pa.int64()),
+        "step": pa.array([9] * len(ids), pa.int64()),
+        "note": pa.array([note] * len(ids), pa.string()),
+    }
+    return pa.table(columns | ({} if gone is None else {"gone": pa.array([gone] * len(ids))}))
+
+
+def stands(path: Path) -> list[int]:
+    return sorted(row["id"] for row in DeltaTable(path).to_pyarrow_table().to_pylist())
+
+
+def replacing(driver: Driver, rows: pa.Table) -> Plan:
+    """The next epoch, in place of all before."""
+    planned = driver.plan()
+    epoch = planned.epoch
+    digest = ArrowBatch(rows).digest()
+    made: Epoch = linked(replace(epoch, digest=digest, series=epoch.number, replaces=(1, epoch.number - 1)))
+    return Plan(made, rows)
+
+
+def replaces(driver: Driver, rows: pa.Table) -> Receipt:
+    planned = replacing(driver, rows)
+    span = planned.epoch.replaces
+    assert span is not None
+    assert driver.sink.keeps_from_replacing(span) == ""  # type: ignore[attr-defined]
+    prepared = driver.sink.prepare_replacing(ArrowBatch(rows), planned.epoch.number, span)  # type: ignore[attr-defined]
+    return driver.commits(planned, prepared)
+
+
+# Through memory; files that executors write; an epoch column beside the rows; partitions.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "driver": {},
+    "executors": {"driver_limit": 0},
+    "epoch column": {"epoch_column": "epoch"},
+    "partitions": {"partition_by": "note", "driver_limit": 0},
+}
+
+
+@pytest.fixture(params=VARIANTS)
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> DeltaHarness:
+    return DeltaHarness(tmp_path, **VARIANTS[request.param])
+
+
+def test_it_says_that_it_can(tmp_path: Path) -> None:
+    assert isinstance(DeltaSink(tmp_path / "rows"), Replaces)
+
+
+def test_one_version_takes_all_rows_away_and_brings_the_new_ones(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        driver.writes()
+        before = DeltaTable(harness.path).version()
+        replaces(driver, table(100, 101))
+        assert DeltaTable(harness.path).version() == before + 1
+        assert stands(harness.path) == [100, 101]
+        driver.writes()
+        assert len(stands(harness.path)) == 5
+        assert driver.sink.recount() == {1: 0, 2: 0, 3: 2, 4: 3}
+        assert [marker.epoch.number for marker, _ in driver.sink.history()] == [1, 2, 3, 4]
+        result = audit(None, PIPELINE, [driver.sink])
+        assert [one.code for one in result.findings if one.code in ("A121", "A122", "A126", "A127")] == []
+        assert "5 committed since epoch 3" in result.scope
+
+
+def test_an_empty_first_batch_empties_the_table(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        replaces(driver, table())
+        assert stands(harness.path) == []
+
+
+def test_a_second_refresh_replaces_the_first(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        replaces(driver, table(100))
+        replaces(driver, table(200))
+        assert stands(harness.path) == [200]
+
+
+def test_nothing_leaves_before_the_commit_and_a_lost_answer_is_looked_up(harness: DeltaHarness) -> None:
+    def lose() -> None:
+        raise InjectedFault("the answer was lost")
+
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        planned = replacing(driver, table(100))
+        prepared = driver.sink.prepare_replacing(ArrowBatch(planned.table), 2, (1, 1))  # type: ignore[attr-defined]
+        assert len(stands(harness.path)) == 3
+        faults.arm(Point.COMMIT_SENT, lose)
+        with pytest.raises(OutcomeUnknown):
+            driver.commits(planned, prepared)
+        faults.disarm()
+        assert driver.sink.look_up(driver.marker(planned.epoch)) is not None
+        assert stands(harness.path) == [100]
+
+
+def test_a_fence_that_repeats_the_marker_takes_nothing_away(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        replaces(driver, table(100))
+        story.driver(driver.fence.generation + 1)
+        assert stands(harness.path) == [100]
+
+
+@pytest.mark.parametrize("limit", [1 << 20])
+def test_a_merge_into_no_row_leaves_what_it_would_have_inserted(tmp_path: Path, limit: int) -> None:
+    harness = DeltaHarness(tmp_path, key="id", sequence="step", delete="gone", driver_limit=limit)
+    with Story(harness) as story:
+        driver = story.driver()
+        for ids in ((1, 2), (2, 3)):
+            planned = driver.plan()
+            rows = table(*ids, note="old", gone=False)
+            driver.commits(planned, driver.sink.prepare(ArrowBatch(rows), planned.epoch.number))
+        before = DeltaTable(harness.path).version()
+        new = pa.concat_tables([table(2, 9, gone=False), table(3, gone=True)])
+        replaces(driver, new)
+        assert stands(harness.path) == [2, 9]
+        assert DeltaTable(harness.path).version() == before + 1
+        assert {row["note"] for row in DeltaTable(harness.path).to_pyarrow_table().to_pylist()} == {"anew"}
+
+
+def test_a_merge_of_the_users_own_inserts_as_into_an_empty_table(tmp_path: Path) -> None:
+    own = Merge("t.id = s.id").when_matched_update(None, {"step": "t.step + s.step"}).when_not_matched_insert()
+    write_deltalake(tmp_path / "rows", table().schema.empty_table())
+    with Story(DeltaHarness(tmp_path, merge=own)) as story:
+        driver = story.driver()
+        driver.writes()
+        replaces(driver, table(1, 2))
+        assert stands(tmp_path / "rows") == [1, 2]
+
+
+def refused(driver: Driver, words: str) -> None:
+    span = (1, driver.plan().epoch.number - 1)
+    assert words in driver.sink.keeps_from_replacing(span)  # type: ignore[attr-defined]
+    before = stands(driver.sink._root and Path(driver.sink._root))  # type: ignore[attr-defined]
+    planned = replacing(driver, table(5))
+    prepared = driver.sink.prepare(ArrowBatch(planned.table), planned.epoch.number)
+    with pytest.raises(OnceOnlyError) as caught:
+        driver.commits(planned, prepared)
+    assert caught.value.code in ("E247", "E508")
+    assert stands(Path(driver.sink._root)) == before  # type: ignore[attr-defined]
+
+
+def test_rows_of_others_are_refused_by_name(harness: DeltaHarness) -> None:
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        driver.writes()
+        held = DeltaTable(harness.path).to_pyarrow_table().slice(0, 1)
+        write_deltalake(harness.path, held, mode="append")
+        refused(driver, "not known to be ours alone: version")
+
+
+def test_a_log_that_was_cleaned_away_tells_too_little_until_a_refresh_is_in_it(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        driver.writes()
+        harness.maintain()
+        harness.forget_log_before_checkpoint()
+        refused(driver, "no longer reaches back")
+
+
+def test_a_table_of_which_the_owner_lets_no_row_go_is_refused(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        DeltaTable(harness.path).alter.set_table_properties({"delta.appendOnly": "true"})
+        refused(driver, "delta.appendOnly")

@@ -1,0 +1,34 @@
+"""A line of Spark whose packages cannot be had is skipped out loud, or fails where that is demanded."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("required", "code"), [("0", 0), ("1", 1)])
+def test_a_line_that_the_index_refuses_is_skipped_with_a_line_or_fails_where_lines_are_required(
+    tmp_path: Path, required: str, code: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    index = {"PIP_INDEX_URL": f"http://127.0.0.1:{port}/", "PIP_FIND_LINKS": "", "PIP_RETRIES": "0"}
+    settings = {**os.environ, **index, "PIP_NO_CACHE_DIR": "1", "ONCEONLY_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/lines.py", "4.0"],
+        env={**settings, "REQUIRE_LINES": required},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "4.0: skipped, the index refuses it: No matching distribution found" in done.stdout
+    assert done.returncode == code
+    assert list((tmp_path / "lines").iterdir()) == [], "an environment that was cut short is not taken for one"
