@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -189,19 +190,34 @@ def refused_with(driver: Driver, *codes: str) -> bool:
     return code == 1 and any(f"[ONCE-{one}]" in said for one in codes)
 
 
-def await_end_of_session(driver: Driver) -> None:
-    """Wait for the JVM and the workers, too: they may outlive Python."""
-    until(lambda: not _session_lives(driver.pid), "the driver's session ends")
+def await_end_of_session(session: int) -> None:
+    """Wait until no process of a session lives: a JVM and its workers may outlive the program that began it."""
+    until(lambda: not _in_session(session), "the session ends")
 
 
-def _session_lives(session: int) -> bool:
+def stopped_in(session: int) -> list[psutil.Process]:
+    """Processes of a session that are stopped, as a fault point leaves them."""
+    return [process for process, status in _in_session(session) if status == psutil.STATUS_STOPPED]
+
+
+def kill_session(session: int) -> None:
+    """SIGKILL the group that leads a session, and demand that Spark's workers, stopped or not, go with it."""
+    stopped = stopped_in(session)
+    os.killpg(session, signal.SIGKILL)
+    for worker in stopped:
+        worker.send_signal(signal.SIGCONT)
+    await_end_of_session(session)
+
+
+def _in_session(session: int) -> list[tuple[psutil.Process, str]]:
+    """Processes of a session, those aside that have ended, each with its status."""
+    found = []
     for pid in psutil.pids():
-        try:
-            if os.getsid(pid) == session and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                return True
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            continue
-    return False
+        with suppress(ProcessLookupError, psutil.NoSuchProcess):
+            if os.getsid(pid) == session:
+                process = psutil.Process(pid)
+                found.append((process, process.status()))
+    return [(process, status) for process, status in found if status != psutil.STATUS_ZOMBIE]
 
 
 def until(holds: Callable[[], bool], what: str) -> None:

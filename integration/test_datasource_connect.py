@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.connect_server import HOME, ConnectServer
-from integration.processes import PATIENCE_S, until
+from integration.connect.server import HOME, ConnectServer
+from integration.processes import PATIENCE_S, kill_session, stopped_in, until
 from integration.stage import ROWS, Inbox
 from integration.targets import DeltaTarget, PostgresTarget
-from integration.test_datasource_kills import held, kill_when
+from integration.test_datasource_kills import kill_when
 
 from onceonly.faults import Point
 from onceonly_lab.driver import Driver
@@ -24,8 +24,10 @@ pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ConnectServer]:
-    with ConnectServer(tmp_path) as made:
-        yield made
+    """One that a test starts."""
+    made = ConnectServer(tmp_path)
+    yield made
+    made.kill()
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def delta(tmp_path: Path) -> DeltaTarget:
 def client(server: ConnectServer, inbox: Inbox, delta: DeltaTarget, root: Path, name: str) -> Driver:
     options = {"to": delta.sink().address, "checkpointLocation": str(root / "ck")}
     task = root / f"{name}.json"
-    task.write_text(json.dumps({"remote": server.remote, "inbox": str(inbox.folder), "options": options}))
+    task.write_text(json.dumps({"remote": server.url, "inbox": str(inbox.folder), "options": options}))
     # Without the variables of a session that this process may have: a client of Connect has no JVM.
     return Driver.command([sys.executable, "-m", "integration.connect_client", task], root / name)
 
@@ -57,11 +59,11 @@ def test_on_connect_a_client_imports_nothing_and_a_server_killed_in_its_commit_l
     server: ConnectServer, inbox: Inbox, delta: DeltaTarget, tmp_path: Path
 ) -> None:
     inbox.fill(3)
-    killed = server.start(ONCEONLY_FAULT=f"{Point.COMMIT_SENT}:stop:2")
+    server.start(ONCEONLY_FAULT=f"{Point.COMMIT_SENT}:stop:2")
     first = client(server, inbox, delta, tmp_path, "first")
-    until(lambda: first.poll() is not None or bool(held(killed)), "the second epoch is being committed")
+    until(lambda: first.poll() is not None or bool(stopped_in(server.pid)), "the second epoch is being committed")
     assert first.poll() is None, ended(first)
-    kill_when(killed, lambda: True, "now")
+    kill_session(server.pid)
     first.close()
     assert delta.ids() == [*range(2 * ROWS)]
     assert not (tmp_path / "ck" / "commits" / "1").exists()
@@ -135,7 +137,7 @@ def test_a_pipeline_that_runs_again_goes_on_and_one_that_is_killed_loses_nothing
     assert pg.ids() == [*range(2 * ROWS)]
     inbox.fill(4)
     killed = project.run(ONCEONLY_FAULT=f"{Point.COMMIT_SENT}:stop:1")
-    kill_when(killed, lambda: bool(held(killed)), "an epoch is being committed")
+    kill_when(killed, lambda: bool(stopped_in(killed.pid)), "an epoch is being committed")
     assert pg.ids() == [*range(3 * ROWS)]
     last = project.run()
     assert last.wait(PATIENCE_S) == 0, last.last_words(40)

@@ -9,10 +9,9 @@ import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from deltalake import DeltaTable
-from integration.processes import PATIENCE_S, await_end_of_session, until
+from integration.processes import PATIENCE_S, kill_session, stopped_in, until
 from integration.stage import ROWS, Inbox
 from integration.targets import DeltaTarget, PostgresTarget
 
@@ -105,28 +104,12 @@ def lives(tmp_path: Path, pg: PostgresTarget) -> Iterator[Lives]:
         made.driver.close()
 
 
-def held(driver: Driver) -> list[psutil.Process]:
-    """Workers of a driver that a fault point has stopped."""
-    found = []
-    for pid in psutil.pids():
-        try:
-            if os.getsid(pid) == driver.pid and psutil.Process(pid).status() == psutil.STATUS_STOPPED:
-                found.append(psutil.Process(pid))
-        except (ProcessLookupError, psutil.NoSuchProcess):
-            continue
-    return found
-
-
 def kill_when(driver: Driver, holds: Callable[[], bool], what: str) -> None:
     """SIGKILL a program and its JVM, and demand that Spark's workers, stopped or not, go with them."""
     until(lambda: driver.poll() is not None or holds(), what)
     assert driver.poll() is None, f"{what}: not reached\n{driver.last_words(40)}"
-    stopped = held(driver)
-    os.killpg(driver.pid, signal.SIGKILL)
+    kill_session(driver.pid)
     assert driver.wait(PATIENCE_S) == -signal.SIGKILL
-    for worker in stopped:
-        worker.send_signal(signal.SIGCONT)
-    await_end_of_session(driver)
     driver.close()
 
 
@@ -150,7 +133,7 @@ def test_no_kill_loses_or_doubles_a_row(lives: Lives, capsys: pytest.CaptureFixt
         # The first epoch of a life may be skipped, which passes few points: the second one is struck, in either sink.
         hit = passed + luck.randint(1, passed)
         driver = lives.begin(fault=f"{point}:stop:{hit}")
-        lives.kill_when(lambda: bool(held(driver)), f"{point} is passed {hit} times")  # noqa: B023
+        lives.kill_when(lambda: bool(stopped_in(driver.pid)), f"{point} is passed {hit} times")  # noqa: B023
         in_postgres, in_delta = lives.held()
         assert 0 <= in_postgres - in_delta <= 1, "sinks stand one epoch apart, in commit order"
         fired += 1

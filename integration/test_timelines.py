@@ -270,7 +270,7 @@ def test_sigterm_to_the_whole_group_in_the_middle_of_an_epoch_abandons_it(scene,
     await_event(driver, "hold")
     os.killpg(driver.pid, signal.SIGTERM)
     assert driver.wait(PATIENCE_S) == -signal.SIGTERM
-    await_end_of_session(driver)
+    await_end_of_session(driver.pid)
     one.holds_exactly(0)
     assert one.batches("commits") == []
     rivals.finish(one.job())

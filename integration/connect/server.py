@@ -32,12 +32,16 @@ _POLL_S = 0.1
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+HOME = Path(pyspark.__file__).parent
+"""Where the installed package has its Spark, with ``bin`` in it."""
+
+
 class ServerDown(RuntimeError):
     """The server did not come up; the text is what it printed last."""
 
 
 class ConnectServer:
-    """A server on a port that stays the same over restarts. A context manager; its end ends it and its workers.
+    """A server on a port that stays the same over restarts. A context manager starts it, and kills it at its end.
 
     Args:
         folder: for its log; workers begin there, too.
@@ -64,9 +68,6 @@ class ConnectServer:
         return self._process.pid
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self._archive.made:
-            self._make_archive()
         self.start()
         return self
 
@@ -75,9 +76,16 @@ class ConnectServer:
     ) -> None:
         self.kill()
 
-    def start(self) -> None:
-        """Start it, and wait until it takes connections."""
-        self._launch(self._archive.options())
+    def start(self, **environment: str) -> None:
+        """Start it, and wait until it takes connections.
+
+        Args:
+            environment: what this start alone finds in its environment.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self._archive.made:
+            self._make_archive()
+        self._launch(self._archive.options(), environment)
 
     def kill(self) -> None:
         """SIGKILL the JVM. Its workers are processes of their own, which this leaves as they are."""
@@ -92,23 +100,22 @@ class ConnectServer:
 
     def _make_archive(self) -> None:
         """Most of a start is loading classes: the first on a machine writes them down for the others."""
-        self._launch(self._archive.making_options())
+        self._launch(self._archive.making_options(), {})
         assert self._process is not None
         self._process.end(signal.SIGTERM, _END_S)
         self._archive.keep()
 
-    def _launch(self, java: tuple[str, ...]) -> None:
-        home = Path(pyspark.__file__).parent
+    def _launch(self, java: tuple[str, ...], once: Mapping[str, str]) -> None:
         settings = {
             **fast_options(delta=_DELTA),
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }
         told = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-        command = [str(home / "bin" / "spark-submit"), "--class", _MAIN, "--name", "connect", "--master", "local[2]"]
+        command = [str(HOME / "bin" / "spark-submit"), "--class", _MAIN, "--name", "connect", "--master", "local[2]"]
         environment = {
             **os.environ,
-            "SPARK_HOME": str(home),
+            "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_SUBMIT_OPTS": " ".join(java),
@@ -116,6 +123,7 @@ class ConnectServer:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYTHONPATH": os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
             **self._environment,
+            **once,
         }
         environment.pop("SPARK_REMOTE", None)
         environment.pop("SPARK_CONNECT_MODE_ENABLED", None)
