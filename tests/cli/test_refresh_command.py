@@ -37,7 +37,7 @@ def test_the_printed_command_shows_the_rows_at_stake_and_then_replaces_them(run:
     three.holds(3)
     done = run(*printed, "--yes")
     assert done.exit_code == 0, done.output
-    assert "the next query that begins anew replaces the rows of epochs 1..4" in " ".join(done.stdout.split())
+    assert "the next query that begins anew replaces the rows of epochs 1..3" in " ".join(done.stdout.split())
     begins_anew(three.driver(), 0, on_refresh="stop")
     holds(three, NEW, epochs=5, series=5)
 
@@ -46,6 +46,9 @@ def test_a_second_refresh_counts_the_rows_of_the_series_that_stands(run: Run, th
     begins_anew(three.driver(), 0)
     plan = run(*typed(three, "--how", "replace"))
     assert "epochs 4..4 (1 epoch, 4 rows)" in " ".join(plan.stdout.split())
+    done = run(*typed(three, "--how", "replace", "--yes"))
+    assert "replaces the rows of epochs 4..4" in " ".join(done.stdout.split())
+    assert "replace-rows of epoch 4 " in run("epochs", "show", "5", *typed(three)[3:]).stdout
 
 
 @pytest.mark.parametrize("how", ["append", "generation", ""])

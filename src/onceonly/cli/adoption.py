@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.cli import epochs as records
+from onceonly.cli import options
 from onceonly.cli.checkpoint import plain
-from onceonly.cli.options import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
@@ -36,18 +36,14 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(options.Plan):
     """An adoption before it happens.
 
     Attributes:
-        accepted: what the operator accepts.
         start: where the next batch starts; ``None``: as what is accepted says it.
-        pairs: the plan in words.
     """
 
-    accepted: Adoption
     start: SourceOffsets | None
-    pairs: tuple[tuple[str, object], ...]
 
     @property
     def bound(self) -> Mapping[str, str]:
@@ -111,7 +107,7 @@ def plan(place: Place, typed: Typed) -> Plan:
     stands = last.written.end if last else None
     sources = last.written.end.sources if last else stop.start.sources if stop and stop.start else ()
     start = parse_start(typed.value, sources) if typed.kind is AdoptionKind.START else None
-    accepted = decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
+    accepted = options.decided(typed.kind, typed.reason) if start else _named(place, typed, stop, stands)
     moves = start or target(accepted, last, stop)
     pairs = (
         ("pipeline", place.pipeline),
@@ -126,7 +122,7 @@ def plan(place: Place, typed: Typed) -> Plan:
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", _AFTER.get(typed.kind)),
     )
-    return Plan(accepted, start, pairs)
+    return Plan(accepted, pairs, start)
 
 
 def _spelled(moves: SourceOffsets | None, stands: SourceOffsets | None, *, said: bool) -> str:
@@ -161,7 +157,7 @@ def _given(typed: Typed) -> Adoption:
     range_ = _RANGE.fullmatch(epochs)
     one = epochs if epochs.isdigit() else "0"
     first, last = (int(range_[1]), int(range_[2])) if range_ else (int(one), int(one))
-    return decided(
+    return options.decided(
         typed.kind, typed.reason, sinks=sinks, first=first, last=last, versions=versions if any(versions) else ()
     )
 

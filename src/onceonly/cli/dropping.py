@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onceonly.cli import epochs
-from onceonly.cli.options import decided
+from onceonly.cli.options import Plan, because, decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.sources import describe
 from onceonly.runtime.operator import drop_sink, nothing_to_adopt
-from onceonly_checkpoints.model import Adoption, AdoptionKind
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The dropping of a sink before it happens.
-
-    Attributes:
-        accepted: the decision.
-        pairs: the plan in words.
-    """
-
-    accepted: Adoption
-    pairs: tuple[tuple[str, object], ...]
+from onceonly_checkpoints.model import AdoptionKind
 
 
 def plan(place: Place, sink: str, reason: str, *, accept_loss: bool) -> Plan:
@@ -50,7 +35,7 @@ def plan(place: Place, sink: str, reason: str, *, accept_loss: bool) -> Plan:
     pairs = (
         ("pipeline", place.pipeline),
         ("takes out", f"{sink} ({entered.get(sink, 'its address is not known here')})"),
-        ("accepts", f"it misses everything after epoch {last.number}{f': {reason}' if reason else ''}"),
+        ("accepts", f"it misses everything after epoch {last.number}{because(reason)}"),
         ("sinks", place.sinks_in_words),
         ("ledger", place.certain_ledger.address),
         ("stands", f"epoch {last.number}, at {describe(last.written.end)}"),

@@ -46,7 +46,7 @@ def merged(
 
 def read(place: Place, first: int = 1, last: int | None = None) -> tuple[EpochRecord, ...]:
     """Epochs ``first..last`` of a pipeline; a sink that does not answer is named on stderr and left out."""
-    # Sinks before the ledger, as a query writes them: what is committed in between is missed or whole, hardly ever half.
+    # Sinks before the ledger, as a query writes them: what is committed in between is missed or whole, seldom half.
     held = [pair for sink in place.sinks for pair in _held(sink, place.pipeline, first)]
     recorded = place.ledger.epochs(place.pipeline, first, last) if place.ledger else ()
     wanted = (pair for pair in held if last is None or pair[0].epoch.number <= last)

@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -77,6 +78,24 @@ def confirmed(yes: bool, plan: Iterable[tuple[str, object]] = (), *, bound: Mapp
 
 
 # ---- Puts a name and a time to what an operator decides.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an operator is about to decide, to be shown before it happens.
+
+    Attributes:
+        accepted: the decision.
+        pairs: the plan in words.
+    """
+
+    accepted: Adoption
+    pairs: tuple[tuple[str, object], ...]
+
+
+def because(reason: str) -> str:
+    """What is put behind a decision in words; a decision without a reason has none."""
+    return f": {reason}" if reason else ""
 
 
 def decided(kind: AdoptionKind, reason: str, **named: Any) -> Adoption:

@@ -2,29 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from onceonly.cli.options import decided
+from onceonly.cli.options import Plan, because, decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import refuse
 from onceonly.runtime import stops
 from onceonly.runtime.operator import at_stake, refresh
-from onceonly_checkpoints.model import Adoption, AdoptionKind
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The replacing of a pipeline's rows before it happens.
-
-    Attributes:
-        accepted: the decision.
-        pairs: the plan in words.
-    """
-
-    accepted: Adoption
-    pairs: tuple[tuple[str, object], ...]
-
+from onceonly_checkpoints.model import AdoptionKind
 
 _AFTER = (
     "the next query with a new checkpoint replaces all rows, from wherever its source begins then: see that it still "
@@ -57,17 +41,13 @@ def plan(place: Place, how: str, reason: str) -> Plan:
     told = stops.tally(ledger.epochs(place.pipeline, first, newest), first, newest)
     pairs = (
         ("pipeline", place.pipeline),
-        ("accepts", f"the rows of epochs {first}..{newest} ({told}) leave with the first new ones{_because(reason)}"),
-        ("sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in place.sinks)),
+        ("accepts", f"the rows of epochs {first}..{newest} ({told}) leave with the first new ones{because(reason)}"),
+        ("sinks", place.sinks_in_words),
         ("ledger", ledger.address),
         ("does", "writes an epoch without rows into every sink; every running driver of the pipeline is fenced out"),
         ("after", _AFTER),
     )
-    return Plan(decided(AdoptionKind.REPLACE_ROWS, reason, first=1, last=newest), pairs)
-
-
-def _because(reason: str) -> str:
-    return f": {reason}" if reason else ""
+    return Plan(decided(AdoptionKind.REPLACE_ROWS, reason, first=first, last=newest), pairs)
 
 
 def carry_out(place: Place, plan: Plan) -> None:
@@ -77,5 +57,6 @@ def carry_out(place: Place, plan: Plan) -> None:
         OnceOnlyError: what opening the pipeline raises.
     """
     epoch = refresh(place.sinks, place.certain_ledger, place.pipeline, plan.accepted)
-    say(f"epoch {epoch.number} adopted: the next query that begins anew replaces the rows of epochs 1..{epoch.number}")
+    gone = f"epochs {plan.accepted.first}..{plan.accepted.last}"
+    say(f"epoch {epoch.number} adopted: the next query that begins anew replaces the rows of {gone}")
     talk("Now start the query with its new checkpoint.")

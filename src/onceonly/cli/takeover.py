@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from onceonly.cli import epochs
+from onceonly.cli import epochs, options
 from onceonly.cli.checkpoint import opened
-from onceonly.cli.options import decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import refuse
@@ -21,7 +20,7 @@ from onceonly.protocol.registry import sink_from_address
 from onceonly.runtime.operator import LastBatch, begun_already, take_over
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.ledger import location
-from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_checkpoints.model import AdoptionKind
 from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.spark.checkup import Effect, verify
 from onceonly_checkpoints.storage import LocalStorage, Storage, open_storage
@@ -43,18 +42,14 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(options.Plan):
     """A take-over before it happens.
 
     Attributes:
         batch: the older job's last batch.
-        accepted: the decision.
-        pairs: the plan in words.
     """
 
     batch: LastBatch
-    accepted: Adoption
-    pairs: tuple[tuple[str, object], ...]
 
 
 def demand(name: str, old: Given, sinks: Sequence[str] | None) -> str:
@@ -120,8 +115,8 @@ def plan(place: Place, path: str, old: Given) -> Plan:
             )
         batch = _last_batch(storage, start.batch)
     said = [f"batch {start.batch}", *([f"application {old.app}"] if old.app else ()), *filter(None, [old.reason])]
-    accepted = decided(AdoptionKind.FROM_CHECKPOINT, ": ".join(said))
-    return Plan(batch, accepted, tuple(_pairs(place, start, batch)))
+    accepted = options.decided(AdoptionKind.FROM_CHECKPOINT, ": ".join(said))
+    return Plan(accepted, tuple(_pairs(place, start, batch)), batch)
 
 
 def _last_batch(storage: Storage, number: int) -> LastBatch:
