@@ -86,6 +86,9 @@ def open_storage(url: str) -> Storage:
     return LocalStorage(url) if is_local(url) else FsspecStorage(url)
 
 
+_AUTHORITY = re.compile("^//[^/]*")
+
+
 def is_local(url: str) -> bool:
     """Whether a root as Spark spells it is a directory of this machine."""
     scheme = urlsplit(url).scheme if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", url) else ""
@@ -93,10 +96,20 @@ def is_local(url: str) -> bool:
 
 
 def local_path(url: str) -> Path:
-    """Path of a ``file:`` URI (percent-encoded, as Hadoop writes it) or of a plain path (taken as it is)."""
+    """Path of a plain path, which is taken as it is, or of one behind ``file:``.
+
+    Hadoop writes the latter as it is, too, with its blanks and signs; people write a URI. A path that exists as it
+    is spelled is meant; any other is percent-decoded.
+    """
     if not url.startswith("file:"):
         return Path(url)
-    return Path(unquote(urlsplit(url).path))
+    path = _AUTHORITY.sub("", url.removeprefix("file:"), count=1)
+    return Path(path) if "%" not in path or Path(path).exists() else Path(unquote(path))
+
+
+def root_by_spark(checkpoint: str) -> str:
+    """A checkpoint's root as a running query spells it: with a scheme, of this machine's disk with one slash."""
+    return f"file:{local_path(checkpoint).absolute()}" if is_local(checkpoint) else checkpoint.rstrip("/")
 
 
 def file_in_the_way(folder: Path) -> Path | None:

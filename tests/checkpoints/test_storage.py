@@ -16,6 +16,7 @@ from onceonly_checkpoints.storage import (
     UnreachableStorage,
     companion,
     open_storage,
+    root_by_spark,
 )
 
 
@@ -141,6 +142,26 @@ def test_local_roots_are_understood_as_spark_spells_them(tmp_path: Path, spellin
 def test_a_plain_path_is_not_decoded(tmp_path: Path) -> None:
     (tmp_path / "a%20b").mkdir()
     assert open_storage(f"{tmp_path}/a%20b").exists("")
+
+
+@pytest.mark.parametrize("name", ["a%20b", "50%25 #1?, ü", "100% of it"])
+@pytest.mark.parametrize("spelling", ["file:{}/{}", "file://{}/{}", "file://localhost{}/{}"])
+def test_a_path_that_exists_as_hadoop_spells_it_is_not_decoded(tmp_path: Path, name: str, spelling: str) -> None:
+    (tmp_path / name).mkdir()
+    assert open_storage(spelling.format(tmp_path, name)).url == f"{tmp_path}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("told", "root"),
+    [
+        ("/a b/50%25", "file:/a b/50%25"),
+        ("file:///a/ck#1", "file:/a/ck#1"),
+        ("file:/a%20b/ck", "file:/a b/ck"),
+        ("s3a://bucket/ck/", "s3a://bucket/ck"),
+    ],
+)
+def test_a_root_is_spelled_as_a_running_query_spells_it(told: str, root: str) -> None:
+    assert root_by_spark(told) == root
 
 
 def test_a_relative_path_is_a_directory_of_this_machine() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onceonly.errors import OnceOnlyError
-from onceonly.spark.datasource.checkpointed import Query, root
+from onceonly.spark.datasource.checkpointed import Query
 from onceonly.spark.datasource.parts import Part, Parts
 from onceonly_checkpoints.epoch import Digest
 
@@ -56,14 +56,6 @@ def test_a_checkpoint_that_cannot_be_read_here_is_refused_by_name() -> None:
     with pytest.raises(OnceOnlyError, match="nowhere://bucket/ck cannot be read here") as caught:
         Query.of("nowhere://bucket/ck", "orders", [part()], 0)
     assert caught.value.code == "E150"
-
-
-@pytest.mark.parametrize(
-    ("spelled", "said"),
-    [("/a b/ck", "file:/a%20b/ck"), ("file:///a%20b/ck", "file:/a%20b/ck"), ("s3a://bucket/ck", "s3a://bucket/ck")],
-)
-def test_a_checkpoint_is_spelled_as_the_running_query_spells_it(spelled: str, said: str) -> None:
-    assert root(spelled) == said
 
 
 def test_parts_are_the_rows_and_the_digest_of_all_tasks(tmp_path: Path) -> None:

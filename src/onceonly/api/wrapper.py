@@ -24,7 +24,7 @@ from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_u
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
-from onceonly.errors import OnceOnlyError
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import Trim
 from onceonly.spark import batch as trimming
@@ -94,6 +94,13 @@ class ExactlyOnce:
         given = self._arguments
         if df is None:
             return self._epochs.promise()
+        if not df.isStreaming:
+            raise refuse(
+                "E110",
+                problem="explain() got a DataFrame that is no stream.",
+                cause="it was read with spark.read, or it is a batch",
+                next="give the DataFrame that writeStream is called on, or leave it out",
+            )
         plan = engine_for(df).foreseen(df)
         found = written.foreseen(plan, given.shaped(df))
         text = guarantee.explain(given.sinks, plan, found, given.chosen)

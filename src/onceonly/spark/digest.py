@@ -44,6 +44,10 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset()) -> list
     return [f.count(f.lit(1)).alias("rows"), high, low]
 
 
+HASH = "onceonly row hash"
+"""Name of the column that carries a row's hash."""
+
+
 def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Column:
     """The 64-bit hash of one row; arguments as for :func:`metrics`."""
     from pyspark.sql import functions as f

@@ -254,11 +254,7 @@ class SparkEngine(QueryEngine, Protocol):
     # ---- plans
 
     def foreseen(self, df: DataFrame) -> Plan:
-        """The plan of a query that is not started yet, by its streaming DataFrame. Runs nothing.
-
-        Raises:
-            ConfigurationError: E110, it is no stream.
-        """
+        """The plan of a query that is not started yet, by its streaming DataFrame. Runs nothing."""
         ...
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
@@ -288,3 +284,27 @@ class SparkEngine(QueryEngine, Protocol):
     def arrow(self, df: DataFrame) -> Rows:
         """Start collecting the rows."""
         ...
+
+
+# ---- What readers of files are told in the same way everywhere.
+
+PASSING = ("ignoreMissingFiles", "ignoreCorruptFiles")
+"""Options of Spark's readers of files, and behind ``spark.sql.files.`` settings of a session."""
+
+
+def passes_over(df: DataFrame, given: Mapping[str, str]) -> str | None:
+    """The setting with which files that are gone or damaged are read as no rows; ``None`` where reading stops.
+
+    Args:
+        df: of the session.
+        given: options of the source, which count before the session's settings; their names in any case.
+    """
+    said = {name.lower(): value.lower() for name, value in given.items()}
+    for name in PASSING:
+        setting = f"spark.sql.files.{name}"
+        if name.lower() in said:
+            if said[name.lower()] == "true":
+                return name
+        elif str(df.sparkSession.conf.get(setting, "false")).lower() == "true":
+            return setting
+    return None

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.sources import kafka_identity
+from onceonly.spark import engine
 from onceonly_checkpoints.storage import visible, without_secrets
 
 if TYPE_CHECKING:
@@ -184,25 +185,15 @@ def brokers(df: DataFrame, source: Any) -> Brokers | None:
 
 # ---- What Spark's file and Delta sources were told to do with files: to pass over unreadable ones, or to clear up.
 
-_PASSING = ("ignoreMissingFiles", "ignoreCorruptFiles")
 _READ_FILES = ("FileStreamSource", "DeltaSource")
 
 
 def passes_over(df: DataFrame, source: Any) -> str | None:
-    """The setting with which a source in the JVM reads files that are gone or damaged as no rows; ``None``: it stops.
-
-    An option of the source counts before the session's setting of the same name.
-    """
+    """The setting with which a source in the JVM reads files that are gone as no rows; ``None``: it stops."""
     if not _class_of(source).endswith(_READ_FILES):
         return None
     given = _options(source)
-    for name in _PASSING:
-        said = _option(given, name)
-        if said is None and _session(df, name):
-            return f"spark.sql.files.{name}"
-        if said is not None and said.lower() == "true":
-            return name
-    return None
+    return engine.passes_over(df, {name: said for name in engine.PASSING if (said := _option(given, name))})
 
 
 def clears_up(source: Any) -> str | None:
@@ -220,10 +211,6 @@ def reads_on(source: Any) -> bool:
 
 def _class_of(source: Any) -> str:
     return str(source.getClass().getName())
-
-
-def _session(df: DataFrame, name: str) -> bool:
-    return str(df.sparkSession.conf.get(f"spark.sql.files.{name}", "false")).lower() == "true"
 
 
 def _options(source: Any) -> Any:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
 from onceonly.spark.classic.plan import UNSTABLE, nondeterministic, spelled, walk
-from onceonly.spark.engine import Plan, Source
+from onceonly.spark.engine import Plan, Source, passes_over
 from onceonly.spark.sources import class_name, items
 
 if TYPE_CHECKING:
@@ -32,17 +31,7 @@ def plan_of(df: DataFrame) -> Plan:
     Returns:
         As ``SparkEngine.discover`` finds it later; sources are told by what they are and by their options,
         a running Kafka source is not asked.
-
-    Raises:
-        ConfigurationError: E110, it is no stream.
     """
-    if not df.isStreaming:
-        raise refuse(
-            "E110",
-            problem="explain() got a DataFrame that is no stream.",
-            cause="it was read with spark.read, or it is a batch",
-            next="give the DataFrame that writeStream is called on, or leave it out",
-        )
     plan = analysed(df)
     nodes = list(walk(plan))
     relations = [node for node in nodes if class_name(node).startswith("StreamingRelation")]
@@ -79,7 +68,7 @@ def _source(df: DataFrame, at: int, node: Any) -> Source:
         id=str(at),
         kind=kind,
         origin=str(node.sourceName()),
-        passes_over=_passes_over(df, said) if kind.endswith((_FILES, "DeltaSource")) else None,
+        passes_over=passes_over(df, said) if kind.endswith((_FILES, "DeltaSource")) else None,
         reads_on=said.get("failondataloss", "true").lower() == "false",
         clears_up=_clears_up(said) if kind.endswith(_FILES) else None,
     )
@@ -98,17 +87,6 @@ def _options(node: Any, *, second: bool) -> Iterator[tuple[str, str]]:
         return
     for pair in items(node.dataSource().options().toSeq()):
         yield str(pair._1()), str(pair._2())
-
-
-def _passes_over(df: DataFrame, said: Mapping[str, str]) -> str | None:
-    for name in ("ignoreMissingFiles", "ignoreCorruptFiles"):
-        setting = f"spark.sql.files.{name}"
-        if name.lower() in said:
-            if said[name.lower()].lower() == "true":
-                return name
-        elif str(df.sparkSession.conf.get(setting, "false")).lower() == "true":
-            return setting
-    return None
 
 
 def _clears_up(said: Mapping[str, str]) -> str | None:

@@ -77,9 +77,6 @@ class Observation:
         return self._line.metrics(self._found)
 
 
-_HASH = "onceonly row hash"
-
-
 @dataclass(frozen=True, slots=True)
 class Digesting:
     """What computes a digest, as the JVM takes it: building it takes hundreds of calls into the JVM.
@@ -107,7 +104,7 @@ def digesting(line: Line, df: DataFrame, leave_out: frozenset[str]) -> Digesting
     known = _known.setdefault(df.sparkSession.sparkContext, {})
     key = (df.schema, leave_out)
     if key not in known:
-        hashed = columns(line, df, f.col("*"), digest.row_hash(*key).alias(_HASH))
+        hashed = columns(line, df, f.col("*"), digest.row_hash(*key).alias(digest.HASH))
         known[key] = Digesting(metrics(line, df, digest.metrics(*key)), hashed)
     return known[key]
 

@@ -16,9 +16,20 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.connect import files, plantext, rows, sending, worker
 from onceonly.spark.connect.plantext import PlanText
-from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Source, Told
+from onceonly.spark.engine import (
+    NOTHING_TOLD,
+    AnalysedPlan,
+    Caller,
+    Observed,
+    Plan,
+    Rows,
+    Run,
+    Source,
+    Told,
+    passes_over,
+)
 from onceonly_checkpoints.spark import offsets
-from onceonly_checkpoints.storage import Readable, is_local, local_path
+from onceonly_checkpoints.storage import Readable, root_by_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +98,7 @@ class ConnectEngine:
             run_id=str(query.runId),
             query_id=str(query.id),
             name=query.name,
-            checkpoint=_spelled(told.checkpoint),
+            checkpoint=root_by_spark(told.checkpoint),
             # Spark refuses every other trigger and tracking for a query that writes by a callback.
             mode=None,
             temporary=False,
@@ -147,13 +158,6 @@ class ConnectEngine:
 
     def foreseen(self, df: DataFrame) -> Plan:
         """The plan of a query that is not started yet."""
-        if not df.isStreaming:
-            raise refuse(
-                "E110",
-                problem="explain() got a DataFrame that is no stream.",
-                cause="it was read with spark.read, or it is a batch",
-                next="give the DataFrame that writeStream is called on, or leave it out",
-            )
         text = _explained(df.sparkSession, lambda: df.explain(True))
         sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
         return Plan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text))
@@ -230,9 +234,9 @@ def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: 
     """A source by its offset, else by what it keeps in the checkpoint."""
     if offsets.log_offset(offset) is not None or (offset is None and _keeps_files(found, id_)):
         # No text of a running query names its directory. Its log names the files, which are compared by their paths.
-        return Source(id_, _FILES, _FILES, passes_over=_passes_over(df))
+        return Source(id_, _FILES, _FILES, passes_over=passes_over(df, {}))
     if offsets.reservoir_id(offset) is not None:
-        return Source(id_, "DeltaSource", "DeltaSource", passes_over=_passes_over(df))
+        return Source(id_, "DeltaSource", "DeltaSource", passes_over=passes_over(df, {}))
     if _is_kafka(offset):
         return Source(id_, "KafkaMicroBatchStream", "Kafka", brokers=Nameless())
     kind = next((part for part in ("TextSocket",) if part in text.all), "")
@@ -252,21 +256,9 @@ def _is_kafka(offset: str | None) -> bool:
     return isinstance(topics, dict) and bool(topics) and all(isinstance(ends, dict) for ends in topics.values())
 
 
-def _passes_over(df: DataFrame) -> str | None:
-    for name in ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"):
-        if str(df.sparkSession.conf.get(name, "false")).lower() == "true":
-            return name
-    return None
-
-
 def _foreseen_source(at: int, line: str) -> Source:
     kind = _FILES if "FileSource[" in line else line
     return Source(str(at), kind, line, reads_on="failondataloss=false" in line.lower())
-
-
-def _spelled(checkpoint: str) -> str:
-    """As Spark resolves it."""
-    return f"file:{local_path(checkpoint).absolute()}" if is_local(checkpoint) else checkpoint.rstrip("/")
 
 
 # ---- Refusals: what the callback was told is not what the server says.

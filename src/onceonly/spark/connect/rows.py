@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_HASH = "onceonly row hash"
-
 
 def hashed(df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
     """The rows with their hash behind all columns."""
-    return df.select("*", digest.row_hash(df.schema, leave_out).alias(_HASH))
+    return df.select("*", digest.row_hash(df.schema, leave_out).alias(digest.HASH))
 
 
 class Observation:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from onceonly.errors import refuse
 from onceonly.spark.datasource.parts import Part
@@ -21,8 +18,8 @@ from onceonly_checkpoints.storage import (
     UnreachableStorage,
     file_system,
     is_local,
-    local_path,
     open_storage,
+    root_by_spark,
 )
 
 
@@ -39,7 +36,7 @@ class Query:
     """A start of a query that commits through a data source, by its checkpoint; ``QueryEngine`` of that process.
 
     Attributes:
-        checkpoint: root, a URI, as :func:`root` spells it.
+        checkpoint: root, a URI, as a running query spells it.
         name: ``queryName``; ``None`` for none.
         query_id: Spark's id of the query.
         run_id: Spark's id of this start.
@@ -72,7 +69,7 @@ class Query:
         if len(told) != 1 or any(part.batch_id != batch_id for part in parts):
             raise RuntimeError(f"the tasks of batch {batch_id} tell of {len(told)} starts of a query")
         (query_id, run_id) = told.pop()
-        return cls(root(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
+        return cls(root_by_spark(checkpoint), name, query_id, run_id, batch_id, _storage(checkpoint))
 
     # ---- who is calling
 
@@ -147,16 +144,9 @@ _UNSEEN = (
 )
 
 
-def root(checkpoint: str) -> str:
-    """A checkpoint's root as a running query spells it: a URI, of this machine's disk with one slash."""
-    if not is_local(checkpoint):
-        return checkpoint
-    return f"file:{quote(os.fspath(local_path(checkpoint).absolute()))}"
-
-
 def _storage(checkpoint: str) -> Readable:
     try:
-        return LocalStorage(Path(local_path(checkpoint))) if is_local(checkpoint) else open_storage(checkpoint)
+        return LocalStorage(checkpoint) if is_local(checkpoint) else open_storage(checkpoint)
     except UnreachableStorage as error:
         raise refuse(
             "E150",
