@@ -25,7 +25,8 @@ PATIENCE_S = 240.0
 
 D = TypeVar("D", bound=Driver)
 
-_REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parent.parent
+"""Where modules of tests are found by other processes."""
 
 
 class Drivers:
@@ -129,7 +130,7 @@ class Rivals(Drivers):
 
 def fork_server(folder: Path) -> ForkServer:
     """Forks drivers of a warm JVM."""
-    return ForkServer("integration.jobs", folder / "fork server.log", {}, _REPOSITORY)
+    return ForkServer("integration.jobs", folder / "fork server.log", {}, REPOSITORY)
 
 
 def _hire(
@@ -138,7 +139,7 @@ def _hire(
     task = log.with_suffix(".json")
     if fork_server is not None:
         return kind.forked(fork_server, task, log=log, env=environment), task
-    return kind.module("integration.jobs", task, log=log, env=environment, cwd=_REPOSITORY), task
+    return kind.module("integration.jobs", task, log=log, env=environment, cwd=REPOSITORY), task
 
 
 def make_archive(archive: JvmArchive, folder: Path) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.connect.server import HOME, ConnectServer
-from integration.processes import PATIENCE_S, kill_session, stopped_in, until
+from integration.processes import PATIENCE_S, REPOSITORY, kill_session, stopped_in, until
 from integration.stage import ROWS, Inbox
 from integration.targets import DeltaTarget, PostgresTarget
 from integration.test_datasource_kills import kill_when
 
 from onceonly.faults import Point
 from onceonly_lab.driver import Driver
+from onceonly_lab.servers.connect import HOME, ConnectServer
 
 pytestmark = [pytest.mark.source, pytest.mark.kill]
 
@@ -25,7 +25,7 @@ pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ConnectServer]:
     """One that a test starts."""
-    made = ConnectServer(tmp_path)
+    made = ConnectServer(tmp_path, REPOSITORY)
     yield made
     made.kill()
 

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from integration.connect.server import ConnectServer
 from integration.connect.streams import ConnectStream
+from integration.processes import REPOSITORY
 from pyspark.sql import SparkSession
+
+from onceonly_lab.servers.connect import ConnectServer
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """The server of tests that let it live."""
-    with ConnectServer(tmp_path_factory.mktemp("connect")) as made:
+    with ConnectServer(tmp_path_factory.mktemp("connect"), REPOSITORY) as made:
         yield made
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import psutil
 import pytest
 from integration.connect.client import Wish, fired, session, start, wish
-from integration.connect.server import ConnectServer
 from integration.connect.streams import patiently
 from integration.jobs import Job
+from integration.processes import REPOSITORY
 from integration.servers import KafkaAddress, PostgresAddress
 from integration.stage import Scene
 
@@ -27,6 +27,7 @@ from onceonly.errors import SupersededRun, class_of
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_lab.driver import Driver
+from onceonly_lab.servers.connect import ConnectServer
 
 pytestmark = [pytest.mark.connect, pytest.mark.kill]
 
@@ -52,15 +53,13 @@ VICTIMS = ("worker",) * 10 + ("server",) * 6 + ("client",) * 4
 
 KINDS = ("postgres", "delta", "kafka")
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture(scope="module")
 def mortal(
     any_postgres: PostgresAddress, any_kafka: KafkaAddress, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ConnectServer]:
     """A server to kill."""
-    with ConnectServer(tmp_path_factory.mktemp("mortal")) as made:
+    with ConnectServer(tmp_path_factory.mktemp("mortal"), REPOSITORY) as made:
         yield made
 
 
@@ -117,7 +116,7 @@ class Campaign:
         """Start a client, and wait until it is the one to be killed."""
         log = self.folder / f"client-{len(self._clients)}"
         told = (self.server.url, str(self.folder))
-        made = Driver.module("integration.connect.client", *told, log=log, env={}, cwd=_REPOSITORY)
+        made = Driver.module("integration.connect.client", *told, log=log, env={}, cwd=REPOSITORY)
         self._clients.append(made)
         file = self.folder / "client"
         until(lambda: file.exists() and file.read_text() == str(made.pid), self.last_words)

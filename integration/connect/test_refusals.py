@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.connect.server import ConnectServer
 from integration.connect.streams import ConnectStream, patiently, refusal_of
 from integration.targets import DeltaTarget
 from pyspark.sql import DataFrame, SparkSession
@@ -17,6 +16,7 @@ from pyspark.sql import functions as f
 import onceonly
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
+from onceonly_lab.servers.connect import ConnectServer
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING
 
 import psutil
 import pyspark
@@ -22,14 +22,14 @@ from onceonly.spark.session.starting import QUIET, JvmArchive
 from onceonly_lab.servers.brokerprocess import GuardedProcess
 from onceonly_lab.servers.ports import free_ports
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _MAIN = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_DELTA = choose.line().delta is not None
-"""Whether Spark's own Delta is there, too: a sink must not take it for one that it can reach."""
 
 _UP_S = 120.0
 _END_S = 60.0
 _POLL_S = 0.1
-_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 HOME = Path(pyspark.__file__).parent
@@ -45,16 +45,20 @@ class ConnectServer:
 
     Args:
         folder: for its log; workers begin there, too.
-        environment: what server and workers find in theirs beside this process's own.
+        modules: where workers find the modules of callbacks, beside what is installed.
+        quick_compile: let the JVM compile quickly rather than well: short runs win, benchmarks lose.
     """
 
-    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, modules: Path | None = None, *, quick_compile: bool = True) -> None:
         self.folder = folder
         self.log = folder / "server.log"
-        self._environment = dict(environment or {})
+        self._modules = modules
+        self._quick_compile = quick_compile
         [self._port] = free_ports(1)
         self._process: GuardedProcess | None = None
-        self._archive = JvmArchive("connect", delta_jars() if _DELTA else (), always=QUIET)
+        # Spark's own Delta where there is one: a sink must not take it for one that it can reach.
+        self._delta = choose.line().delta is not None
+        self._archive = JvmArchive("connect", delta_jars() if self._delta else (), always=QUIET)
 
     @property
     def url(self) -> str:
@@ -107,7 +111,7 @@ class ConnectServer:
 
     def _launch(self, java: tuple[str, ...], once: Mapping[str, str]) -> None:
         settings = {
-            **fast_options(delta=_DELTA),
+            **fast_options(delta=self._delta, quick_compile=self._quick_compile),
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }
@@ -121,8 +125,7 @@ class ConnectServer:
             "SPARK_SUBMIT_OPTS": " ".join(java),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYTHONPATH": os.pathsep.join([str(_REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]),
-            **self._environment,
+            "PYTHONPATH": os.pathsep.join(map(str, filter(None, [self._modules, os.environ.get("PYTHONPATH")]))),
             **once,
         }
         environment.pop("SPARK_REMOTE", None)
