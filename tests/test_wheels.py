@@ -1,7 +1,8 @@
-"""The library as a user installs it: both wheels in an environment of their own, outside of the checkout.
+"""The library as a user installs it: both wheels in environments of their own, outside of the checkout.
 
 Third parties are linked from the checkout's environment, so nothing is downloaded; pip resolves every requirement and
-extra against them. Our own distributions are not among the links: they can come from the wheels alone.
+extra against them. Our own distributions are not among the links: they can come from the wheels alone. An environment
+of one extra has links to what that extra demands, and to nothing else.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import tomllib
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 
@@ -25,18 +30,17 @@ import sys
 from pathlib import Path
 
 import onceonly, onceonly_checkpoints, onceonly_sinks
-from onceonly.audit import gather, judge, page
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker
 from onceonly_checkpoints.ledger import Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.conformance.story import PIPELINE, plan
-from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.delta import DeltaSink
 
 for package in (onceonly, onceonly_checkpoints, onceonly_sinks):
     assert Path(package.__file__).is_relative_to(sys.prefix), package.__file__
 
-ledger, sink, fence = SqlLedger("ledger.db"), MemorySink(), Fence(1, "a" * 32)
+ledger, sink, fence = SqlLedger("ledger.db"), DeltaSink(Path("orders")), Fence(1, "a" * 32)
 ledger.open()
 sink.open(PIPELINE)
 sink.install(fence)
@@ -49,10 +53,38 @@ for _ in range(3):
     prepared = sink.prepare(ArrowBatch(planned.table), epoch.number)
     receipt = sink.commit(prepared, Marker(PIPELINE, sink.id, fence, epoch))
     ledger.record(EpochRecord(PIPELINE, fence, epoch, (receipt,)))
-facts = gather(ledger, PIPELINE, [sink])
-result = judge(facts)
-page.write(Path("audit.html"), [(facts, result)], page.Taken.now())
-print(result.verdict.name, len(sink.rows()))
+print(len(sink.recount()), sum(sink.recount().values()))
+"""
+
+SINK_OF_A_USER = """
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pkgutil import walk_packages
+
+from onceonly.protocol.registry import sink_class
+from onceonly_sinks.conformance.story import plan
+
+kind, *arguments = sys.argv[1:]
+made = sink_class(kind)
+package = import_module(made.__module__.rpartition(".")[0])
+for module in walk_packages(package.__path__, package.__name__ + "."):
+    import_module(module.name)
+named = dict(value.split("=") for value in arguments if "=" in value)
+sink = made(*(value for value in arguments if "=" not in value), **named)
+assert plan(None, sink.id).epoch.digest
+print(sink.id, "with" if find_spec("pyspark") else "without", "PySpark")
+"""
+
+SINKS_WITHOUT_THEIR_EXTRA = """
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol.registry import kinds, sink_from_address
+
+for address in ("postgres:host=h dbname=d#orders", "delta:/lake/orders", "kafka:h:9092/orders"):
+    try:
+        sink_from_address(address)
+    except OnceOnlyError as refused:
+        print(refused.code, str(refused).rpartition("Next: ")[2])
 """
 
 LEDGER_OF_THE_FIRST_VERSION = """
@@ -133,25 +165,76 @@ class Environment:
         self.run("python", "-m", "pip", "install", "--quiet", "--no-index", "--find-links", str(self.wheels), wanted)
 
 
+def demanded(*wanted: str) -> set[str]:
+    """Names of the third parties that requirements bring along, as far as these ask for each other here."""
+    found: set[tuple[str, str]] = set()
+
+    def follow(text: str, extra: str = "") -> None:
+        one = Requirement(text)
+        if one.marker and not one.marker.evaluate({"extra": extra}):
+            return
+        for asked in ("", *one.extras):
+            if (one.name, asked) not in found:
+                found.add((one.name, asked))
+                for further in distribution(one.name).requires or ():
+                    follow(further, asked)
+
+    for text in wanted:
+        follow(text)
+    return {name for name, _ in found}
+
+
+def top_level(name: str) -> set[str]:
+    """What a distribution has put into the folder of packages, by name."""
+    files = distribution(name).files or ()
+    return {file.parts[0] for file in files if file.parts[0] not in ("..", "__pycache__")}
+
+
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """An environment that has third parties, and nothing of ours."""
-    folder = tmp_path_factory.mktemp("installed")
-    found = Environment(folder / "env", folder / "wheels", folder / "desk")
-    found.desk.mkdir()
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both wheels."""
+    folder = tmp_path_factory.mktemp("wheels")
     for project in (ROOT, ROOT / "src/onceonly_lab"):
-        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(found.wheels)]
+        command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
         subprocess.run([*command, str(project)], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
+def environment(folder: Path, wheels: Path, linked: Callable[[str], bool]) -> Environment:
+    """An environment that has those third parties whose files are linked, and nothing of ours."""
+    found = Environment(folder / "env", wheels, folder / "desk")
+    found.desk.mkdir()
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(found.folder)], check=True)
     third = folder / "third"
     third.mkdir()
     for theirs in Path(sysconfig.get_path("purelib")).iterdir():
-        if "onceonly" not in theirs.name and theirs.suffix != ".pth":
+        if "onceonly" not in theirs.name and theirs.suffix != ".pth" and linked(theirs.name):
             (third / theirs.name).symlink_to(theirs)
     (packages,) = (found.folder / "lib").glob("python*/site-packages")
     (packages / "third.pth").write_text(f"{third}\n")
     found.run("python", "-c", "import onceonly", code=1)
     return found
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Environment:
+    """An environment that has all third parties, and nothing of ours."""
+    return environment(tmp_path_factory.mktemp("installed"), wheels, lambda name: True)
+
+
+@pytest.fixture
+def alone(tmp_path: Path, wheels: Path) -> Callable[[str], Environment]:
+    """Installs the library with one extra, or with none, where nothing is but what that demands."""
+
+    def install(extra: str) -> Environment:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        wanted = project["dependencies"] + (project["optional-dependencies"][extra] if extra else [])
+        names = {file for name in demanded("pip", *wanted) for file in top_level(name)}
+        found = environment(tmp_path, wheels, names.__contains__)
+        found.install(f"onceonly[{extra}]" if extra else "onceonly")
+        return found
+
+    return install
 
 
 @pytest.fixture(scope="module")
@@ -192,11 +275,53 @@ def test_every_kind_of_sink_is_found_and_loads(library: Environment) -> None:
     assert library.run("python", "-c", code).stdout.split() == ["DeltaSink", "KafkaSink", "MemorySink", "PostgresSink"]
 
 
-def test_epochs_are_written_recorded_audited_and_drawn(library: Environment) -> None:
-    assert library.run("python", "-c", PIPELINE_OF_A_USER).stdout == "EXACTLY_ONCE 9\n"
+def test_epochs_are_written_and_the_commands_list_audit_and_draw_them(library: Environment) -> None:
+    assert library.run("python", "-c", PIPELINE_OF_A_USER).stdout == "3 9\n"
+    listed = library.run("onceonly", "queries", "list", "--ledger", "ledger.db").stdout
+    assert f"delta:{library.desk}/orders" in listed
+    audited = library.run("onceonly", "audit", "--ledger", "ledger.db", "--html", "audit.html").stdout
+    assert audited.startswith("EXACTLY ONCE  conformance\n")
     page = (library.desk / "audit.html").read_text()
     assert "<style>" in page
     assert "<svg" in page
+
+
+def test_the_doctor_finds_what_the_extras_bring(library: Environment) -> None:
+    seen = library.run("onceonly", "doctor").stdout
+    for package in ("sqlalchemy", "psycopg", "deltalake", "confluent-kafka", "pandas", "pyspark"):
+        assert re.search(rf"^ok +{package} ", seen, re.MULTILINE), seen
+
+
+# ---- extras by destination
+
+SINKS = {
+    "postgres": ("postgresql:///shop", "orders"),
+    "delta": ("/lake/orders",),
+    "kafka": ("localhost:9092", "topic=orders"),
+}
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_an_extra_by_itself_brings_all_that_its_sink_imports_and_no_pyspark(
+    alone: Callable[[str], Environment], kind: str
+) -> None:
+    """Nothing that ``pip install 'onceonly[delta]'`` brings can replace the PySpark of a cluster."""
+    said = alone(kind).run("python", "-c", SINK_OF_A_USER, kind, *SINKS[kind]).stdout
+    assert said == f"{kind}:orders without PySpark\n"
+
+
+def test_an_extra_that_is_missing_is_named(alone: Callable[[str], Environment]) -> None:
+    nothing = alone("")
+    said = nothing.run("python", "-c", SINKS_WITHOUT_THEIR_EXTRA).stdout
+    assert said == "".join(f"E108 pip install 'onceonly[{kind}]'\n" for kind in SINKS)
+    assert nothing.run("onceonly", "--version", code=2).stderr.endswith("pip install 'onceonly[cli]'\n")
+
+
+def test_the_command_line_needs_its_extra_alone(alone: Callable[[str], Environment]) -> None:
+    assert alone("cli").run("onceonly", "--version").stdout.startswith("onceonly ")
+
+
+# ----
 
 
 def test_a_ledger_of_the_first_version_is_migrated_to_the_newest(library: Environment) -> None:
@@ -204,7 +329,7 @@ def test_a_ledger_of_the_first_version_is_migrated_to_the_newest(library: Enviro
 
 
 def test_a_code_is_explained(library: Environment) -> None:
-    assert library.run("onceonly", "explain", "E203").stdout.startswith("code            E203\n")
+    assert library.run("onceonly", "explain", "E113").stdout.startswith("code            E113\n")
 
 
 def test_the_conformance_suite_certifies_the_memory_sink(library: Environment) -> None:
@@ -216,8 +341,11 @@ def test_without_the_lab_its_words_say_how_to_get_it(without_lab: dict[str, str]
     assert without_lab[word] == f"onceonly {word} needs the package onceonly-lab: pip install {wanted}\n"
 
 
-def test_the_lab_runs_schedules_once_it_is_installed(lab: Environment) -> None:
+def test_the_lab_runs_schedules_and_strikes_its_points_once_it_is_installed(lab: Environment) -> None:
     assert "every invariant holds" in lab.run("onceonly", "lab", "run", "--schedules", "20").stdout
+    points = lab.run("onceonly", "lab", "points", "--schedules", "20").stdout
+    struck, of = re.findall(r"(\d+) of (\d+) points and actions struck", points)[0]
+    assert struck == of
     assert "usage: onceonly demo" in lab.run("onceonly", "demo", "--help").stdout
 
 

@@ -84,6 +84,7 @@ class KafkaSink(SinkBase):
         patience: float = PATIENCE,
         settle: float | None = None,
     ) -> None:
+        _need_client()
         self._options = Options.check(servers, options)
         self._topic = topic
         super().__init__(id or default_id(topic))
@@ -108,7 +109,7 @@ class KafkaSink(SinkBase):
         """Find a sink again for reading; secrets come from the environment.
 
         Raises:
-            ConfigurationError: E110, not an address of a Kafka sink.
+            ConfigurationError: E108 the client is missing; E110 not an address of a Kafka sink.
         """
         servers, topic, said = read_address(address)
         arguments: dict[str, Any] = said
@@ -120,11 +121,10 @@ class KafkaSink(SinkBase):
         """Connect and check that the topic is there; creates nothing.
 
         Raises:
-            ConfigurationError: E108 the client is missing, E110 an option that it does not take.
+            ConfigurationError: E110, an option that the client does not take.
             DestinationError: E501 no answer, E502 login or right refused, E508 no such topic.
         """
         self.close()
-        _need_client(self._id)
         super().open(pipeline)
         writer = Writer(pipeline, self._id)
         marker_topic = self._marker_topic or writer.topic
@@ -385,6 +385,6 @@ class KafkaSink(SinkBase):
         return self._slot
 
 
-def _need_client(sink: str) -> None:
+def _need_client() -> None:
     if find_spec("confluent_kafka") is None:
-        raise refuse("E108", what=sink, package="confluent-kafka", distribution="onceonly", extra="kafka")
+        raise refuse("E108", what="KafkaSink", package="confluent-kafka", distribution="onceonly", extra="kafka")

@@ -40,7 +40,7 @@ from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
 # ---- Checks of versions: what is installed against what this package asks for.
 
 DISTRIBUTION = "onceonly"
-EXTRAS = ("spark", "postgres", "delta")
+EXTRAS = ("spark", "postgres", "delta", "kafka")
 """Extras whose packages are looked at; the others are of no use to a query."""
 
 _REQUIREMENT = re.compile(r"^(?P<name>[\w.-]+)(?P<options>\[[^\]]*\])?\s*(?P<pins>[^;]*?)\s*(;\s*(?P<marker>.*))?$")
