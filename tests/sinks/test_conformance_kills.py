@@ -1,6 +1,6 @@
 """The suite kills: no sink that commits rows and marker in two transactions is certified, in no run.
 
-Two of them are run every time, and twenty times by ``make long``; all of them twenty times by ``make torn``.
+Three of them are run every time, and twenty times by ``make long``; all of them twenty times by ``make torn``.
 """
 
 from __future__ import annotations
@@ -10,20 +10,23 @@ from typing import Any
 
 import pytest
 from tests.sinks.broken.torn import (
+    REPLACING,
     TORN,
     PostgresMarkerFirst,
+    SQLiteDeletesFirst,
+    SQLiteReplacing,
     SQLiteRowsFirst,
 )
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
 
 from onceonly_lab.servers.postgres import EmbeddedPostgres
-from onceonly_sinks.conformance import Report, SinkHarness, check
-from onceonly_sinks.conformance.killing import CLAIMS
+from onceonly_sinks.conformance import Report, SinkHarness, check, killing, replacing
 from onceonly_sinks.postgres import PostgresSink
 
 RUNS = 20
-EVERY_TIME = (SQLiteRowsFirst, PostgresMarkerFirst)
+EVERY_TIME = (SQLiteRowsFirst, SQLiteDeletesFirst, PostgresMarkerFirst)
+CLAIMS = (*killing.CLAIMS, *replacing.KILLING_CLAIMS)
 
 
 def harness_of(torn: type[Any], request: pytest.FixtureRequest) -> SinkHarness:
@@ -55,6 +58,19 @@ def each(every_time: Any = ()) -> list[Any]:
 def test_a_torn_sink_is_caught_by_each_claim_that_kills(torn: type[Any], request: pytest.FixtureRequest) -> None:
     report = kills(torn, request)
     assert {result.claim.name for result in report.failures} == TORN[torn], report
+
+
+def test_a_sink_that_replaces_in_one_transaction_holds_what_the_suite_claims() -> None:
+    claims = [*replacing.CLAIMS, *(claim for claim in replacing.KILLING_CLAIMS if "statements" not in claim.name)]
+    report = check(lambda: WholeSQLiteHarness(SQLiteReplacing), claims)
+    assert report.conforms, str(report)
+    assert not report.untested, str(report)
+
+
+def test_a_replacement_in_two_transactions_is_called_that() -> None:
+    [claim] = [claim for claim in CLAIMS if claim.name == REPLACING]
+    [result] = check(lambda: WholeSQLiteHarness(SQLiteDeletesFirst), [claim]).failures
+    assert "does not stand; 0 rows are too many and 20 are missing" in (result.evidence or "")
 
 
 @pytest.mark.parametrize("torn", each(pytest.mark.long))

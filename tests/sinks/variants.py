@@ -10,10 +10,11 @@ import pytest
 
 from onceonly_sinks.conformance import SinkConformance, SinkHarness
 from onceonly_sinks.conformance.killing import CLAIMS as KILLS
+from onceonly_sinks.conformance.replacing import KILLING_CLAIMS as REPLACING_KILLS
 
 Variant = TypeVar("Variant", bound=type[SinkConformance])
 
-LENGTHY = (*(f"test_{claim.name}" for claim in KILLS), "test_rows_and_marker_appear_together")
+LENGTHY = (*(f"test_{claim.name}" for claim in (*KILLS, *REPLACING_KILLS)), "test_rows_and_marker_appear_together")
 """Drivers are killed, or a reader looks on, at many moments: most of the suite's time."""
 
 

@@ -39,7 +39,7 @@ _GLANCE_S = 0.002
 def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed at any moment of a commit leaves the epoch's rows and its marker, or neither."""
     with Story(harness) as story:
-        life = _Life(story)
+        life = Life(story)
         usual = median(life.commits() for _ in range(MEASURED))
         tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
         life.goes_on()
@@ -48,7 +48,7 @@ def a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing(harness: SinkHa
 
 def a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed while it commits to a target that is not there yet leaves the epoch, or nothing."""
-    usual = median(_first_commit(harness, _Life.commits) for _ in range(MEASURED))
+    usual = median(_first_commit(harness, Life.commits) for _ in range(MEASURED))
     tried = within_budget(
         harness.moments // 4, lambda part: _first_commit(harness, lambda life: life.dies(part * usual * BEYOND))
     )
@@ -58,13 +58,11 @@ def a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing(harness: Sin
 def a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing(harness: SinkHarness) -> str:
     """A driver that is killed before any of the statements of a commit leaves the epoch, or nothing."""
     with harness.wire() as wire, Story(harness) as story:
-        life = _Life(story, wire.connect)
+        life = Life(story, wire.connect)
         life.commits()
-        number = 1
-        while number <= _MOST_STATEMENTS and life.dies_before(number, wire.hold):
-            number += 1
+        number = life.dies_before_each(wire.hold)
         life.goes_on()
-    return f"killed before each of {number - 1} statements"
+    return f"killed before each of {number} statements"
 
 
 def within_budget(most: int, act: Callable[[float], object], seconds: float = BUDGET_S) -> int:
@@ -88,11 +86,11 @@ def _spread(most: int) -> Iterator[float]:
         yield part
 
 
-def _first_commit(harness: SinkHarness, act: Callable[[_Life], Answer]) -> Answer:
+def _first_commit(harness: SinkHarness, act: Callable[[Life], Answer]) -> Answer:
     fresh = harness.another()
     try:
         with Story(fresh) as story:
-            life = _Life(story)
+            life = Life(story)
             answer = act(life)
             life.goes_on()
             return answer
@@ -100,37 +98,49 @@ def _first_commit(harness: SinkHarness, act: Callable[[_Life], Answer]) -> Answe
         fresh.close()
 
 
-class _Life:
-    """Drivers in processes of their own, one after the other; after each the target is looked at under a new fence."""
+class Life:
+    """Drivers in processes of their own, one after the other; after each the target is looked at under a new fence.
+
+    Attributes:
+        story: of the target.
+        last: the newest epoch that landed; ``None`` before the first.
+        next: who fenced the target last; the process that commits next goes by its owner token.
+    """
 
     def __init__(self, story: Story, connect: Callable[[], Sink] | None = None) -> None:
-        self._story = story
+        self.story = story
         self._connect = connect
-        self._last: Plan | None = None
-        self._next: Driver = story.driver()
+        self.last: Plan | None = None
+        self.next: Driver = story.driver()
 
     def commits(self) -> float:
         """Have a driver commit; return the seconds that it took."""
-        planned = self._planned()
+        planned = self.planned()
         with self._child(planned) as child:
             child.go()
             seconds = child.ends()
-        self._look(planned, "After a commit")
-        expect(self._last is planned, f"Epoch {planned.epoch.number} was committed and is not there.")
+        self.look(planned, "After a commit")
+        expect(self.last is planned, f"Epoch {planned.epoch.number} was committed and is not there.")
         return seconds
 
     def dies(self, seconds: float) -> None:
         """Have a driver commit and kill it after so many seconds."""
-        planned = self._planned()
+        planned = self.planned()
         with self._child(planned) as child:
             child.go()
             time.sleep(seconds)
             child.kill()
-        self._look(planned, f"Killed {seconds * 1000:.2f} ms after the commit began")
+        self.look(planned, f"Killed {seconds * 1000:.2f} ms after the commit began")
 
-    def dies_before(self, number: int, hold: Callable[[int, Callable[[], object]], Callable[[], None]]) -> bool:
-        """Have a driver commit and kill it before a statement; whether there was such a statement."""
-        planned = self._planned()
+    def dies_before_each(self, hold: Callable[[int, Callable[[], object]], Callable[[], None]]) -> int:
+        """Have drivers commit, kill one before its first statement, one before its second; how many there were."""
+        number = 1
+        while number <= _MOST_STATEMENTS and self._dies_before(number, hold):
+            number += 1
+        return number - 1
+
+    def _dies_before(self, number: int, hold: Callable[[int, Callable[[], object]], Callable[[], None]]) -> bool:
+        planned = self.planned()
         with self._child(planned) as child:
             held = threading.Event()
             release = hold(number, held.set)
@@ -141,33 +151,40 @@ class _Life:
                 child.kill()
             finally:
                 release()
-        self._look(planned, f"Killed before statement {number} of the commit")
+        self.look(planned, f"Killed before statement {number} of the commit")
         return held.is_set()
 
     def goes_on(self) -> None:
         """Have the last driver write an epoch: whatever happened, the chain goes on."""
-        self._next.tries(self._planned())
+        self.next.tries(self.planned())
 
-    def _planned(self) -> Plan:
-        return plan(self._last.epoch if self._last else None, self._next.sink.id, _ROWS)
+    def planned(self) -> Plan:
+        """The epoch to commit next."""
+        return plan(self.last.epoch if self.last else None, self.next.sink.id, _ROWS)
 
     def _child(self, planned: Plan) -> Child:
-        fence, harness = self._next.fence, self._story.harness
+        fence, harness = self.next.fence, self.story.harness
         # A handle that stays open here would be open in the process, too.
-        self._next.sink.close()
+        self.next.sink.close()
         return Child(Order(harness, fence, planned, self._connect))
 
-    def _look(self, planned: Plan, when: str) -> None:
+    def look(self, planned: Plan, when: str) -> None:
         """Fence, so that nothing is on its way any more, and see that rows and marker are there, or neither."""
-        self._next = self._story.driver()
-        marker, number = self._next.position().marker, planned.epoch.number
-        rows = sum(row["step"] == number for row in self._story.harness.rows())
-        landed = marker is not None and marker.epoch == planned.epoch
+        number = planned.epoch.number
+        landed = self.landed(planned)
+        rows = sum(row["step"] == number for row in self.story.harness.rows())
         wanted = _ROWS if landed else 0
         stands = f"the marker of epoch {number} {'stands' if landed else 'does not stand'}"
         expect(rows == wanted, f"{when}, {stands} and {rows} of its {_ROWS} rows are there.")
-        if landed:
-            self._last = planned
+
+    def landed(self, planned: Plan) -> bool:
+        """Whether the marker of an epoch stands, asked under a new fence: then it is the last."""
+        self.next = self.story.driver()
+        marker = self.next.position().marker
+        if marker is None or marker.epoch != planned.epoch:
+            return False
+        self.last = planned
+        return True
 
 
 CLAIMS = claims_of(

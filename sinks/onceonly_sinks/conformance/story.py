@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
-from onceonly.protocol import OutcomeUnknown, Position, Prepared, Sink, Superseded
+from onceonly.protocol import OutcomeUnknown, Position, Prepared, Replaces, Sink, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.chain import GENESIS, fingerprint, linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt
@@ -179,6 +179,9 @@ class Driver:
     def prepares(self, planned: Plan, *, duplicate_attempts: bool = False, breaks_off: bool = False) -> Prepared:
         """Run the action of an epoch."""
         batch = self._harness.batch(planned.table, duplicate_attempts=duplicate_attempts, breaks_off=breaks_off)
+        span = planned.epoch.replaces
+        if span and isinstance(self.sink, Replaces):
+            return self.sink.prepare_replacing(batch, planned.epoch.number, span)
         return self.sink.prepare(batch, planned.epoch.number)
 
     def commits(self, planned: Plan, prepared: Prepared | None) -> Receipt:

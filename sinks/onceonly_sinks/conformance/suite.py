@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import fencing, killing, mishaps, racing, writing
+from onceonly_sinks.conformance import fencing, killing, mishaps, racing, replacing, writing
 from onceonly_sinks.conformance.harness import (
     Claim,
     ConformanceFailure,
@@ -24,8 +24,10 @@ CLAIMS: tuple[Claim, ...] = (
     *fencing.CLAIMS,
     *mishaps.UNKNOWN_CLAIMS,
     *writing.READING_CLAIMS,
+    *replacing.CLAIMS,
     *racing.CLAIMS,
     *killing.CLAIMS,
+    *replacing.KILLING_CLAIMS,
     *mishaps.CLAIMS,
 )
 """Every claim, in the order of the contract."""

@@ -24,6 +24,7 @@ from onceonly.protocol import (
 )
 from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
+from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.memory.store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
 
@@ -194,7 +195,8 @@ class MemorySink(SinkBase):
 
         Raises:
             Superseded: another fence stands.
-            IdentityError: E207 or E210, the previous epoch is not the newest.
+            IdentityError: E207 or E210, the previous epoch is not the newest; E247, rows that are to leave cannot be
+                told from others.
             DestinationError: E508, our fence does not stand.
             OutcomeUnknown: the answer was lost.
         """
@@ -204,6 +206,8 @@ class MemorySink(SinkBase):
             self._follows(_marker(self._standing(marker.fence)), marker)
             number = marker.epoch.number
             replaces = marker.epoch.replaces
+            if replaces and (reason := self.keeps_from_replacing(replaces)):
+                raise refusal(self._id, marker.pipeline, reason)
             made = Entry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
             entry = self.store.add(made)
         self._answer(Point.COMMIT_SENT)

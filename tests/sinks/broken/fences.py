@@ -26,6 +26,7 @@ from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
     "a_lower_generation_is_refused_after_maintenance",
     "a_driver_that_hangs_with_a_preparation_holds_nobody_up",
     "nothing_of_an_older_fence_appears_after_an_install",
+    "a_zombie_replaces_nothing",
 )
 class CommitsWithoutFenceCheck(MemorySink):
     """Whoever continues the chain may commit."""
@@ -104,9 +105,9 @@ class CommitsInTwoSteps(MemorySink):
         time.sleep(WINDOW)
         rows = prepared.table if isinstance(prepared, ArrowRows) else None
         count = prepared.rows if prepared else 0
-        entry = self.store.add(
-            Entry(self._writer, marker.fence, marker.text, marker.epoch.number, rows, count, self._merge)
-        )
+        number, gone = marker.epoch.number, marker.epoch.replaces
+        made = Entry(self._writer, marker.fence, marker.text, number, rows, count, self._merge, replaces=gone)
+        entry = self.store.add(made)
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
 
@@ -118,6 +119,8 @@ class CommitsInTwoSteps(MemorySink):
     "history_lists_each_epoch_once_in_order",
     "the_marker_survives_maintenance",
     "a_look_shows_the_newest_marker",
+    "markers_of_replaced_epochs_stand",
+    "rows_that_stand_are_not_replaced_again",
 )
 class FenceHidesTheMarker(MemorySink):
     """A new fence does not repeat the newest marker."""
@@ -145,6 +148,7 @@ class ReadsPositionsOfZombies(MemorySink):
     "another_pipeline_sees_nothing_of_ours",
     "a_look_shows_the_newest_marker",
     "two_pipelines_beside_each_other_keep_their_own_epochs",
+    "rows_of_others_stay_or_the_replacement_is_refused",
 )
 class OneFenceForAllPipelines(MemorySink):
     """Forgets which pipeline a marker belongs to."""

@@ -82,7 +82,12 @@ class JoinsOnceOnly(MemorySink):
         super()._follows(newest, _unlisted(marker) if newest else marker)
 
 
-@caught_by("a_replayed_epoch_writes_nothing", "the_marker_survives_maintenance", "one_of_racing_commits_lands")
+@caught_by(
+    "a_replayed_epoch_writes_nothing",
+    "the_marker_survives_maintenance",
+    "one_of_racing_commits_lands",
+    "rows_that_stand_are_not_replaced_again",
+)
 class WritesReplaysAgain(MemorySink):
     """The epoch that stands already is written once more."""
 
@@ -99,6 +104,7 @@ class WritesReplaysAgain(MemorySink):
     "a_gap_is_refused",
     "a_first_epoch_with_another_number_is_refused",
     "the_marker_survives_maintenance",
+    "rows_that_stand_are_not_replaced_again",
 )
 class CallsAWrongEpochSuperseded(MemorySink):
     """Refuses a wrong epoch as though another driver had fenced."""

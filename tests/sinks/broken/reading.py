@@ -73,7 +73,7 @@ class HistoryHoldsDriversUp(MemorySink):
         super().install(fence)
 
 
-@caught_by("recount_equals_the_committed_rows")
+@caught_by("recount_equals_the_committed_rows", "markers_of_replaced_epochs_stand")
 class RecountsMarkers(MemorySink):
     """Recounts what it prepared, not what lies in the store."""
 

@@ -35,5 +35,12 @@ def caught_by(*claims: str, and_others: bool = False) -> Callable[[type[MemorySi
     return register
 
 
+class ReplacesNothing(MemorySink):
+    """Whose rows nobody knows, as it says: what is broken in it would else show wherever rows are to leave."""
+
+    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+        return "whose a row is, is not known"
+
+
 def marker_of(entry: Entry) -> Marker | None:
     return Marker.from_json(json.loads(entry.marker)) if entry.marker else None

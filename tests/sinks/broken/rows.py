@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-from tests.sinks.broken.registry import WINDOW, caught_by, marker_of
+from tests.sinks.broken.registry import WINDOW, ReplacesNothing, caught_by, marker_of
 
 from onceonly.faults import Point
 from onceonly.protocol import Attempt, Batch, Prepared
@@ -17,7 +17,7 @@ from onceonly_sinks.memory.store import Entry
 
 
 @caught_by("one_of_racing_commits_lands", "rows_and_marker_appear_together")
-class RowsThenMarker(MemorySink):
+class RowsThenMarker(ReplacesNothing):
     """Rows in one step, the marker in a second."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
@@ -45,7 +45,7 @@ class RowsThenMarker(MemorySink):
     "recount_equals_the_committed_rows",
     "rows_and_marker_appear_together",
 )
-class MarkerThenRows(MemorySink):
+class MarkerThenRows(ReplacesNothing):
     """The marker in one step, rows in a second."""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: object = None) -> Receipt:
@@ -61,6 +61,7 @@ class MarkerThenRows(MemorySink):
     "a_receipt_says_what_was_committed",
     "recount_equals_the_committed_rows",
     "a_position_names_identity_and_rows",
+    "an_empty_epoch_replaces_too",
 )
 class NoMarkerForEmptyEpoch(MemorySink):
     """Nothing to write, so nothing is committed."""

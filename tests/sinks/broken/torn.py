@@ -14,6 +14,7 @@ from psycopg import sql
 from tests.sinks.tutorial import SQLiteSink
 
 from onceonly.protocol import Batch
+from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.postgres import PostgresSink
 
@@ -56,6 +57,48 @@ class SQLiteDdlInTheFirstEpoch(SQLiteSink):
         if fresh:
             db.execute("COMMIT")
             db.execute("BEGIN IMMEDIATE")
+
+
+class SQLiteReplacing(SQLiteSink):
+    """Right: old rows leave in the transaction that brings new ones. The rows say their epoch in ``step``."""
+
+    _gone: tuple[int, int] | None = None
+
+    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+        with self._transaction() as db:
+            return self._obstacle(db)
+
+    def _obstacle(self, db: Any) -> str:
+        [(writers,)] = db.execute("SELECT count(*) FROM onceonly_head").fetchall()
+        return "another pipeline writes there, too" if writers > 1 else ""
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
+        return self.prepare(batch, epoch)
+
+    def commit(self, prepared: Any, marker: Marker, ledger: object = None) -> Receipt:
+        self._gone = marker.epoch.replaces
+        receipt: Receipt = super().commit(prepared, marker)
+        return receipt
+
+    def write(self, db: Any, rows: pa.Table, epoch: int) -> Any:
+        if self._gone:
+            if reason := self._obstacle(db):
+                raise refusal(self.id, self.pipeline, reason)
+            first, last = self._gone
+            db.execute(f"DELETE FROM {self.table} WHERE step BETWEEN {first} AND {last}")
+            self.cleared(db)
+        return super().write(db, rows, epoch)
+
+    def cleared(self, db: Any) -> None:
+        """Between the old rows and the new ones."""
+
+
+class SQLiteDeletesFirst(SQLiteReplacing):
+    """Old rows leave in one transaction, new ones come in a second."""
+
+    def cleared(self, db: Any) -> None:
+        db.execute("COMMIT")
+        db.execute("BEGIN IMMEDIATE")
 
 
 class _Held:
@@ -116,17 +159,38 @@ class PostgresImplicitDdl(_PostgresTorn):
         return super().commit(None, marker)
 
 
+class PostgresDeletesFirst(PostgresSink):
+    """Old rows leave in one transaction, new ones come in a second."""
+
+    def __init__(self, dsn: str, table: str, **options: Any) -> None:
+        super().__init__(dsn, table, **options)
+        self._torn_dsn, self._torn_table = dsn, sql.Identifier(table)
+
+    def commit(self, prepared: Any, marker: Marker, ledger: Any = None) -> Receipt:
+        self.position(None)
+        if marker.epoch.replaces:
+            delete = sql.SQL("DELETE FROM {} WHERE step BETWEEN %s AND %s").format(self._torn_table)
+            with closing(psycopg.connect(self._torn_dsn)) as connection:
+                connection.execute(delete, marker.epoch.replaces)
+                connection.commit()
+        return super().commit(prepared, marker)
+
+
 ANY_MOMENT = "a_driver_killed_while_it_commits_leaves_its_epoch_or_nothing"
 FIRST_COMMIT = "a_driver_killed_in_its_first_commit_leaves_its_epoch_or_nothing"
 STATEMENTS = "a_driver_killed_between_two_statements_leaves_its_epoch_or_nothing"
+REPLACING = "a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones"
+REPLACING_STATEMENTS = "a_driver_killed_between_two_statements_of_a_replacement_leaves_all_old_rows_or_all_new_ones"
 
 TORN: dict[type[Any], frozenset[str]] = {
     SQLiteRowsFirst: frozenset({ANY_MOMENT, FIRST_COMMIT}),
     SQLiteMarkerFirst: frozenset({ANY_MOMENT, FIRST_COMMIT}),
     SQLiteImplicitDdl: frozenset({ANY_MOMENT, FIRST_COMMIT}),
     SQLiteDdlInTheFirstEpoch: frozenset({FIRST_COMMIT}),
+    SQLiteDeletesFirst: frozenset({REPLACING}),
     PostgresRowsFirst: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
     PostgresMarkerFirst: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
     PostgresImplicitDdl: frozenset({ANY_MOMENT, FIRST_COMMIT, STATEMENTS}),
+    PostgresDeletesFirst: frozenset({REPLACING, REPLACING_STATEMENTS}),
 }
 """The claims that catch each of them, every time."""

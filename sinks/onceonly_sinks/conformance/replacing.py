@@ -1,0 +1,225 @@
+"""Claims about full refreshes: rows of older epochs leave in the transaction that brings others, or nothing happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from statistics import median
+
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Replaces, Sink, Superseded
+from onceonly.protocol.optional import Span
+from onceonly_checkpoints.chain import linked
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarness, claims_of
+from onceonly_sinks.conformance.killing import BEYOND, MEASURED, Life, within_budget
+from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
+
+_OTHER = f"{PIPELINE}-other"
+
+
+def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: SinkHarness) -> None:
+    """An epoch that replaces all before it takes their rows away and brings its own; the next epoch adds to these."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        driver.writes()
+        driver.writes()
+        planned = _replacing(driver)
+        driver.tries(planned)
+        story.has_rows_of(planned)
+        following = driver.writes()
+        story.has_rows_of(planned, following)
+        again = _replacing(driver)
+        driver.tries(again)
+        story.has_rows_of(again)
+
+
+def an_empty_epoch_replaces_too(harness: SinkHarness) -> None:
+    """An epoch without rows takes the old rows away all the same."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        driver.writes()
+        driver.tries(_replacing(driver, rows=0))
+        story.has_rows_of()
+        story.has_rows_of(driver.writes())
+
+
+def nothing_leaves_before_an_epoch_that_replaces_is_committed(harness: SinkHarness) -> None:
+    """While an epoch that replaces others is only prepared their rows stand, and after it was abandoned."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        old = [driver.writes(), driver.writes()]
+        prepared = driver.prepares(_replacing(driver))
+        story.holds(*old)
+        prepared.abandon()
+        story.holds(*old, driver.writes())
+
+
+def a_marker_that_replaces_is_obeyed_however_its_rows_were_prepared(harness: SinkHarness) -> None:
+    """Rows leave because the marker says so: also where its rows were prepared as those of any other epoch."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        driver.writes()
+        planned = _replacing(driver)
+        prepared = driver.sink.prepare(harness.batch(planned.table), planned.epoch.number)
+        driver.commits(planned, prepared)
+        story.has_rows_of(planned)
+
+
+def markers_of_replaced_epochs_stand(harness: SinkHarness) -> None:
+    """Markers of replaced epochs stand, that of the new one says what it replaced, and no old row is counted."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        old = [driver.writes(), driver.writes()]
+        planned = _replacing(driver)
+        driver.tries(planned)
+        successor = story.driver()
+        stands, written = successor.position().marker, driver.marker(planned.epoch)
+        expect(stands == written, f"The next driver finds the marker {stands}, not {written}.")
+        following = successor.writes()
+        found = [marker.epoch for marker, _ in story.reader().history()]
+        wanted = [one.epoch for one in (*old, planned, following)]
+        expect(found == wanted, f"History lists {_series(found)}; expected {_series(wanted)}.")
+        counted: Mapping[int, int] | None = story.reader().recount()
+        if counted is not None:
+            rows = {number: count for number, count in counted.items() if count}
+            expect(rows == {3: 3, 4: 3}, f"Recounted {rows}; epochs 3 and 4 have 3 rows each, others none.")
+
+
+def rows_that_stand_are_not_replaced_again(harness: SinkHarness) -> None:
+    """Neither a replay of an epoch that replaced others, nor a new fence, takes rows away again."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        driver.writes()
+        planned = _replacing(driver)
+        driver.tries(planned)
+        story.driver()
+        story.has_rows_of(planned)
+        owner = story.driver()
+        replayed(owner, planned)
+        story.has_rows_of(planned)
+        following = owner.writes()
+        replayed(owner, planned)
+        story.has_rows_of(planned, following)
+
+
+def a_zombie_replaces_nothing(harness: SinkHarness) -> None:
+    """A driver that was fenced out takes no row away, and what its successor wrote stands."""
+    with Story(harness) as story:
+        zombie = _refreshed(story)
+        old = zombie.writes()
+        planned = _replacing(zombie)
+        prepared = zombie.prepares(planned)
+        owner = story.driver()
+        refused("A replacement by a zombie", lambda: zombie.commits(planned, prepared), Superseded)
+        prepared.abandon()
+        story.holds(old)
+        story.holds(old, owner.writes())
+
+
+def rows_of_others_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
+    """Rows that another pipeline wrote to the target stand after a replacement, or it is refused and all rows stand."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        other = story.stranger(1, "other", pipeline=_OTHER)
+        other.fences()
+        old, theirs = driver.writes(), plan(None, other.sink.id, salt=1)
+        other.tries(theirs)
+        reason = _able(driver.sink).keeps_from_replacing((1, 1))
+        planned = _replacing(driver)
+        if not reason:
+            driver.tries(planned)
+            story.has_rows_of(theirs, planned)
+            return "rows of others stand"
+        refused(f"A replacement although {reason}", lambda: driver.tries(planned), OnceOnlyError)
+        story.has_rows_of(old, theirs)
+        return f"refused: {reason}"
+
+
+CLAIMS = claims_of(
+    an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own,
+    an_empty_epoch_replaces_too,
+    nothing_leaves_before_an_epoch_that_replaces_is_committed,
+    a_marker_that_replaces_is_obeyed_however_its_rows_were_prepared,
+    markers_of_replaced_epochs_stand,
+    rows_that_stand_are_not_replaced_again,
+    a_zombie_replaces_nothing,
+    rows_of_others_stay_or_the_replacement_is_refused,
+)
+
+
+def a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones(harness: SinkHarness) -> str:
+    """A driver that is killed at any moment while it replaces leaves all old rows, or all new ones and their marker."""
+    with Story(harness) as story:
+        _refreshed(story)
+        life = _Refreshing(story)
+        usual = median(life.commits() for _ in range(MEASURED))
+        tried = within_budget(harness.moments, lambda part: life.dies(part * usual * BEYOND))
+        life.goes_on()
+    return f"killed at {tried} moments of a replacement of {usual * 1000:.1f} ms"
+
+
+def a_driver_killed_between_two_statements_of_a_replacement_leaves_all_old_rows_or_all_new_ones(
+    harness: SinkHarness,
+) -> str:
+    """A driver that is killed before any statement of a replacement leaves all old rows, or all new ones."""
+    with harness.wire() as wire, Story(harness) as story:
+        _refreshed(story)
+        life = _Refreshing(story, wire.connect)
+        life.commits()
+        number = life.dies_before_each(wire.hold)
+        life.goes_on()
+    return f"killed before each of {number} statements"
+
+
+KILLING_CLAIMS = claims_of(
+    a_driver_killed_while_it_replaces_leaves_all_old_rows_or_all_new_ones,
+    a_driver_killed_between_two_statements_of_a_replacement_leaves_all_old_rows_or_all_new_ones,
+    transaction=SHOWS_PARTS,
+)
+
+
+class _Refreshing(Life):
+    """Drivers each of which replaces all that the one before it left."""
+
+    def planned(self) -> Plan:
+        """The next epoch, in place of all before; the first has none before."""
+        following = super().planned()
+        return _in_place_of_all(following) if self.last else following
+
+    def look(self, planned: Plan, when: str) -> None:
+        """Fence, and see that the rows are those of the newest marker's epoch, and no others."""
+        stands = f"the marker of epoch {planned.epoch.number} {'stands' if self.landed(planned) else 'does not stand'}"
+        found = Counter(row["id"] for row in self.story.harness.rows())
+        wanted = Counter(self.last.ids if self.last else [])
+        surplus, missing = (found - wanted).total(), (wanted - found).total()
+        expect(found == wanted, f"{when}, {stands}; {surplus} rows are too many and {missing} are missing.")
+
+
+def _refreshed(story: Story) -> Driver:
+    """A driver that fenced the target and can replace there."""
+    driver = story.driver()
+    if reason := _able(driver.sink).keeps_from_replacing((1, 1)):
+        raise NotTested(f"The sink says what keeps it from replacing rows: {reason}.")
+    return driver
+
+
+def _able(sink: Sink) -> Replaces:
+    if not isinstance(sink, Replaces):
+        raise NotTested("The sink takes no rows away in the transaction that brings others: it is no Replaces.")
+    return sink
+
+
+def _replacing(driver: Driver, rows: int = 3) -> Plan:
+    return _in_place_of_all(driver.plan(rows))
+
+
+def _in_place_of_all(planned: Plan) -> Plan:
+    number = planned.epoch.number
+    span: Span = (1, number - 1)
+    return replace(planned, epoch=linked(replace(planned.epoch, series=number, replaces=span)))
+
+
+def _series(epochs: list[Epoch]) -> str:
+    return ", ".join(f"{epoch.number} (series {epoch.series}, replaces {epoch.replaces})" for epoch in epochs)
