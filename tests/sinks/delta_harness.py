@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
@@ -57,6 +57,9 @@ class DeltaHarness(SinkHarness):
         narrow = pa.schema([("id", pa.int64()), ("step", pa.int64()), ("note", pa.string())])
         DeltaTable.create(self.path, narrow, mode="overwrite")
         return True
+
+    def intrude(self, table: pa.Table) -> None:
+        write_deltalake(self.path, table, mode="append", schema_mode="merge")
 
     def maintain(self) -> None:
         table = DeltaTable(self.path)

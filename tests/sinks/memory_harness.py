@@ -44,6 +44,9 @@ class MemoryHarness(SinkHarness):
     def cell(self, kind: Kind, case: Case) -> Cell:
         return kind.cell("memory", case)
 
+    def intrude(self, table: pa.Table) -> None:
+        self.store.append_foreign(table)
+
     def maintain(self) -> None:
         self.store.clean_up()
         forget = getattr(self._sink, "after_maintenance", None)

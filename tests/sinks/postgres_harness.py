@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
+import pyarrow as pa
 from psycopg import sql
 from psycopg.rows import dict_row, scalar_row
 
@@ -94,6 +95,12 @@ class PostgresHarness(SinkHarness):
             return False
         self._runs("CREATE TABLE {} (id bigint PRIMARY KEY, step bigint, note text, _epoch bigint)")
         return True
+
+    def intrude(self, table: pa.Table) -> None:
+        insert = sql.SQL("INSERT INTO {} (id, step, note) VALUES (%(id)s, %(step)s, %(note)s)").format(self._name)
+        with closing(psycopg.connect(self._dsn)) as connection:
+            connection.cursor().executemany(insert, table.to_pylist())
+            connection.commit()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

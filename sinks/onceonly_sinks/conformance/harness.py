@@ -135,6 +135,10 @@ class SinkHarness(Protocol):
         """
         raise NotTested("The target cannot be replaced: the harness has no replace().")
 
+    def intrude(self, table: pa.Table) -> None:
+        """Add rows to the target as a stranger does: without the sink, under no marker."""
+        raise NotTested("Nobody else can add rows to the target: the harness has no intrude().")
+
     def locked(self) -> AbstractContextManager[object]:
         """Lock the target against writers, for as long as the block lasts."""
         raise NotTested("The target cannot be locked: the harness has no locked().")

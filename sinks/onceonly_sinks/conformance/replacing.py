@@ -16,8 +16,6 @@ from onceonly_sinks.conformance.harness import SHOWS_PARTS, NotTested, SinkHarne
 from onceonly_sinks.conformance.killing import BEYOND, MEASURED, Life, within_budget
 from onceonly_sinks.conformance.story import PIPELINE, Driver, Plan, Story, expect, plan, refused, replayed
 
-_OTHER = f"{PIPELINE}-other"
-
 
 def an_epoch_that_replaces_takes_the_old_rows_away_and_brings_its_own(harness: SinkHarness) -> None:
     """An epoch that replaces all before it takes their rows away and brings its own; the next epoch adds to these."""
@@ -118,23 +116,38 @@ def a_zombie_replaces_nothing(harness: SinkHarness) -> None:
         story.holds(old, owner.writes())
 
 
-def rows_of_others_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
+def rows_of_another_pipeline_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
     """Rows that another pipeline wrote to the target stand after a replacement, or it is refused and all rows stand."""
     with Story(harness) as story:
         driver = _refreshed(story)
-        other = story.stranger(1, "other", pipeline=_OTHER)
+        other = story.stranger(1, "other", pipeline=f"{PIPELINE}-other")
         other.fences()
-        old, theirs = driver.writes(), plan(None, other.sink.id, salt=1)
+        theirs = plan(None, other.sink.id, salt=1)
         other.tries(theirs)
-        reason = _able(driver.sink).keeps_from_replacing((1, 1))
-        planned = _replacing(driver)
-        if not reason:
-            driver.tries(planned)
-            story.has_rows_of(theirs, planned)
-            return "rows of others stand"
+        return _beside(story, driver, theirs)
+
+
+def rows_of_a_stranger_stay_or_the_replacement_is_refused(harness: SinkHarness) -> str:
+    """Rows that somebody added without any sink stand after a replacement, or it is refused and all rows stand."""
+    with Story(harness) as story:
+        driver = _refreshed(story)
+        driver.writes(rows=0)
+        theirs = plan(None, driver.sink.id, salt=1)
+        harness.intrude(theirs.table)
+        return _beside(story, driver, theirs)
+
+
+def _beside(story: Story, driver: Driver, theirs: Plan) -> str:
+    """Replace an epoch beside rows of others; return what became of it."""
+    old = driver.writes()
+    planned = _replacing(driver)
+    if reason := _able(driver.sink).keeps_from_replacing((1, old.epoch.number)):
         refused(f"A replacement although {reason}", lambda: driver.tries(planned), OnceOnlyError)
         story.has_rows_of(old, theirs)
         return f"refused: {reason}"
+    driver.tries(planned)
+    story.has_rows_of(theirs, planned)
+    return "rows of others stand"
 
 
 CLAIMS = claims_of(
@@ -145,7 +158,8 @@ CLAIMS = claims_of(
     markers_of_replaced_epochs_stand,
     rows_that_stand_are_not_replaced_again,
     a_zombie_replaces_nothing,
-    rows_of_others_stay_or_the_replacement_is_refused,
+    rows_of_another_pipeline_stay_or_the_replacement_is_refused,
+    rows_of_a_stranger_stay_or_the_replacement_is_refused,
 )
 
 

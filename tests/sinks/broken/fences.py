@@ -148,7 +148,7 @@ class ReadsPositionsOfZombies(MemorySink):
     "another_pipeline_sees_nothing_of_ours",
     "a_look_shows_the_newest_marker",
     "two_pipelines_beside_each_other_keep_their_own_epochs",
-    "rows_of_others_stay_or_the_replacement_is_refused",
+    "rows_of_another_pipeline_stay_or_the_replacement_is_refused",
 )
 class OneFenceForAllPipelines(MemorySink):
     """Forgets which pipeline a marker belongs to."""

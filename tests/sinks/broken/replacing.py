@@ -109,7 +109,10 @@ class TakesAwayBeforeItLooksAtTheFence(_Removing):
         return super().commit(prepared, marker)
 
 
-@caught_by("rows_of_others_stay_or_the_replacement_is_refused")
+@caught_by(
+    "rows_of_another_pipeline_stay_or_the_replacement_is_refused",
+    "rows_of_a_stranger_stay_or_the_replacement_is_refused",
+)
 class TakesRowsOfOthersAway(_Removing):
     """The whole table is emptied."""
 
