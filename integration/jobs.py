@@ -25,6 +25,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, faults
 from onceonly.protocol import Sink
+from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
 from onceonly.spark.session.starting import end_jvm
 from onceonly_lab.driver import end_with_parent
@@ -117,7 +118,7 @@ def say(event: str, **facts: object) -> None:
 def session() -> SparkSession:
     """A session of a driver: small, quick, silent. In a JVM of its own, or in one that it was given."""
     builder = SparkSession.builder.master("local[2]").appName("driver")
-    made = attach(builder) if is_warm() else fast_session(builder)
+    made = attach(builder) if is_warm() else fast_session(builder, delta=line().delta is not None)
     made.sparkContext.setLogLevel("OFF")
     return made
 

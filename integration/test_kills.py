@@ -5,6 +5,7 @@ By default the JVM lives on, with whatever the driver had it do; the ``slow`` ch
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -117,12 +118,11 @@ def test_the_judgement_sees_a_single_row_that_is_missing_or_doubled(tmp_path, id
         scene.holds_exactly(1)
 
 
-@pytest.mark.parametrize("target", [("delta", "postgres")], indirect=True, ids=["delta-and-postgres"])
-def test_no_kill_loses_or_doubles_a_row(target):
-    scenes, processes = target.scenes, target.processes
+def live_through(points: Sequence[Point], scenes: tuple[Scene, ...], processes: Drivers) -> None:
+    """Have a driver die at each point, look at the sinks after each, and run the last to the end of the input."""
     jobs = [scene.job() for scene in scenes]
     held = dict.fromkeys((scene.name for scene in scenes), 0)
-    for point in CHAIN:
+    for point in points:
         scenes[0].inbox.fill(max(held.values()) + LONGEST_LIFE)
         batches = died_at(processes.start(*jobs, fault=deadly(point)), point, scenes)
         for scene in scenes:
@@ -134,6 +134,11 @@ def test_no_kill_loses_or_doubles_a_row(target):
     for scene in scenes:
         scene.holds_everything()
         scene.has_one_owner_per_generation()
+
+
+@pytest.mark.parametrize("target", [("delta", "postgres")], indirect=True, ids=["delta-and-postgres"])
+def test_no_kill_loses_or_doubles_a_row(target):
+    live_through(CHAIN, target.scenes, target.processes)
 
 
 @pytest.mark.long

@@ -6,18 +6,23 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from integration.delta_by_spark import operations
-from integration.servers import KafkaAddress
+from integration.processes import Drivers
+from integration.servers import KafkaAddress, PostgresAddress
+from integration.stage import Inbox, Scene
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget, events, ids
+from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
+from onceonly.faults import Point
 from onceonly.spark import choose
 from onceonly.spark.choose import engine_for
 from onceonly.spark.jars import kafka_source_jars
@@ -91,6 +96,26 @@ def test_a_lost_checkpoint_is_trimmed(stream: FileStream, pg: PostgresTarget, le
     stream.lose_checkpoint()
     stream.receive(range(20, 30)).run(write(), shape=shape)
     assert pg.ids() == list(range(30))
+
+
+@pytest.fixture
+def drivers(tmp_path: Path) -> Iterator[Drivers]:
+    """Drivers of this line's Spark, each with a JVM of its own, which dies with it."""
+    made = Drivers(tmp_path, {})
+    yield made
+    made.close()
+
+
+@pytest.mark.kill
+@pytest.mark.postgres
+def test_no_kill_of_a_driver_and_its_jvm_loses_or_doubles_a_row(
+    any_postgres: PostgresAddress, drivers: Drivers, tmp_path: Path
+) -> None:
+    """With rows prepared and not committed; committed and not recorded; recorded, and Spark not told."""
+    inbox = Inbox(tmp_path / "in")
+    places = {"delta": str(tmp_path / "delta"), "postgres": any_postgres.database("killed_on_a_line")}
+    scenes = tuple(Scene(tmp_path, kind, place, inbox) for kind, place in places.items())
+    live_through((Point.PREPARE_SENT, Point.COMMIT_SENT, Point.RETURN_BEFORE), scenes, drivers)
 
 
 needs_delta = pytest.mark.skipif(LINE.delta is None, reason=f"no jar of Delta is built for Spark {LINE.minor}")
