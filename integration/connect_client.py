@@ -1,6 +1,7 @@
 """A client of a Spark Connect server: starts one query through ``format("onceonly")``, imports nothing of ``onceonly``.
 
-``python -m integration.connect_client TASK``: a JSON file with ``remote``, ``inbox`` and ``options``.
+``python -m integration.connect_client TASK``: a JSON file with ``remote``, ``inbox``, ``options`` of the sink and,
+where the files are not those of an ``Inbox``, ``files``: their format, schema and options.
 """
 
 import json
@@ -10,15 +11,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-SCHEMA = "id bigint, word string"
+PLAIN = {"format": "parquet", "schema": "id bigint, word string", "options": {}}
 
 
 def main(argv: list[str]) -> None:
     """Run the task in ``argv[0]``; prints ``done`` when the query has ended well, else the error."""
     task = json.loads(Path(argv[0]).read_text())
     spark = SparkSession.builder.remote(task["remote"]).getOrCreate()
-    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(task["inbox"])
-    writer = files.writeStream.format("onceonly").queryName("orders").options(**task["options"])
+    given = task.get("files", PLAIN)
+    reader = spark.readStream.format(given["format"]).schema(given["schema"]).options(**given["options"])
+    rows = reader.option("maxFilesPerTrigger", 1).load(task["inbox"])
+    writer = rows.writeStream.format("onceonly").queryName("orders").options(**task["options"])
     query = writer.trigger(availableNow=True).start()
     print("started", flush=True)
     try:

@@ -73,6 +73,14 @@ def test_options_say_what_exactly_once_would_have_been_given() -> None:
     assert (given.name, given.ledger, given.ids) == ("p", "/l.db", ("delta:orders",))
     assert given.sinks[0].address == "delta:/lake/orders#key=id&key=line"
     assert given.staging == "/cp/orders.onceonly.staging"
+    assert given.on_refresh == "stop"
+
+
+def test_a_refresh_replaces_where_every_sink_can_take_rows_away() -> None:
+    assert Options.parse({**SAID, "on_refresh": "replace"}).arguments().on_refresh == "replace"
+    error = refused({**SAID, "on_refresh": "replace", "to": '["delta:/lake/a", "kafka:h:9092/t"]'})
+    assert error.code == "E247"
+    assert "kafka:t cannot replace" in str(error)
 
 
 def test_several_sinks_are_a_json_list_in_commit_order() -> None:
@@ -107,6 +115,7 @@ def test_a_connection_string_comes_from_the_environment(monkeypatch: pytest.Monk
         ({"to": "kafka:h:9092/t", "key": "id"}, "takes no key"),
         ({"key": "id,,line"}, "column names"),
         ({"deterministic": "yes"}, '"true" or "false"'),
+        ({"on_refresh": "append"}, '"stop" or "replace"'),
         ({"checkpointlocation": ""}, "checkpointLocation"),
         ({"pipeline": " "}, "not blank"),
     ],

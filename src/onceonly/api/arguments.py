@@ -26,7 +26,8 @@ LedgerPlace = str | os.PathLike[str] | Ledger | None
 """Where epochs are recorded: a URL, the path of a SQLite file, a ledger; ``None``: where sinks and checkpoint say."""
 
 _OVERLAPS: dict[str, Overlap] = {"stop": "stop", "trim": "trim"}
-_ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
+ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
+"""What can become of a full refresh, by its word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def on_refresh(wanted: str, sinks: tuple[Sink, ...], name: str | None) -> OnRefr
         ConfigurationError: E110, no such way.
         IdentityError: E247, a sink cannot replace rows.
     """
-    chosen = _ON_REFRESH.get(wanted)
+    chosen = ON_REFRESH.get(wanted)
     if chosen is None:
         raise _meaningless("on_refresh", wanted, '"stop" or "replace"')
     if chosen == "replace":

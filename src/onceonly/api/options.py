@@ -12,13 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from onceonly.api.arguments import Arguments, check_name, check_sinks
+from onceonly.api.arguments import ON_REFRESH, Arguments, check_name, check_sinks
 from onceonly.api.openings import beside
 from onceonly.errors import OnceOnlyError, mask, nearest, refuse
+from onceonly.machine.facts import OnRefresh
 from onceonly.protocol import Sink
 from onceonly.protocol.registry import keyed, sink_from_address
+from onceonly.runtime import replacing
 
-OURS = ("to", "pipeline", "key", "ledger", "staging", "deterministic", "dsn_env")
+OURS = ("to", "pipeline", "key", "ledger", "staging", "deterministic", "dsn_env", "on_refresh")
 """What a user may give, beside what Spark takes for itself."""
 
 _OF_SPARK = ("queryname", "checkpointlocation")
@@ -42,6 +44,7 @@ class Options:
         staging: where they are staged.
         deterministic: whether the user says that a plan with state gives the same again.
         dsn_env: name of the environment variable that holds a connection string; ``None`` for none.
+        on_refresh: what becomes of a full refresh.
     """
 
     to: tuple[str, ...]
@@ -52,6 +55,7 @@ class Options:
     staging: str
     deterministic: bool
     dsn_env: str | None
+    on_refresh: OnRefresh
 
     @classmethod
     def parse(cls, said: Mapping[str, str]) -> Options:
@@ -81,6 +85,9 @@ class Options:
         truth = _TRUTH.get(said.get("deterministic", "false").lower())
         if truth is None:
             raise _meaningless("deterministic", said["deterministic"], '"true" or "false"')
+        refresh = ON_REFRESH.get(said.get("on_refresh", "stop").lower())
+        if refresh is None:
+            raise _meaningless("on_refresh", said["on_refresh"], '"stop" or "replace"')
         return cls(
             to=_addresses(said.get("to", "")),
             pipeline=pipeline,
@@ -90,6 +97,7 @@ class Options:
             staging=said.get("staging") or beside(checkpoint, "onceonly.staging"),
             deterministic=truth,
             dsn_env=said.get("dsn_env"),
+            on_refresh=refresh,
         )
 
     def arguments(self) -> Arguments:
@@ -98,6 +106,7 @@ class Options:
         Raises:
             ConfigurationError: E102 two sinks of one id; E108 a sink's driver is not installed; E110 an address that
                 leads nowhere, or a variable that is not set; E150 a sink that cannot be written from here.
+            IdentityError: E247, a sink cannot replace rows, and ``on_refresh`` asks for it.
         """
         sinks = self._sinks()
         check_sinks(sinks)
@@ -109,7 +118,9 @@ class Options:
                     cause="such a sink must see the plan, whose rows are put again after a crash",
                     next="use foreachBatch: exactly_once(sink)",
                 )
-        return Arguments(sinks, self.pipeline, self.ledger, staging=self.staging)
+        if self.on_refresh == "replace":
+            replacing.demand(sinks, self.pipeline)
+        return Arguments(sinks, self.pipeline, self.ledger, staging=self.staging, on_refresh=self.on_refresh)
 
     def _sinks(self) -> tuple[Sink, ...]:
         dsn = self._dsn()

@@ -144,7 +144,7 @@ def refill(where: Where, unable: tuple[Sink, str] | None) -> str:
         sink, reason = unable
         return f"(its rows cannot take the place of those that stand: {sink.id}: {reason})"
     command = f"onceonly queries refresh {shlex.quote(where.pipeline)}{where.ledger} --how replace"
-    always = 'or at every refresh from now on: exactly_once(..., on_refresh="replace")'
+    always = 'or at every refresh from now on: on_refresh="replace" in exactly_once() or format("onceonly")'
     return f"have the new rows take the place of the old ones: {command}\n{always}"
 
 
