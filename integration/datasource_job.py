@@ -1,7 +1,8 @@
 """The driver program that tests kill: one query through ``format("onceonly")`` to the end of its input.
 
-``python -m integration.datasource_job TASK``: a JSON file with ``inbox``, ``options`` and ``naps_at``, the id of a row
-that keeps its task busy for a minute; ``null`` for none.
+``python -m integration.datasource_job TASK``: a JSON file with ``options`` of the sink and what is read: ``topic``,
+options of the source; or ``inbox`` and ``naps_at``, the id of a row that keeps its task busy for a minute, ``null`` for
+none.
 """
 
 from __future__ import annotations
@@ -31,12 +32,19 @@ def rows(spark: SparkSession, inbox: str, naps_at: int | None):
     return files.where(f.when(f.col("id") == naps_at, nap).otherwise(f.lit("awake")) != "")
 
 
+def records(spark: SparkSession, topic: dict[str, str]):
+    """The stream of a topic that holds numbers, each with its place."""
+    read = spark.readStream.format("kafka").options(**topic).load()
+    return read.selectExpr("cast(cast(value as string) as bigint) as id", "partition", "offset")
+
+
 def main(argv: list[str]) -> int:
     """Run the task in ``argv[0]``; prints ``done`` when the query has ended well."""
     end_with_parent()
     task = json.loads(Path(argv[0]).read_text())
-    spark = fast_session(SparkSession.builder.master("local[2]").appName("datasource"), delta=False, kafka=False)
-    stream = rows(spark, task["inbox"], task["naps_at"])
+    topic = task.get("topic")
+    spark = fast_session(SparkSession.builder.master("local[2]").appName("datasource"), delta=False, kafka=bool(topic))
+    stream = records(spark, topic) if topic else rows(spark, task["inbox"], task["naps_at"])
     writer = stream.writeStream.format("onceonly").queryName("orders").options(**task["options"])
     writer.trigger(availableNow=True).start().awaitTermination()
     print("done", flush=True)

@@ -20,10 +20,10 @@ from pyspark.sql import functions as f
 
 from onceonly import exactly_once, faults
 from onceonly.faults import Point
+from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
@@ -221,7 +221,7 @@ def topic(spark, any_kafka, tmp_path) -> Topic:
     return Topic(spark, any_kafka, tmp_path)
 
 
-def by_offset(sink: MemorySink, **options: Any) -> Callable[[DataFrame, int], None]:
+def by_offset(sink: Sink, **options: Any) -> Callable[[DataFrame, int], None]:
     def before(df):
         return df.select(f.col("value").cast("string").cast("bigint").alias("id"))
 

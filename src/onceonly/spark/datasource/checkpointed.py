@@ -135,12 +135,18 @@ class Query:
         """State and sources, by the files of the checkpoint and the offsets of the batch at hand."""
         texts = _entry(self.files, self.batch_id)
         sources = tuple(_source(self.files, id_, text) for id_, text in texts.items())
-        return Plan(stateful=self.files.exists("state"), nondeterministic=None, sources=sources, unseen=(_UNSEEN,))
+        unseen = (_UNSEEN, _UNASKED) if any(source.brokers for source in sources) else (_UNSEEN,)
+        return Plan(stateful=self.files.exists("state"), nondeterministic=None, sources=sources, unseen=unseen)
 
 
 _UNSEEN = (
     "a source reads lost input as nothing (failOnDataLoss=false, ignoreMissingFiles=true), or forgets its rows: "
     "a data source does not see the plan, so nobody refuses it (E116, E126, E127)"
+)
+
+_UNASKED = (
+    "a topic is deleted and made anew: a data source does not see the brokers' address, so nobody asks them for the "
+    "topic's id (E212)"
 )
 
 
