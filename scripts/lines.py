@@ -29,7 +29,7 @@ from onceonly.spark.lines import LINES, minor_of
 
 ROOT = Path(__file__).parent.parent
 LAB = ROOT / "src" / "onceonly_lab"
-TESTS = tuple(f"integration/test_{name}.py" for name in ("line", "golden_digests", "forks", "wrapper"))
+TESTS = tuple(f"integration/test_{name}.py" for name in ("line", "line_format", "golden_digests", "forks", "wrapper"))
 EXTRAS = ("spark", "postgres", "delta", "kafka", "cli")
 RESULT = ROOT / "docs" / "lines.json"
 _PTH = "onceonly-line.pth"

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import time
+from collections.abc import Iterator
+from decimal import Decimal
+
+import pyarrow as pa
 import pytest
+from pyspark.sql import types as t
+from pyspark.sql.conversion import ArrowTableToRowsConversion
 
 from onceonly.errors import ConfigurationError
+from onceonly.spark import frames
 from onceonly.spark.choose import line_of
 from onceonly.spark.lines import LINES
 
@@ -38,3 +47,87 @@ def test_an_older_minor_is_refused_with_the_runtimes_that_are_known(version: str
 def test_a_minor_of_two_digits_is_newer_than_one_of_one() -> None:
     with pytest.raises(ConfigurationError, match="newer"):
         line_of("4.10.0")
+
+
+# ---- what the writer of a data source is handed
+
+COLUMNS = t.StructType(
+    [
+        t.StructField("id", t.LongType()),
+        t.StructField("word", t.StringType()),
+        t.StructField("raw", t.BinaryType()),
+        t.StructField("price", t.DecimalType(20, 4)),
+        t.StructField("ratio", t.FloatType()),
+        t.StructField("day", t.DateType()),
+        t.StructField("seen", t.TimestampType()),
+        t.StructField("clock", t.TimestampNTZType()),
+        t.StructField("nothing", t.NullType()),
+    ]
+)
+
+
+def lines_of(batch: pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    """Rows as PySpark 4.0 makes them of a batch, each when it is asked for."""
+    make = [ArrowTableToRowsConversion._create_converter(one.dataType) for one in COLUMNS.fields]
+    columns = [column.to_pylist() for column in batch.columns]
+    for row in range(batch.num_rows):
+        yield tuple(one(column[row]) for one, column in zip(make, columns, strict=True))
+
+
+@pytest.fixture(params=["America/New_York", "Asia/Tokyo", None])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The clock of a machine somewhere."""
+    with monkeypatch.context() as there:
+        there.setenv("TZ", request.param) if request.param else there.delenv("TZ", raising=False)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize("session", ["UTC", "America/New_York"])
+def test_rows_become_the_batches_that_they_were_made_of_also_in_the_hour_that_a_clock_passes_twice(
+    session: str,
+) -> None:
+    autumn = datetime.datetime(2013, 11, 3, 4, tzinfo=datetime.timezone.utc)
+    times = [autumn + datetime.timedelta(minutes=at * 20, microseconds=at) for at in range(12)]
+    schema = frames.in_arrow(COLUMNS)
+    given = pa.RecordBatch.from_pylist(
+        [
+            {
+                "id": at,
+                "word": None if at % 3 == 0 else f"w{at}",
+                "raw": bytes([at]),
+                "price": Decimal(at).scaleb(-4),
+                "ratio": at / 7,
+                "day": datetime.date(1, 1, 1 + at),
+                "seen": seen,
+                "clock": seen.replace(tzinfo=None),
+            }
+            for at, seen in enumerate(times)
+        ],
+        schema,
+    )
+    own = schema.get_field_index("seen")
+    asked = given.set_column(own, "seen", given["seen"].cast(pa.timestamp("us", session)))
+    before = time.tzname
+    [found] = LINES["4.0"].batches(lines_of(asked), schema)
+    assert found == given
+    assert time.tzname == before
+
+
+def test_rows_come_in_pieces_and_none_is_asked_for_before_its_turn() -> None:
+    asked: list[int] = []
+
+    def rows() -> Iterator[tuple[int]]:
+        for number in range(25_000):
+            asked.append(number)
+            yield (number,)
+
+    schema = pa.schema([("id", pa.int64())])
+    pieces = LINES["4.0"].batches(rows(), schema)
+    assert next(pieces).num_rows == 10_000
+    assert len(asked) == 10_000
+    assert [piece.num_rows for piece in pieces] == [10_000, 5_000]
+    assert LINES["4.1"].batches(pieces, schema) is pieces
+    assert list(LINES["4.0"].batches(iter(()), schema)) == []

@@ -21,7 +21,6 @@ from onceonly.protocol import NeedsSpark
 from onceonly.runtime import events
 from onceonly.runtime.taskfiles import TaskFiles, older_runs
 from onceonly.spark import digest, frames, lineage
-from onceonly.spark.choose import refuse_data_source
 from onceonly.spark.datasource.checkpointed import Query
 from onceonly.spark.datasource.parts import Part, Parts
 from onceonly.spark.input import read_input
@@ -45,11 +44,10 @@ def stream_writer(said: Mapping[str, str], schema: StructType, overwrite: bool) 
     Raises:
         ConfigurationError: E101, E102, E108, E110 or E150, as :class:`Options` says; E113 another PySpark; E114 tasks
             cannot write there; E150 complete mode, or a column that only Spark can hash.
+        IdentityError: E247, a sink cannot replace rows, and ``on_refresh`` asks for it.
     """
-    try:
-        from onceonly.spark.datasource.writer import Writer
-    except ImportError:
-        raise refuse_data_source() from None
+    from onceonly.spark.datasource.writer import Writer
+
     if overwrite:
         raise refuse(
             "E150",

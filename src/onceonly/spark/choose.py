@@ -105,10 +105,10 @@ def _connect() -> SparkEngine:
 
 
 def refuse_data_source() -> OnceOnlyError:
-    """The refusal of ``format("onceonly")`` where PySpark hands data sources no Arrow batches of a stream."""
+    """The refusal of ``format("onceonly")`` where PySpark has no data sources in Python."""
     return refuse(
         "E113",
-        problem=f'format("onceonly") needs PySpark 4.1 or newer; this is {installed()}.',
-        cause="an older PySpark hands a data source no Arrow batches of a stream",
-        next="use foreachBatch with exactly_once(...), or a runtime with Spark 4.1 or newer",
+        problem=f'format("onceonly") needs PySpark 4.0 or newer; this is {installed()}.',
+        cause="an older PySpark has no data sources in Python",
+        next="use foreachBatch with exactly_once(...), or a runtime with Spark 4.0 or newer",
     )

@@ -7,8 +7,11 @@ which version this is. The defaults are those of the newest line; each older one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +82,10 @@ def _metrics_row(observation: Any) -> Mapping[str, Any]:
     return values
 
 
+def _batches(rows: Iterator[pa.RecordBatch], _: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return rows
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """What was built of Delta for a line.
@@ -113,6 +120,8 @@ class Line:
         sequence: Java columns as the Scala sequence that the JVM's methods take.
         frame: PySpark's DataFrame over one of the JVM.
         metrics: what a Java ``Observation`` has seen, by name; waits for it.
+        stream_writer: PySpark's class of what writes the rows of a stream's task for a data source.
+        batches: what such a writer is handed, as Arrow batches of these columns, times in UTC.
         spark_connect: whether a callback can be run by a Spark Connect server.
         condition: the method by which an error, here and in the JVM, tells its stable name.
         scala: of its jars.
@@ -133,6 +142,8 @@ class Line:
     sequence: Callable[[SparkContext, Sequence[Any]], Any] = _sequence
     frame: Callable[[Any, SparkSession], DataFrame] = _frame
     metrics: Callable[[Any], Mapping[str, Any]] = _metrics_row
+    stream_writer: str = "DataSourceStreamArrowWriter"
+    batches: Callable[[Iterator[Any], pa.Schema], Iterator[pa.RecordBatch]] = _batches
     spark_connect: bool = True
     condition: str = "getCondition"
     scala: str = "2.13"
@@ -182,12 +193,43 @@ def _metrics_map(observation: Any) -> Mapping[str, Any]:
     return dict(observation.getAsJava())
 
 
+_ROWS_PER_BATCH = 10_000
+
+
+def _batches_of_rows(rows: Iterator[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    # Before 4.1 PySpark makes a row of each line of the Arrow batches that it has itself.
+    import pyarrow as pa
+
+    while piece := _taken(rows):
+        values = zip(*piece, strict=True)
+        columns = [pa.array(column, field.type) for column, field in zip(values, schema, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _taken(rows: Iterator[Any]) -> list[Any]:
+    # It gives times by the clock of this machine and without a zone, so that an hour which a clock passes twice would
+    # be taken for the one before it. While it makes them, this process has a clock that passes none twice.
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        return list(islice(rows, _ROWS_PER_BATCH))
+    finally:
+        if before is None:
+            del os.environ["TZ"]
+        else:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
 _4_0 = replace(
     _4_1,
     minor="4.0",
     # The package ``operators.stateful`` is new in 4.1.
     state_writer="org.apache.spark.sql.execution.streaming.StateStoreWriter",
     metrics=_metrics_map,
+    stream_writer="DataSourceStreamWriter",
+    batches=_batches_of_rows,
     delta=Delta("delta-spark_4.0_2.13"),
     kafka="4.0.4",
 )

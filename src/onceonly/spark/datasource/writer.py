@@ -11,9 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import WriterCommitMessage
 
-from onceonly.spark import digest, frames
+from onceonly.spark import choose, digest, frames
 from onceonly.spark.datasource.parts import Part
 from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.storage import file_system, is_local
@@ -37,7 +38,10 @@ Commit = Callable[[Mapping[str, str], "StructType", Sequence[Part], int], None]
 """Commits a batch: options, columns, what tasks wrote, its id. A function of a module, which pickles by its name."""
 
 
-class Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
+_Writer: Any = getattr(datasource, choose.line().stream_writer)
+
+
+class Writer(_Writer):  # type: ignore[misc]
     """One batch of a query on its way through ``format("onceonly")``.
 
     Args:
@@ -55,7 +59,7 @@ class Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._leave_out = leave_out
         self._commit = commit
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+    def write(self, iterator: Iterator[Any]) -> Message:
         """Write the rows of one attempt of one task into a file that nobody else writes."""
         from pyspark import TaskContext
 
@@ -68,16 +72,17 @@ class Writer(DataSourceStreamArrowWriter):  # type: ignore[misc]
         # Ids of attempts begin anew with each driver, so that they name a file within a run alone.
         folder = f"{self._place}/{run_id}/{batch_id}"
         path = f"{folder}/{context.partitionId()}-{context.taskAttemptId()}.parquet"
-        size, found = self._write(iterator, path)
+        schema = frames.in_arrow(self._schema)
+        size, found = self._write(choose.line().batches(iterator, schema), schema, path)
         return Message(Part(query_id, run_id, int(batch_id), path if size else "", size, found))
 
-    def _write(self, batches: Iterator[pa.RecordBatch], path: str) -> tuple[int, Digest]:
+    def _write(self, batches: Iterator[pa.RecordBatch], schema: pa.Schema, path: str) -> tuple[int, Digest]:
         """Bytes of the file, and the digest of the rows; no file where there is no row."""
         hashed = digest.hashing(self._schema, self._leave_out)
         if hashed is None:
             raise RuntimeError("the columns were not checked before the tasks began")
         found = Digest(0, left_out=tuple(sorted(self._leave_out)))
-        with _File(path, frames.in_arrow(self._schema)) as file:
+        with _File(path, schema) as file:
             for batch in batches:
                 found += hashed(batch)
                 file.add(batch)
