@@ -28,9 +28,9 @@ fast: $(STAMP)
 
 # Another line of Spark, in an environment of its own: make line L=3.5; without L one drawn by the commit, which is printed.
 # What must work there does; what needs jars that nobody built for it is refused by name. A line that the index does not
-# give is skipped; REQUIRE_LINES=1 makes it fail.
+# give is skipped; REQUIRE_LINES=1 makes it fail. LOWEST=1: with the lowest versions that pyproject.toml allows.
 line: $(STAMP) java
-	@$(BIN)/python scripts/lines.py $(or $(L),drawn) $(ARGS)
+	@$(BIN)/python scripts/lines.py $(or $(L),drawn) $(if $(LOWEST),--lowest) $(ARGS)
 
 # All of them, one after another; writes docs/lines.json, and the README's table from it.
 lines: $(STAMP) java

@@ -3,6 +3,9 @@
 What a line needs (PySpark and our dependencies, a gigabyte) is installed once and kept in the user's cache, for
 all checkouts that ask for the same; ``.venv-L`` in the checkout holds our own code and a path to it. A line that the
 index does not give is skipped with a printed line; with ``REQUIRE_LINES=1`` it fails.
+
+``LOWEST=1`` installs the lowest version of everything that ``pyproject.toml`` allows, and runs the tests of sinks and
+checkpoints, too: a lower bound is true where they pass.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +34,15 @@ from onceonly.spark.lines import LINES, minor_of
 ROOT = Path(__file__).parent.parent
 LAB = ROOT / "src" / "onceonly_lab"
 TESTS = tuple(f"integration/test_{name}.py" for name in ("line", "line_format", "golden_digests", "forks", "wrapper"))
+LOWEST_TESTS = (
+    *TESTS,
+    "tests/checkpoints",
+    *(
+        str(path.relative_to(ROOT))
+        for kind in ("postgres", "delta", "sql")
+        for path in sorted(ROOT.glob(f"tests/sinks/test_{kind}_*.py"))
+    ),
+)
 EXTRAS = ("spark", "postgres", "delta", "kafka", "cli")
 RESULT = ROOT / "docs" / "lines.json"
 _PTH = "onceonly-line.pth"
@@ -47,6 +60,9 @@ _IGNORED = {
 }
 """Warnings that a PySpark gives against itself, and that are errors elsewhere. ``collect`` leaves its socket to the
 garbage collector before 4.2."""
+
+_IGNORED_LOWEST = ("ignore:'click.utils.get_:DeprecationWarning",)
+"""Of old Typer, which goes with new Click."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +101,22 @@ class RefusedByIndex(Exception):
 # ---- Environments.
 
 
-def requirements(line: str) -> list[str]:
-    """All that a line's environment holds besides our own code, as pip takes it."""
+def requirements(line: str, lowest: bool = False) -> list[str]:
+    """All that a line's environment holds besides our own code, as pip takes it.
+
+    Args:
+        line: ``4.2``.
+        lowest: the lowest version that is allowed of each; PySpark, which is the line's, and tools of tests aside.
+    """
     project, lab = (_project(folder) for folder in (ROOT, LAB))
     ours = project["project"]
-    found = [f"pyspark=={line}.*", *ours["dependencies"], *project["dependency-groups"]["line"]]
+    found = list(ours["dependencies"])
     for extra in EXTRAS:
         found += ours["optional-dependencies"][extra]
     found += lab["project"]["dependencies"]
+    if lowest:
+        found = [re.sub(r">=([^,]+).*", r"==\1", one) for one in found if not one.startswith("pyspark")]
+    found += [f"pyspark=={line}.*", *project["dependency-groups"]["line"]]
     return sorted({one for one in found if not one.startswith("onceonly")})
 
 
@@ -100,13 +124,13 @@ def _project(folder: Path) -> dict[str, Any]:
     return tomllib.loads((folder / "pyproject.toml").read_text())
 
 
-def packages(line: str) -> Path:
+def packages(line: str, lowest: bool = False) -> Path:
     """The environment with what a line needs, made where there is none.
 
     Raises:
         RefusedByIndex: something of it cannot be had.
     """
-    wanted = requirements(line)
+    wanted = requirements(line, lowest)
     key = hashlib.sha256("\n".join([sys.version, *wanted]).encode()).hexdigest()[:12]
     place = cache_directory() / "lines" / f"{line}-{key}"
     _forget_old(place)
@@ -139,16 +163,16 @@ def _forget_old(place: Path) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def environment(line: str) -> Path:
-    """The Python of a line's environment in this checkout; the main line's is that of ``.venv``.
+def environment(line: str, lowest: bool = False) -> Path:
+    """The Python of a line's environment in this checkout; the main line's is that of ``.venv``, unless it is lowest.
 
     Raises:
         RefusedByIndex: something of it cannot be had.
     """
-    if line == main_line():
+    if line == main_line() and not lowest:
         return ROOT / ".venv" / "bin" / "python"
-    held = packages(line)
-    here = ROOT / f".venv-{line}"
+    held = packages(line, lowest)
+    here = ROOT / (f".venv-{line}-lowest" if lowest else f".venv-{line}")
     python = here / "bin" / "python"
     stamp = "\n".join([str(held), *((folder / "pyproject.toml").read_text() for folder in (ROOT, LAB))])
     noted = here / ".installed"
@@ -187,17 +211,18 @@ def _last_line(text: str) -> str:
 # ---- Tests.
 
 
-def run(line: str, arguments: Sequence[str], tests: Iterable[str] = TESTS) -> Outcome:
+def run(line: str, arguments: Sequence[str], tests: Iterable[str] = TESTS, lowest: bool = False) -> Outcome:
     """Run the tests of a line; what they print goes to standard output."""
     here = ".".join(map(str, sys.version_info[:3]))
     try:
-        python = environment(line)
+        python = environment(line, lowest)
     except RefusedByIndex as refused:
         return Outcome(line, "", here, reason=f"the index refuses it: {refused}")
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
         command = [str(python), "-m", "pytest", "-q", f"--junitxml={report}"]
-        command += [part for one in _IGNORED.get(line, ()) for part in ("-W", one)]
+        ignored = (*_IGNORED.get(line, ()), *(_IGNORED_LOWEST if lowest else ()))
+        command += [part for one in ignored for part in ("-W", one)]
         subprocess.run([*command, *tests, *arguments], cwd=ROOT, check=False)
         return _counted(line, _version(python), here, report)
 
@@ -236,11 +261,13 @@ def main() -> int:
     """Run the lines that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("line", choices=[*LINES, "drawn", "all"], help="a minor version; one by the commit; or all")
+    parser.add_argument("--lowest", action="store_true", help="with the lowest versions that pyproject.toml allows")
     given, arguments = parser.parse_known_args()
     lines = list(LINES) if given.line == "all" else [drawn() if given.line == "drawn" else given.line]
-    outcomes = [run(line, arguments) for line in lines]
+    tests = LOWEST_TESTS if given.lowest else TESTS
+    outcomes = [run(line, arguments, tests, given.lowest) for line in lines]
     print("\n".join(map(str, outcomes)))
-    if given.line == "all" and not arguments:
+    if given.line == "all" and not arguments and not given.lowest:
         keep(outcomes)
     required = os.environ.get("REQUIRE_LINES") == "1"
     return int(any(outcome.failed or (outcome.reason and required) for outcome in outcomes))

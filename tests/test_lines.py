@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def lines() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("lines", ROOT / "scripts/lines.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    sys.modules["lines"] = made  # its dataclasses look their module up
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_the_lowest_versions_are_the_lower_bounds_of_the_project_for_all_but_pyspark(lines: ModuleType) -> None:
+    lowest, usual = (set(lines.requirements("4.2", low)) for low in (True, False))
+    assert {"pyspark==4.2.*", "sqlalchemy==2.0.28", "deltalake==1.6.6", "psycopg[binary]==3.2.8"} <= lowest
+    bounded = {one for one in usual - lowest if ">=" in one and not one.startswith("pyspark")}
+    assert {one.replace(">=", "==").partition(",")[0] for one in bounded} == lowest - usual
 
 
 @pytest.mark.long
