@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.webhdfs import WebHDFS
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+from pyspark.sql import DataFrame
 
 from onceonly.spark.jars import Artifact, fetched, jar_of_pyspark, java_program
 
@@ -81,3 +82,21 @@ def _lead_fsspec_to(http: int) -> None:
             return {"host": "127.0.0.1", "port": http, "user": "root"}
 
     fsspec.register_implementation("hdfs", Hdfs, clobber=True)
+
+
+class Reaching:
+    """``before=`` of a callback that is sent elsewhere: by its arrival that process reaches the HDFS by fsspec, too.
+
+    Args:
+        http: port of the server's HTTP interface.
+    """
+
+    def __init__(self, http: int) -> None:
+        self._http = http
+        _lead_fsspec_to(http)
+
+    def __reduce__(self) -> tuple[type[Reaching], tuple[int]]:
+        return Reaching, (self._http,)
+
+    def __call__(self, df: DataFrame) -> DataFrame:
+        return df

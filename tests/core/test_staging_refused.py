@@ -72,6 +72,25 @@ def test_a_file_in_the_way_is_to_be_moved_and_no_driver_installed(tmp_path: Path
     assert "fsspec" not in said
 
 
+class Unusable(fsspec.AbstractFileSystem):  # type: ignore[misc]
+    """A driver that is installed and does not work, as that of HDFS is without Hadoop's native library."""
+
+    protocol = "unusable"
+    cachable = False
+
+    def __init__(self, **_: object) -> None:
+        raise OSError("Unable to load libjvm\ndlopen(libjvm.so) failed")
+
+
+def test_a_driver_that_does_not_work_is_a_refusal_with_its_first_words() -> None:
+    fsspec.register_implementation("unusable", Unusable, clobber=True)
+    with pytest.raises(ConfigurationError, match="E114") as refused:
+        Staging("unusable://node/staging", "orders", [MemorySink("a"), MemorySink("b")])
+    assert "driver of fsspec for unusable:// does not work here: Unable to load libjvm\n" in str(refused.value)
+    assert "dlopen" not in str(refused.value)
+    assert refused.value.remedy.startswith("install the driver of fsspec")
+
+
 def test_a_login_in_the_url_is_to_be_taken_out() -> None:
     said = remedy("s3a://user:password@bucket/staging")
     assert said.startswith("take both out of the URL")

@@ -233,6 +233,11 @@ class RemoteDirectory:
         except UnreachableStorage as error:
             next_ = _DRIVER if isinstance(error.__cause__, ImportError) else _SCHEME
             raise refuse("E114", place=url, cause=str(error), next=next_) from error
+        except OSError as error:
+            # That of HDFS needs Hadoop's native library; it is loaded as late as here.
+            scheme, first = self._url.partition("://")[0], (str(error).splitlines() or [""])[0]
+            cause = f"the driver of fsspec for {scheme}:// does not work here: {first}"
+            raise refuse("E114", place=url, cause=cause, next=_DRIVER) from error
 
     @property
     def address(self) -> str:
