@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from integration.connect.streams import ConnectStream
 from integration.processes import REPOSITORY
+from integration.servers import PostgresAddress
 from pyspark.sql import SparkSession
 
 from onceonly_lab.servers.connect import ConnectServer
@@ -17,6 +18,13 @@ from onceonly_lab.servers.connect import ConnectServer
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
     """The server of tests that let it live."""
     with ConnectServer(tmp_path_factory.mktemp("connect"), REPOSITORY) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def mortal(any_postgres: PostgresAddress, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """The server of tests that kill it. Postgres is there first: its password is in the environment then."""
+    with ConnectServer(tmp_path_factory.mktemp("mortal"), REPOSITORY) as made:
         yield made
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
+import psutil
 from integration.streams import FileStream
-from pyspark.errors.exceptions.connect import SparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 import onceonly
 from onceonly.protocol import Sink
+from onceonly_lab.servers.connect import ConnectServer
+
+PATIENCE_S = 120.0
 
 _SLOW = "Python worker failed to connect back"
 _TRIES = 3
@@ -22,10 +27,33 @@ def patiently(begin: Callable[[], StreamingQuery]) -> StreamingQuery:
     for _ in range(_TRIES):
         try:
             return begin()
-        except SparkException as error:
+        except PySparkException as error:
             if _SLOW not in str(error):
                 raise
     return begin()
+
+
+def until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain: {what()}"
+        time.sleep(0.05)
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended; one that nobody has waited for has, too."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def revived(server: ConnectServer) -> None:
+    """Wait until a server is gone that was struck, and start it again."""
+    until(lambda: gone(server.pid), lambda: "the server's end")
+    server.kill()
+    server.start()
 
 
 def same(df: DataFrame) -> DataFrame:

@@ -41,7 +41,9 @@ def unfit(sources: Sequence[SourceIdentity], found: Mapping[str, str], *, statef
         return f"it has {len(sources)} sources, and a row does not say which one it came from"
     wanted = columns(sources)
     if wanted is None:
-        return f"the rows of its source ({name_origins(tuple(sources))}) have no position"
+        unasked = "; nor have those of a topic whose brokers nobody asks, as on Spark Connect"
+        unnamed = unasked if sources[0].kind is SourceKind.UNNAMED else ""
+        return f"the rows of its source ({name_origins(tuple(sources))}) have no position{unnamed}"
     lacking = [f"{name} {kind}" for name, kind in wanted.items() if found.get(name) != kind]
     return f"its rows lack {', '.join(lacking)}" if lacking else ""
 

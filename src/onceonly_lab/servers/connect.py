@@ -17,7 +17,7 @@ import psutil
 import pyspark
 
 from onceonly.spark import choose
-from onceonly.spark.jars import delta_jars, fast_options
+from onceonly.spark.jars import delta_jars, fast_options, kafka_source_jars
 from onceonly.spark.session.starting import QUIET, JvmArchive
 from onceonly_lab.servers.brokerprocess import GuardedProcess
 from onceonly_lab.servers.ports import free_ports
@@ -41,7 +41,9 @@ class ServerDown(RuntimeError):
 
 
 class ConnectServer:
-    """A server on a port that stays the same over restarts. A context manager starts it, and kills it at its end.
+    """A server on a port that stays the same over restarts, with Spark's Delta and Kafka source where there are jars.
+
+    A context manager starts it, and kills it at its end.
 
     Args:
         folder: for its log; workers begin there, too.
@@ -56,9 +58,11 @@ class ConnectServer:
         self._quick_compile = quick_compile
         [self._port] = free_ports(1)
         self._process: GuardedProcess | None = None
+        line = choose.line()
         # Spark's own Delta where there is one: a sink must not take it for one that it can reach.
-        self._delta = choose.line().delta is not None
-        self._archive = JvmArchive("connect", delta_jars() if self._delta else (), always=QUIET)
+        self._delta, self._kafka = line.delta is not None, line.kafka is not None
+        jars = [*(delta_jars() if self._delta else ()), *(kafka_source_jars() if self._kafka else ())]
+        self._archive = JvmArchive("connect", jars, always=QUIET)
 
     @property
     def url(self) -> str:
@@ -111,7 +115,7 @@ class ConnectServer:
 
     def _launch(self, java: tuple[str, ...], once: Mapping[str, str]) -> None:
         settings = {
-            **fast_options(delta=self._delta, quick_compile=self._quick_compile),
+            **fast_options(delta=self._delta, kafka=self._kafka, quick_compile=self._quick_compile),
             "spark.connect.grpc.binding.address": "127.0.0.1",
             "spark.connect.grpc.binding.port": str(self._port),
         }

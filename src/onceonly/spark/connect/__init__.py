@@ -160,7 +160,7 @@ class ConnectEngine:
         """The plan of a query that is not started yet."""
         text = _explained(df.sparkSession, lambda: df.explain(True))
         sources = tuple(_foreseen_source(at, line) for at, line in enumerate(text.relations))
-        return Plan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text))
+        return Plan(text.stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
     def analysed(self, rows: DataFrame, *, started: bool) -> AnalysedPlan:
         """The analysed plan by its text."""
@@ -222,12 +222,13 @@ def _plan(df: DataFrame, text: PlanText, found: Readable) -> Plan:
     stateful = text.stateful or found.exists("state")
     entry = offsets.offset_entry(found, offsets.offset_ids(found)[-1])
     sources = tuple(_source(df, id_, offset, text, found) for id_, offset in entry.offsets.entries)
-    return Plan(stateful, text.nondeterministic(), sources, unseen=_unseen(text))
+    return Plan(stateful, text.nondeterministic(), sources, unseen=_unseen(text, sources))
 
 
-def _unseen(text: PlanText) -> tuple[str, ...]:
+def _unseen(text: PlanText, sources: Sequence[Source]) -> tuple[str, ...]:
     cut = ("an expression is another value in each run: the plan is too long to be seen whole",) if text.cut else ()
-    return (*plantext.UNSEEN, *cut)
+    anew = (plantext.TOPICS_UNSEEN,) if any(source.brokers for source in sources) else ()
+    return (*plantext.UNSEEN, *anew, *cut)
 
 
 def _source(df: DataFrame, id_: str, offset: str | None, text: PlanText, found: Readable) -> Source:
@@ -258,7 +259,8 @@ def _is_kafka(offset: str | None) -> bool:
 
 def _foreseen_source(at: int, line: str) -> Source:
     kind = _FILES if "FileSource[" in line else line
-    return Source(str(at), kind, line, reads_on="failondataloss=false" in line.lower())
+    brokers = Nameless() if "KafkaSourceProvider" in line else None
+    return Source(str(at), kind, line, brokers, reads_on="failondataloss=false" in line.lower())
 
 
 # ---- Refusals: what the callback was told is not what the server says.

@@ -59,6 +59,9 @@ UNSEEN = (
 )
 """What a text does not show, as reasons for which a promise may not hold."""
 
+TOPICS_UNSEEN = "a topic is made anew under its name: on Spark Connect nobody asks the brokers which one it is"
+"""The same of a plan that reads topics."""
+
 
 @dataclass(frozen=True, slots=True)
 class PlanText:
