@@ -36,12 +36,16 @@ line: $(STAMP) java
 lines: $(STAMP) java
 	@$(BIN)/python scripts/lines.py all $(ARGS); failed=$$?; $(BIN)/python scripts/lines_table.py; exit $$failed
 
-# On Spark Connect: a server per run, refusals, kills of server, workers and client. More kills: make connect
-# ARGS="--kills 100"; --kill-seed repeats some. Kills in a process of their own: a client that has lost a server
-# asks the dead one again where PySpark takes the session that was active.
+# On Spark Connect: a server per run, refusals, kills of server, workers and client; on another line: make connect L=4.1.
+# More kills: make connect ARGS="--kills 100"; --kill-seed repeats some. Kills in a process of their own: a client that
+# has lost a server asks the dead one again where PySpark takes the session that was active.
 connect: $(STAMP) java
-	$(BIN)/pytest -m connect integration/connect --ignore integration/connect/test_kills.py $(ARGS)
-	$(BIN)/pytest -m connect integration/connect/test_kills.py $(ARGS)
+ifdef L
+	@$(BIN)/python scripts/lines.py $(L) --connect $(ARGS)
+else
+	$(BIN)/pytest -m "connect and not kill" integration/connect $(ARGS)
+	$(BIN)/pytest -m "connect and kill" integration/connect $(ARGS)
+endif
 
 # format("onceonly"): on a classic session, its kills, on Spark Connect and in a pipeline. SOURCE_SEED=7 draws the same kills.
 source: $(STAMP) java

@@ -19,6 +19,9 @@ _PURE = {"core", "checkpoints"}
 _NEEDS = ("spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "long", "waysout", "slow")
 """Markers of tests that need a server or another process, or minutes."""
 
+_WAYS = ("connect", "source")
+"""Markers of ways in that reports of a run tell, so that ``scripts/lines.py`` can count each by itself."""
+
 _SERVERS = {"postgres", "kafka", "chromium"}
 """Fixtures that start one; whatever asks for them through others asks for them, too."""
 
@@ -54,6 +57,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_itemcollected(item: pytest.Item) -> None:
     if _is_pure(item):
         item.add_marker("pure")
+    item.user_properties += [("way", name) for name in _WAYS if item.get_closest_marker(name)]
 
 
 @pytest.hookimpl(trylast=True)

@@ -16,7 +16,7 @@ from onceonly import exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly_checkpoints.ledger import EventKind
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.source]
 
 HAS_DATA_SOURCES = find_spec("pyspark.sql.datasource") is not None
 

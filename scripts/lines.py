@@ -1,5 +1,7 @@
 """Runs the tests of a line of PySpark, in an environment of its own: ``make line L=3.5``; all lines: ``make lines``.
 
+All tests of Spark Connect on a line: ``make connect L=4.1``.
+
 What a line needs (PySpark and our dependencies, a gigabyte) is installed once and kept in the user's cache, for
 all checkouts that ask for the same; ``.venv-L`` in the checkout holds our own code and a path to it. A line that the
 index does not give is skipped with a printed line; with ``REQUIRE_LINES=1`` it fails.
@@ -21,8 +23,9 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +36,35 @@ from onceonly.spark.lines import LINES, minor_of
 
 ROOT = Path(__file__).parent.parent
 LAB = ROOT / "src" / "onceonly_lab"
-TESTS = tuple(f"integration/test_{name}.py" for name in ("line", "line_format", "golden_digests", "forks", "wrapper"))
+TESTS = (
+    (
+        "not connect",
+        *(f"integration/test_{name}.py" for name in ("line", "line_format", "golden_digests", "forks", "wrapper")),
+    ),
+    ("connect", "integration/connect/test_line.py"),
+)
+"""Processes: which markers run, and of which files. One that has a classic session can have none of Spark Connect."""
+
 LOWEST_TESTS = (
-    *TESTS,
-    "tests/checkpoints",
-    *(
-        str(path.relative_to(ROOT))
-        for kind in ("postgres", "delta", "sql")
-        for path in sorted(ROOT.glob(f"tests/sinks/test_{kind}_*.py"))
+    TESTS[0],
+    (
+        "not long and not slow",
+        "tests/checkpoints",
+        *(
+            str(path.relative_to(ROOT))
+            for kind in ("postgres", "delta", "sql")
+            for path in sorted(ROOT.glob(f"tests/sinks/test_{kind}_*.py"))
+        ),
     ),
 )
+"""The same with the lowest versions that are allowed."""
+
+CONNECT = (("connect and not kill", "integration/connect"), ("connect and kill", "integration/connect"))
+"""The same for ``make connect``."""
+
+WAYS = {"connect": "connect", "source": "format"}
+"""Markers of the ways in whose tests are counted by themselves, too, and what the result calls them."""
+
 EXTRAS = ("spark", "postgres", "delta", "kafka", "cli")
 RESULT = ROOT / "docs" / "lines.json"
 _PTH = "onceonly-line.pth"
@@ -77,6 +99,8 @@ class Outcome:
         failed: tests, errors among them.
         skipped: tests.
         reason: why nothing was run; empty where something was.
+        connect: passed, failed and skipped ones among them that run on Spark Connect.
+        format: the same of those that write by ``format("onceonly")``.
     """
 
     line: str
@@ -86,6 +110,8 @@ class Outcome:
     failed: int = 0
     skipped: int = 0
     reason: str = ""
+    connect: Mapping[str, int] = field(default_factory=dict)
+    format: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.reason:
@@ -116,7 +142,12 @@ def requirements(line: str, lowest: bool = False) -> list[str]:
     found += lab["project"]["dependencies"]
     if lowest:
         found = [re.sub(r">=([^,]+).*", r"==\1", one) for one in found if not one.startswith("pyspark")]
-    found += [f"pyspark=={line}.*", *project["dependency-groups"]["line"]]
+    # What a client of Spark Connect needs each PySpark says for itself. The bounds of 3.5 do not go with the rest: pip
+    # would take an older patch of it. There a client only has to be told that it is refused.
+    client = [f"pyspark[connect]=={line}.*"]
+    if not LINES[line].spark_connect:
+        client = [f"pyspark=={line}.*", "grpcio", "grpcio-status", "googleapis-common-protos"]
+    found += [*client, *project["dependency-groups"]["line"]]
     return sorted({one for one in found if not one.startswith("onceonly")})
 
 
@@ -211,30 +242,65 @@ def _last_line(text: str) -> str:
 # ---- Tests.
 
 
-def run(line: str, arguments: Sequence[str], tests: Iterable[str] = TESTS, lowest: bool = False) -> Outcome:
-    """Run the tests of a line; what they print goes to standard output."""
+def run(line: str, arguments: Sequence[str], lowest: bool = False) -> Outcome:
+    """Run the tests of a line, each process after the other; what they print goes to standard output."""
     here = ".".join(map(str, sys.version_info[:3]))
     try:
         python = environment(line, lowest)
     except RefusedByIndex as refused:
         return Outcome(line, "", here, reason=f"the index refuses it: {refused}")
+    found = {name: Counter[str]() for name in ("all", *WAYS.values())}
     with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.xml"
-        command = [str(python), "-m", "pytest", "-q", f"--junitxml={report}"]
-        ignored = (*_IGNORED.get(line, ()), *(_IGNORED_LOWEST if lowest else ()))
-        command += [part for one in ignored for part in ("-W", one)]
-        subprocess.run([*command, *tests, *arguments], cwd=ROOT, check=False)
-        return _counted(line, _version(python), here, report)
-
-
-def _counted(line: str, pyspark: str, python: str, report: Path) -> Outcome:
-    if not report.is_file():
-        return Outcome(line, pyspark, python, failed=1)
-    suite = next(ET.parse(report).getroot().iter("testsuite")).attrib
-    total, skipped = int(suite["tests"]), int(suite["skipped"])
-    failed = int(suite["failures"]) + int(suite["errors"])
+        for number, (markers, *tests) in enumerate(LOWEST_TESTS if lowest else TESTS):
+            report = Path(folder) / f"report-{number}.xml"
+            ignored = [part for one in (_IGNORED_LOWEST if lowest else ()) for part in ("-W", one)]
+            pytest(line, python, markers, *tests, *ignored, f"--junitxml={report}", *arguments)
+            _count(report, found, demanded=not arguments)
     # A line of which nothing ran has not passed.
-    return Outcome(line, pyspark, python, total - failed - skipped, failed or int(total == 0), skipped)
+    found["all"]["failed"] += int(not found["all"].total())
+    told = {name: {kind: counts[kind] for kind in ("passed", "failed", "skipped")} for name, counts in found.items()}
+    return Outcome(line, _version(python), here, **told["all"], connect=told["connect"], format=told["format"])
+
+
+def pytest(line: str, python: Path, markers: str, *arguments: str) -> int:
+    """Run one process of tests in a line's environment, and return its exit code."""
+    ignored = [part for one in _IGNORED.get(line, ()) for part in ("-W", one)]
+    command = [str(python), "-m", "pytest", "-q", "-m", markers, *ignored, *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def _count(report: Path, found: Mapping[str, Counter[str]], *, demanded: bool) -> None:
+    """Add what a process of tests came to. One without a report has failed, one without tests if any are demanded."""
+    there = report.is_file()
+    cases = list(ET.parse(report).getroot().iter("testcase")) if there else []
+    found["all"]["failed"] += int(not there or (demanded and not cases))
+    for case in cases:
+        kinds = {"failure": "failed", "error": "failed", "skipped": "skipped"}
+        came_to = next((kinds[part.tag] for part in case if part.tag in kinds), "passed")
+        ways = [WAYS[str(told.get("value"))] for told in case.iter("property") if told.get("name") == "way"]
+        for name in ("all", *ways):
+            found[name][came_to] += 1
+
+
+def run_connect(line: str, arguments: Sequence[str]) -> int:
+    """Run all tests of Spark Connect on a line, and return an exit code.
+
+    Raises:
+        SystemExit: the line has no Spark Connect.
+    """
+    able = [one.minor for one in LINES.values() if one.spark_connect]
+    if line not in able:
+        raise SystemExit(f"{line} has no Spark Connect that runs a callback; these have: {', '.join(able)}")
+    try:
+        python = environment(line)
+    except RefusedByIndex as refused:
+        print(Outcome(line, "", "", reason=f"the index refuses it: {refused}"))
+        return int(_required())
+    return max([pytest(line, python, *process, *arguments) for process in CONNECT])
+
+
+def _required() -> bool:
+    return os.environ.get("REQUIRE_LINES") == "1"
 
 
 def drawn() -> str:
@@ -259,18 +325,20 @@ def keep(outcomes: Sequence[Outcome]) -> None:
 
 def main() -> int:
     """Run the lines that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    # Without abbreviations: the rest is pytest's, which has --collect-only.
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0], allow_abbrev=False)
     parser.add_argument("line", choices=[*LINES, "drawn", "all"], help="a minor version; one by the commit; or all")
     parser.add_argument("--lowest", action="store_true", help="with the lowest versions that pyproject.toml allows")
+    parser.add_argument("--connect", action="store_true", help="all tests of Spark Connect on one line, nothing else")
     given, arguments = parser.parse_known_args()
+    if given.connect:
+        return run_connect(given.line, arguments)
     lines = list(LINES) if given.line == "all" else [drawn() if given.line == "drawn" else given.line]
-    tests = LOWEST_TESTS if given.lowest else TESTS
-    outcomes = [run(line, arguments, tests, given.lowest) for line in lines]
+    outcomes = [run(line, arguments, given.lowest) for line in lines]
     print("\n".join(map(str, outcomes)))
     if given.line == "all" and not arguments and not given.lowest:
         keep(outcomes)
-    required = os.environ.get("REQUIRE_LINES") == "1"
-    return int(any(outcome.failed or (outcome.reason and required) for outcome in outcomes))
+    return int(any(outcome.failed or (outcome.reason and _required()) for outcome in outcomes))
 
 
 if __name__ == "__main__":

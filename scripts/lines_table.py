@@ -21,21 +21,36 @@ def table(outcomes: Iterable[Mapping[str, Any]]) -> str:
     found = {(one["line"], minor_of(one["python"])): one for one in outcomes}
     pythons = [*PYTHONS, *sorted({python for _, python in found} - set(PYTHONS))]
     heads = ["PySpark", *(f"Python {python}" for python in pythons), "Delta by Spark", "Spark's Kafka source"]
+    heads += ["Spark Connect", '`format("onceonly")`']
     rows = [heads, ["---"] * len(heads)]
     for line in LINES.values():
         cells = [_cell(found.get((line.minor, python))) for python in pythons]
         delta = f"Delta {line.delta.version}" if line.delta else "no jar: refused"
         kafka = f"jars of {line.kafka}" if line.kafka else "no jars: refused"
-        rows.append([line.minor, *cells, delta, kafka])
+        ran = [found[line.minor, python] for python in pythons if (line.minor, python) in found]
+        ways = [_way(ran, "connect", able=line.spark_connect), _way(ran, "format", able=line.data_source)]
+        rows.append([line.minor, *cells, delta, kafka, *ways])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _cell(outcome: Mapping[str, Any] | None) -> str:
-    if outcome is None:
-        return "untried"
-    failed = f"**{outcome['failed']} failed**, " if outcome["failed"] else ""
-    skipped = f", {outcome['skipped']} skipped" if outcome["skipped"] else ""
-    return f"{outcome['pyspark']}: {failed}{outcome['passed']} passed{skipped}"
+    return f"{outcome['pyspark']}: {_counts(outcome)}" if outcome else "untried"
+
+
+def _way(outcomes: Iterable[Mapping[str, Any]], way: str, *, able: bool) -> str:
+    """What ran by one way in, on whichever Pythons; where the line has not got it, that it was refused is no more."""
+    counts = {minor_of(one["python"]): one[way] for one in outcomes if any(one.get(way, {}).values())}
+    failed = any(one["failed"] for one in counts.values())
+    if not able and not failed:
+        return "no: refused"
+    ran = [f"Python {python}: {_counts(one)}" for python, one in counts.items() if one["passed"] or one["failed"]]
+    return "; ".join(ran) or "untried"
+
+
+def _counts(found: Mapping[str, Any]) -> str:
+    failed = f"**{found['failed']} failed**, " if found["failed"] else ""
+    skipped = f", {found['skipped']} skipped" if found["skipped"] else ""
+    return f"{failed}{found['passed']} passed{skipped}"
 
 
 def written(readme: str, made: str) -> str:

@@ -1,4 +1,4 @@
-"""A line of Spark whose packages cannot be had is skipped out loud, or fails where that is demanded."""
+"""A line of Spark whose packages cannot be had is skipped out loud, or fails where that is demanded; what counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines() -> ModuleType:
 
 def test_the_lowest_versions_are_the_lower_bounds_of_the_project_for_all_but_pyspark(lines: ModuleType) -> None:
     lowest, usual = (set(lines.requirements("4.2", low)) for low in (True, False))
-    assert {"pyspark==4.2.*", "sqlalchemy==2.0.28", "deltalake==1.6.6", "psycopg[binary]==3.2.8"} <= lowest
+    assert {"pyspark[connect]==4.2.*", "sqlalchemy==2.0.28", "deltalake==1.6.6", "psycopg[binary]==3.2.8"} <= lowest
     bounded = {one for one in usual - lowest if ">=" in one and not one.startswith("pyspark")}
     assert {one.replace(">=", "==").partition(",")[0] for one in bounded} == lowest - usual
 
@@ -52,3 +52,24 @@ def test_a_line_that_the_index_refuses_is_skipped_with_a_line_or_fails_where_lin
     assert "4.0: skipped, the index refuses it: No matching distribution found" in done.stdout
     assert done.returncode == code
     assert list((tmp_path / "lines").iterdir()) == [], "an environment that was cut short is not taken for one"
+
+
+def test_a_line_without_spark_connect_is_refused_by_name() -> None:
+    command = [sys.executable, ROOT / "scripts/lines.py", "3.5", "--connect"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr == "3.5 has no Spark Connect that runs a callback; these have: 4.0, 4.1, 4.2, 4.3\n"
+    assert done.returncode == 1
+
+
+def test_tests_on_spark_connect_are_counted_with_the_others_and_by_themselves(lines: ModuleType) -> None:
+    # Both are skipped here or need nothing: one of a process with a classic session, one of a process without.
+    chosen = "test_this_line_is_one_that_is_known or test_a_spark_connect_that_is_too_old"
+    found = lines.run(lines.main_line(), ["-k", chosen])
+    assert (found.passed, found.failed, found.skipped) == (1, 0, 1)
+    assert found.connect == {"passed": 0, "failed": 0, "skipped": 1}
+    assert found.format == {"passed": 0, "failed": 0, "skipped": 0}
+
+
+def test_a_process_that_told_of_nothing_has_failed(lines: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "TESTS", (("connect", "integration/connect/test_gone.py"),))
+    assert lines.run(lines.main_line(), []).failed >= 1

@@ -106,9 +106,10 @@ def _connect() -> SparkEngine:
 
 def refuse_data_source() -> OnceOnlyError:
     """The refusal of ``format("onceonly")`` where PySpark has no data sources in Python."""
+    oldest = next(line.minor for line in LINES.values() if line.data_source)
     return refuse(
         "E113",
-        problem=f'format("onceonly") needs PySpark 4.0 or newer; this is {installed()}.',
+        problem=f'format("onceonly") needs PySpark {oldest} or newer; this is {installed()}.',
         cause="an older PySpark has no data sources in Python",
-        next="use foreachBatch with exactly_once(...), or a runtime with Spark 4.0 or newer",
+        next=f"use foreachBatch with exactly_once(...), or a runtime with Spark {oldest} or newer",
     )

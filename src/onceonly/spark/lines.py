@@ -123,6 +123,7 @@ class Line:
         stream_writer: PySpark's class of what writes the rows of a stream's task for a data source.
         batches: what such a writer is handed, as Arrow batches of these columns, times in UTC.
         spark_connect: whether a callback can be run by a Spark Connect server.
+        data_source: whether it has data sources in Python.
         condition: the method by which an error, here and in the JVM, tells its stable name.
         scala: of its jars.
         delta: what was built for it; ``None``: nothing was.
@@ -145,6 +146,7 @@ class Line:
     stream_writer: str = "DataSourceStreamArrowWriter"
     batches: Callable[[Iterator[Any], pa.Schema], Iterator[pa.RecordBatch]] = _batches
     spark_connect: bool = True
+    data_source: bool = True
     condition: str = "getCondition"
     scala: str = "2.13"
     delta: Delta | None = None
@@ -282,6 +284,7 @@ _3_5 = replace(
     metrics=_metrics_row,
     # Its package brings no server, and its batches are not handed to a worker in the same way.
     spark_connect=False,
+    data_source=False,
     # Conditions were called error classes.
     condition="getErrorClass",
     # The PySpark of the package index; a Spark that was built with Scala 2.13 needs other jars.
