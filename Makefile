@@ -11,7 +11,7 @@ LAB := src/onceonly_lab
 PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test fast line lines connect source torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
+.PHONY: demo test fast line lines connect connect-sample source source-sample torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -75,9 +75,17 @@ ways-out: $(STAMP) java
 ways-out-sample:
 	@$(MAKE) ways-out ARGS="--sample 8 --ways-out .cache/ways-out"
 
+# A few of both, drawn by seeds that are printed.
+connect-sample: $(STAMP) java
+	$(BIN)/pytest -m "connect and not kill" integration/connect --sample 5
+	$(BIN)/pytest -m "connect and kill" integration/connect --sample 3 --kills 6
+
+source-sample: $(STAMP) java
+	$(BIN)/pytest -m source --sample 3
+
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target containers ways-out-sample line browser sample pooler
+	@$(MAKE) --jobs 2 --output-sync=target line containers connect-sample ways-out-sample source-sample browser sample pooler
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; each condition of exactness dropped. No server, no Java.
