@@ -97,7 +97,7 @@ The usual one makes twice as many files, for checksums that only Hadoop reads. A
 the files are whole. An epoch of one task starts two processes with this, nine without."""
 
 _DICTIONARY = "parquet.dictionary.page.size"
-_DICTIONARY_BYTES = 128 * 1024
+DICTIONARY_BYTES = 128 * 1024
 """Up to which a column's distinct values are worth one. Up to the usual 1 MiB, a column of hardly any repetition is
 hashed through tens of thousands of values before the writer gives up: a quarter of the time that it takes to write.
 Who has columns that repeat among more values sets the same name in the session."""
@@ -204,7 +204,7 @@ class SparkBatch:
         """Write all rows as Parquet by Spark's own writer, times in microseconds, into a path or a URL of a store."""
         writer = self.dataframe.write
         if not self._engine.hadoop_setting(self._df, _DICTIONARY):
-            writer = writer.option(_DICTIONARY, str(_DICTIONARY_BYTES))
+            writer = writer.option(_DICTIONARY, str(DICTIONARY_BYTES))
         if is_local(directory) and not self._engine.hadoop_setting(self._df, _LOCAL_FILES):
             Path(directory, _WORK).mkdir(parents=True)
             writer = writer.mode("append").options(**_PLAIN_FILES)

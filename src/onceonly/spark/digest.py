@@ -163,8 +163,8 @@ def _flagged(kind: DataType, column: Column) -> Column:
 Array = Any
 """An Arrow array: the type stubs do not know the compute functions well enough to be of help."""
 
-Encode = Callable[[Array], "list[bytes | None]"]
-"""The bytes that are hashed for each value of a column; ``None`` for a null."""
+Encode = Callable[[Array], Array]
+"""The bytes that are hashed for each value of a column: binary values, all of one width or each as long as it is."""
 
 _SPARK_SEED = 42
 """Of Spark's ``xxhash64``: with another one, no hash of the driver equals one of the cluster."""
@@ -228,9 +228,25 @@ def _few(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], r
         named = (xxh64(name, each) for each in hashes)
         hashes = [
             xxh64(_YES, each) if value is None else xxh64(value, xxh64(_NO, each))
-            for value, each in zip(encode(columns[at]), named, strict=True)
+            for value, each in zip(_listed(encode(columns[at])), named, strict=True)
         ]
     return Digest(rows, sum(each >> 32 for each in hashes), sum(each & 0xFFFFFFFF for each in hashes))
+
+
+def _listed(values: Array) -> list[bytes | None]:
+    import pyarrow as pa
+
+    raw: Any = values.buffers()[1]
+    if not pa.types.is_fixed_size_binary(values.type) or raw is None:
+        found: list[bytes | None] = values.to_pylist()
+        return found
+    # Cut out of the buffer: one by one, Arrow makes an object of its own for each, which takes ten times as long.
+    width = values.type.byte_width
+    cut = memoryview(raw)[values.offset * width : (values.offset + len(values)) * width]
+    whole = [value for (value,) in struct.iter_unpack(f"{width}s", cut)]
+    if not values.null_count:
+        return whole
+    return [value if there else None for value, there in zip(whole, values.is_valid().to_pylist(), strict=True)]
 
 
 def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
@@ -242,15 +258,31 @@ def _many(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], 
     for at, name, encode in parts:
         values = encode(columns[at])
         named = rowhash.of_one(name, hashes)
+        if not values.null_count:
+            hashes = _hashes(values, rowhash.of_one(_NO, named))
+            continue
         hashes = rowhash.of_one(_YES, named)
-        there = [value for value in values if value is not None]
-        if len(there) == rows:
-            hashes = rowhash.of_values(there, rowhash.of_one(_NO, named))
-        elif there:
-            known = np.fromiter((value is not None for value in values), np.bool_, rows)
-            hashes[known] = rowhash.of_values(there, rowhash.of_one(_NO, named[known]))
+        there = values.is_valid().to_numpy(zero_copy_only=False)
+        if there.any():
+            hashes[there] = _hashes(values.drop_null(), rowhash.of_one(_NO, named[there]))
     low = hashes & np.uint64(0xFFFFFFFF)
     return Digest(rows, int((hashes >> np.uint64(32)).sum()), int(low.sum()))
+
+
+def _hashes(values: Array, seeds: rowhash.Words) -> rowhash.Words:
+    """The hash of each value, none of them a null, with its own seed."""
+    import numpy as np
+    import pyarrow as pa
+
+    count, buffers = len(values), values.buffers()
+    if pa.types.is_fixed_size_binary(values.type):
+        width = values.type.byte_width
+        whole = np.frombuffer(buffers[1], np.uint8, count * width, values.offset * width)
+        return rowhash.of_rows(whole.reshape(count, width), seeds)
+    kind = np.int64 if pa.types.is_large_binary(values.type) else np.int32
+    ends = np.frombuffer(buffers[1], kind)[values.offset : values.offset + count + 1].astype(np.int64)
+    data = np.frombuffer(buffers[2] or b"", np.uint8)
+    return rowhash.of_values(data, ends[:-1], np.diff(ends), seeds)
 
 
 @cache
@@ -278,39 +310,33 @@ def _encoding(kind: DataType) -> Encode | None:
         t.TimestampNTZType: _eights,
         t.FloatType: _ratios,
         t.DoubleType: _ratios,
-        t.BinaryType: lambda array: list(array.to_pylist()),
+        t.BinaryType: lambda array: array,
     }
     return known.get(type(kind))
 
 
-def _bytes(array: Array, width: int) -> list[bytes | None]:
+def _raw(array: Array, width: int) -> Array:
     """The values' own bytes, which Arrow keeps in little-endian order."""
-    raw: Any = array.buffers()[1]
-    if raw is None or not len(array):
-        return [None] * len(array)
-    # Cut out of the buffer: one by one, Arrow makes an object of its own for each, which takes ten times as long.
-    cut = memoryview(raw)[array.offset * width : (array.offset + len(array)) * width]
-    values = [value for (value,) in struct.iter_unpack(f"{width}s", cut)]
-    if not array.null_count:
-        return values
-    return [value if there else None for value, there in zip(values, array.is_valid().to_pylist(), strict=True)]
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.binary(width), len(array), array.buffers()[:2], array.null_count, array.offset)
 
 
-def _fours(array: Array) -> list[bytes | None]:
-    return _bytes(array, 4)
+def _fours(array: Array) -> Array:
+    return _raw(array, 4)
 
 
-def _eights(array: Array) -> list[bytes | None]:
-    return _bytes(array, 8)
+def _eights(array: Array) -> Array:
+    return _raw(array, 8)
 
 
-def _integers(array: Array) -> list[bytes | None]:
+def _integers(array: Array) -> Array:
     import pyarrow as pa
 
     return _fours(array.cast(pa.int32()))
 
 
-def _ratios(array: Array) -> list[bytes | None]:
+def _ratios(array: Array) -> Array:
     """-0.0 and NaN in one form, as in the cluster: by an addition that makes each of them a double."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -320,20 +346,24 @@ def _ratios(array: Array) -> list[bytes | None]:
     return _eights(compute.if_else(compute.is_nan(doubles), pa.scalar(float("nan")), doubles))
 
 
-def _texts(array: Array) -> list[bytes | None]:
+def _texts(array: Array) -> Array:
     import pyarrow as pa
 
-    large = pa.types.is_large_string(array.type)
-    found: list[bytes | None] = array.view(pa.large_binary() if large else pa.binary()).to_pylist()
-    return found
+    return array.view(pa.large_binary() if pa.types.is_large_string(array.type) else pa.binary())
 
 
-def _long_decimals(array: Array) -> list[bytes | None]:
-    return [value if value is None else value[:8] for value in _bytes(array, 16)]
+def _long_decimals(array: Array) -> Array:
+    import pyarrow as pa
+
+    # Without its scale the number that is hashed is left; it fits, or it would be a wide one.
+    return _eights(array.view(pa.decimal128(38, 0)).cast(pa.int64()))
 
 
-def _wide_decimals(array: Array) -> list[bytes | None]:
-    return [value if value is None else _java_bytes(value) for value in _bytes(array, 16)]
+def _wide_decimals(array: Array) -> Array:
+    import pyarrow as pa
+
+    raw = _listed(_raw(array, 16))
+    return pa.array([value if value is None else _java_bytes(value) for value in raw], pa.binary())
 
 
 def _java_bytes(little_endian: bytes) -> bytes:

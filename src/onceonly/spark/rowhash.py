@@ -5,7 +5,6 @@ The algorithm is the public one of xxHash, for inputs of any length; values of o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,25 +13,28 @@ if TYPE_CHECKING:
 
     Words = NDArray[np.uint64]
     Bytes = NDArray[np.uint8]
+    Places = NDArray[np.int64]
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _STRIPE = 32
 
 
-def of_values(values: Sequence[bytes], seeds: Words) -> Words:
-    """The hash of each value with its own seed, in order."""
+def of_values(data: Bytes, starts: Places, lengths: Places, seeds: Words) -> Words:
+    """The hash of each value with its own seed, in order.
+
+    Args:
+        data: the bytes of all values.
+        starts: where each value begins in them.
+        lengths: bytes of each value.
+        seeds: one for each value.
+    """
     import numpy as np
 
-    lengths = np.fromiter(map(len, values), np.int64, len(values))
-    data = np.frombuffer(b"".join(values), np.uint8)
-    found = np.empty(len(values), np.uint64)
-    ends = lengths.cumsum()
+    found = np.empty(len(lengths), np.uint64)
     for length in np.unique(lengths).tolist():
         at = np.flatnonzero(lengths == length)
-        if len(at) == len(values):
-            return of_rows(data.reshape(len(values), length), seeds)
-        rows = data[(ends[at] - length)[:, None] + np.arange(length)]
+        rows = data[starts[at][:, None] + np.arange(length)]
         found[at] = of_rows(rows, seeds[at])
     return found
 

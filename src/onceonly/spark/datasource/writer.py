@@ -15,6 +15,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import WriterCommitMessage
 
 from onceonly.spark import choose, digest, frames
+from onceonly.spark.batch import DICTIONARY_BYTES
 from onceonly.spark.datasource.parts import Part
 from onceonly_checkpoints.epoch import Digest
 from onceonly_checkpoints.storage import file_system, is_local
@@ -127,7 +128,8 @@ class _File:
             files, place = file_system(self._path)
             files.makedirs(place.rpartition("/")[0], exist_ok=True)
             stream: IO[bytes] = files.open(place, "wb")
-            self._stream, self._writer = stream, pq.ParquetWriter(stream, self._schema)
+            self._stream = stream
+            self._writer = pq.ParquetWriter(stream, self._schema, dictionary_pagesize_limit=DICTIONARY_BYTES)
         self._writer.write_table(pa.Table.from_batches(self._held, self._schema))
         self._held, self._rows = [], 0
 
