@@ -85,11 +85,12 @@ class ConnectServer:
         self.kill()
 
     def start(self, **environment: str) -> None:
-        """Start it, and wait until it takes connections.
+        """Start it, and wait until it takes connections. A start before is ended, also one that somebody else killed.
 
         Args:
             environment: what this start alone finds in its environment.
         """
+        self.kill()
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self._archive.made:
             self._make_archive()
