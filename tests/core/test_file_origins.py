@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceonly.machine.sources import same_inputs, same_origins
+from onceonly.machine.sources import carried, same_inputs, same_origins
 from onceonly_checkpoints.model import SourceIdentity
 
 HERE, THERE, UNSAID = "files:FileStreamSource[file:/in]", "files:FileStreamSource[file:/out]", "files:FileStreamSource"
@@ -25,3 +25,20 @@ def test_a_directory_that_is_not_said_agrees_with_any(was: str, now: str) -> Non
 def test_another_directory_or_kind_is_another_source(now: str | None) -> None:
     assert not same_origins(reads(HERE), reads(now))
     assert same_origins(reads(UNSAID), reads(now)) is (now == THERE)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "recorded"),
+    [
+        (HERE, UNSAID, HERE),
+        (UNSAID, UNSAID, UNSAID),
+        (UNSAID, THERE, THERE),
+        (HERE, "delta:id", "delta:id"),
+        (None, None, None),
+    ],
+)
+def test_a_directory_that_was_said_stays_the_measure_where_it_is_not_said(
+    was: str | None, now: str | None, recorded: str | None
+) -> None:
+    assert carried(reads(was), reads(now)) == reads(recorded)
+    assert same_origins(carried(reads(was), reads(now)), reads(recorded))

@@ -176,10 +176,16 @@ def carried(last: tuple[SourceIdentity, ...], offered: tuple[SourceIdentity, ...
         last: of the epoch before.
         offered: of the batch.
     """
-    known = {source.source: source.identity for source in last if source.kind is SourceKind.KAFKA}
-    return tuple(
-        replace(source, identity=known.get(source.source)) if source.identity is None else source for source in offered
-    )
+    known = {source.source: source for source in last}
+    return tuple(_remembering(known.get(source.source), source) for source in offered)
+
+
+def _remembering(last: SourceIdentity | None, offered: SourceIdentity) -> SourceIdentity:
+    if last is None:
+        return offered
+    topics = last.kind is SourceKind.KAFKA and offered.identity is None
+    files = last.kind is offered.kind is SourceKind.FILES and not _says_directory(offered)
+    return replace(offered, identity=last.identity) if topics or files else offered
 
 
 def same_origins(one: tuple[SourceIdentity, ...], other: tuple[SourceIdentity, ...]) -> bool:
