@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration.processes import Drivers, await_stopped, refused_with, was_killed
 from integration.several import Several
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger import EventKind
-from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.memory import MemorySink, MemoryStore
 
 SINKS = 3
 ONCE = (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER)
@@ -73,6 +76,44 @@ def test_a_batch_that_one_sink_cannot_hold_reaches_none(
     assert "ONCE-E503" in said
     assert pg.says("select count(*) from pg_class where relname = 'orders'") == [(0,)] or pg.ids() == []
     assert delta.table.to_pyarrow_table().num_rows == 0
+
+
+def named(df: DataFrame) -> DataFrame:
+    return df.select("id", "word", f.concat(f.lit("other "), "word").alias("other"))
+
+
+def died() -> None:
+    raise RuntimeError("died between two sinks")
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    "changed",
+    [["id", "other", "word"], ["id", "word"], ["id", "cast(id as string) AS word", "other", "1 AS more"]],
+    ids=["swapped", "fewer", "more, of other types"],
+)
+def test_whoever_changed_the_columns_heals_with_those_that_the_epoch_has(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, changed: list[str]
+) -> None:
+    def wrapped() -> Any:
+        return exactly_once(MemorySink(id="memory:orders", store=store), pg.sink(via="executors"), by_spark())
+
+    def by_spark() -> DeltaSink:
+        return delta.sink(committer="spark", schema="add_columns")
+
+    store = MemoryStore()
+    stream.receive(range(10)).run(wrapped(), shape=named)
+    faults.arm(Point.COMMIT_AFTER, died)
+    assert "died between" in stream.receive(range(10, 20)).fail(wrapped(), shape=named)
+    faults.disarm()
+    assert pg.ids() == [*range(10)], "Postgres and Delta are behind"
+    # The batch is proven to be written, so that what is changed is not: both are brought to it by Spark.
+    stream.run(wrapped(), shape=lambda df: named(df).selectExpr(*changed))
+    expected = [(number, f"w{number}", f"other w{number}") for number in range(20)]
+    assert pg.says("select id, word, other from orders order by id") == expected
+    held = delta.table.to_pyarrow_table(columns=["id", "word", "other"]).to_pylist()
+    assert sorted(tuple(row.values()) for row in held) == expected
 
 
 # ---- killed

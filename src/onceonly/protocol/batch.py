@@ -328,13 +328,13 @@ class ArrowBatch:
             with files.open(f"{place}/part-{partition:05d}.parquet", "wb") as file:
                 pq.write_table(self._table.slice(partition * size, size), file)
 
-    def reread(self, paths: tuple[str, ...]) -> ArrowBatch:
-        """A batch over Parquet files."""
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> ArrowBatch:
+        """A batch over Parquet files of ``schema``."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        tables = [pq.read_table(path).cast(self.schema) for path in paths]
-        return ArrowBatch(pa.concat_tables(tables) if tables else self.schema.empty_table(), self._partitions)
+        tables = [pq.read_table(path).cast(schema) for path in paths]
+        return ArrowBatch(pa.concat_tables(tables) if tables else schema.empty_table(), self._partitions)
 
     def trimmed(self, trim: Trim) -> ArrowBatch:
         """The rows whose position is not in an epoch yet."""

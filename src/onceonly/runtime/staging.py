@@ -45,8 +45,8 @@ class Stageable(Protocol):
         """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
         ...
 
-    def reread(self, paths: tuple[str, ...]) -> Batch:
-        """A batch over Parquet files with this one's schema."""
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
+        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it."""
         ...
 
 
@@ -309,7 +309,8 @@ class StagedBatch:
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
-        return self._live.reread(tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files))
+        paths = tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files)
+        return self._live.reread(paths, self._schema)
 
     def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

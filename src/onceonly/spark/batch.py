@@ -82,6 +82,8 @@ def _stranger(position: Column, where: Column) -> Column:
 
 # ---- The batch itself.
 
+_UNKNOWN = Estimate(None, None)
+
 _FEW_BYTES = 1024 * 1024
 """In Arrow form, as estimated: a few thousand rows, which take as many microseconds each as they have columns."""
 
@@ -212,11 +214,15 @@ class SparkBatch:
         with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
             writer.parquet(_spelled(directory))
 
-    def reread(self, paths: tuple[str, ...]) -> SparkBatch:
-        """The same columns out of Parquet files; the number of rows is not known here."""
-        reader = self._df.sparkSession.read.schema(self._df.schema)
-        found = reader.parquet(*map(_spelled, paths)) if paths else self._df.limit(0)
-        return SparkBatch(found, Estimate(None, None), self._leave_out)
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> SparkBatch:
+        """Rows out of Parquet files; their number is not known here."""
+        session, ours = self._df.sparkSession, schema.equals(self._schema)
+        if not paths:
+            return SparkBatch(self._df.limit(0) if ours else frames.of_arrow(session, schema.empty_table()), _UNKNOWN)
+        # Told the columns of this batch, Spark would look for them in files of others, and find nulls where there are
+        # none, or swap two. What it wrote it knows from the files, which takes a job of its own.
+        reader = session.read.schema(self._df.schema) if ours else session.read
+        return SparkBatch(reader.parquet(*map(_spelled, paths)), _UNKNOWN, self._leave_out if ours else frozenset())
 
     def trimmed(self, trim: Trim) -> SparkBatch:
         """The batch without the rows that are left out.

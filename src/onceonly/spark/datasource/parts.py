@@ -131,9 +131,9 @@ class Parts(Files):
         for one in self._parts:
             _put(one, f"{directory}/{one.path.rpartition('/')[2]}")
 
-    def reread(self, paths: tuple[str, ...]) -> Files:
-        """The same columns out of other files."""
-        return Files(paths, self._schema)
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Files:
+        """Rows out of other files."""
+        return Files(paths, schema)
 
 
 def no_session(problem: str) -> OnceOnlyError:

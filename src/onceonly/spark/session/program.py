@@ -52,7 +52,7 @@ def _use(spark: SparkSession, place: Path) -> None:
         input.see(batch_id, engine_for(df).discover(df))
         held = SparkBatch(df, Estimate(None, None))
         held.write(str(place / f"staged-{batch_id}"))
-        held.reread((str(place / f"staged-{batch_id}"),)).on_executors(_count)
+        held.reread((str(place / f"staged-{batch_id}"),), held.schema).on_executors(_count)
         list(held.arrow())
         if delta:
             df.write.format("delta").mode("append").save(str(place / "table"))
