@@ -189,6 +189,44 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
+class Output:
+    """What some sinks of an epoch hold instead of all of its rows: columns of their own, of the rows that it wants.
+
+    A row is in it once or not at all, so ``digest.rows`` and ``filtered`` are together the rows of the epoch.
+
+    Attributes:
+        name: the user's name for it, unique in the epoch.
+        sinks: ids of the sinks that hold it.
+        schema: fingerprint of its columns.
+        digest: of its rows, as those sinks hold them.
+        filtered: rows of the epoch that it does not want.
+    """
+
+    name: str
+    sinks: tuple[str, ...]
+    schema: str
+    digest: Digest
+    filtered: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "name", "sinks", "schema", "digest", "filtered")
+        digest = Digest.from_json(value["digest"])
+        return cls(value["name"], tuple(value["sinks"]), value["schema"], digest, value.get("filtered", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; ``filtered`` only where rows were."""
+        return present(
+            name=self.name,
+            sinks=list(self.sinks),
+            schema=self.schema,
+            digest=self.digest.to_json(),
+            filtered=self.filtered or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Epoch:
     """One epoch, the same in every sink that holds it.
 
@@ -197,8 +235,8 @@ class Epoch:
         written: the slice that was written: it starts where the epoch before it ended.
         chain: hash over everything else that the epoch says of itself; see ``chain.link``.
         previous_chain: chain of epoch ``number - 1``; empty for the first.
-        digest: what was written.
-        schema: fingerprint of the written columns.
+        digest: of all rows: what every sink holds that none of ``outputs`` names.
+        schema: fingerprint of their columns.
         sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
         lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced. One that takes an
             older job over names that job's last batch.
@@ -212,6 +250,7 @@ class Epoch:
         series: number of the first epoch whose rows stand: 1 until a full refresh was replaced, and copied from epoch
             to epoch.
         replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
+        outputs: what some of the sinks hold instead of all rows.
     """
 
     number: int
@@ -229,6 +268,21 @@ class Epoch:
     carried: Standing | None = None
     series: int = 1
     replaces: tuple[int, int] | None = None
+    outputs: tuple[Output, ...] = ()
+
+    def output(self, sink: str) -> Output | None:
+        """What a sink holds instead of all rows; ``None`` where it holds them all."""
+        return next((one for one in self.outputs if sink in one.sinks), None)
+
+    def digest_in(self, sink: str) -> Digest:
+        """Digest of the rows that a sink holds of this epoch."""
+        output = self.output(sink)
+        return output.digest if output else self.digest
+
+    def schema_in(self, sink: str) -> str:
+        """Fingerprint of the columns that a sink holds of this epoch."""
+        output = self.output(sink)
+        return output.schema if output else self.schema
 
     @property
     def planned(self) -> Slice:
@@ -274,6 +328,7 @@ class Epoch:
             carried=Standing.from_json(value["standing"]) if "standing" in value else None,
             series=value.get("series", 1),
             replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
+            outputs=tuple(Output.from_json(output) for output in value.get("outputs", ())),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -294,6 +349,7 @@ class Epoch:
             standing=self.carried and self.carried.to_json(),
             series=self.series if self.series > 1 else None,
             replaces=self.replaces and list(self.replaces),
+            outputs=[output.to_json() for output in self.outputs],
         )
 
 
@@ -313,6 +369,7 @@ _MEMBERS = (
     "standing",
     "series",
     "replaces",
+    "outputs",
 )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.epoch import Digest, Output
 from onceonly_checkpoints.model import Slice, UnreadableMarker, canonical, known, present
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ class Manifest:
         digest: of the rows, computed in the action that wrote them.
         schema: Arrow schema of the rows: its IPC form in base64.
         files: the files, none of them empty of rows.
+        outputs: what some of the sinks get instead of all rows. Each lies in a column of its name: its columns as one
+            structure, null in the rows that it does not want; ``schema`` has those columns, too.
     """
 
     pipeline: str
@@ -68,6 +70,7 @@ class Manifest:
     digest: Digest
     schema: str
     files: tuple[StagedFile, ...]
+    outputs: tuple[Output, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -88,6 +91,7 @@ class Manifest:
                 digest=self.digest.to_json(),
                 schema=self.schema,
                 files=[[file.path, file.size, file.rows] for file in self.files],
+                outputs=[output.to_json() for output in self.outputs],
             )
         )
 
@@ -102,7 +106,7 @@ class Manifest:
             value: Mapping[str, Any] = json.loads(text)
             if value["format"] != FORMAT:
                 raise UnreadableManifest(f"it has format {value['format']!r}; this version reads {FORMAT}")
-            known(value, "format", "pipeline", "sinks", "epoch", "generation", "slice", "digest", "schema", "files")
+            known(value, "format", *(each.name for each in fields(cls)))
             return cls(
                 value["pipeline"],
                 tuple((sink, address) for sink, address in value["sinks"]),
@@ -112,6 +116,7 @@ class Manifest:
                 Digest.from_json(value["digest"]),
                 value["schema"],
                 tuple(StagedFile(*file) for file in value.get("files", ())),
+                tuple(Output.from_json(output) for output in value.get("outputs", ())),
             )
         except UnreadableManifest:
             raise

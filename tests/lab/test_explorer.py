@@ -248,6 +248,7 @@ BROKEN = [
     (Rule.REFUSED_ROW, (P,), {**ONE, "harms": (Harm.PICKY,)}, Anomaly.STUCK),
     (Rule.HEALER_DELETES, (P, D), {**REFRESHED, "drivers": 3}, Anomaly.DUP),
     (Rule.CLEARED_WITH_MARKER, (P,), REFRESHED, Anomaly.LOSS),
+    (Rule.MARKERS_OUTPUT, (P, D), {**ONE, "outputs": (0b1, 0b11)}, Anomaly.CROSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]
 """Each rule that is off by itself, where, and what that breaks first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import Held, Trim
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Output, Receipt
 from onceonly_checkpoints.model import Slice
 
 
@@ -209,11 +209,12 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The bytes lie still: the reference to their manifest, the rows in them, the digest of the action."""
+    """The bytes lie still: the reference to their manifest, the rows in them, the digest of the action, its outputs."""
 
     manifest: str
     rows: int
     digest: Digest
+    outputs: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +233,19 @@ class Prepare:
         number: of the epoch.
         trim: which rows of the batch are left out.
         replaces: first and last of the epochs whose rows leave in the transaction that brings these.
+        output: name of what the sink gets instead of all rows; ``None`` where it gets them all.
     """
 
     sink: str
     number: int
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows counted in the bytes, and the digest of the same action."""
+    """Rows counted in the bytes, and the digest of the same action; of an output, of its rows."""
 
     rows: int
     digest: Digest

@@ -126,6 +126,12 @@ def _stage(state: State) -> Command:
     return Stage(work.number, state.opening.fence, state.written, work.trim, healing=bool(work.healing))
 
 
+def _prepare(state: State) -> Command:
+    work = state.work
+    output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
+    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None)
+
+
 def _record(state: State) -> Command:
     before = state.opening.last.manifest if state.opening.last else None
     replaced = None if state.work.skipped else before
@@ -158,7 +164,7 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
-    Phase.PREPARE: lambda state: Prepare(state.sink, state.work.number, state.work.trim, state.work.replaces),
+    Phase.PREPARE: _prepare,
     Phase.COMMIT: lambda state: Commit(marker(state, state.sink)),
     Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink)),
     Phase.RECORD: _record,

@@ -43,7 +43,7 @@ from onceonly.machine.opening import decide_opening, not_ours
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Output
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -214,13 +214,18 @@ def _missing(state: State, outcome: Missing) -> State:
 def _staged(state: State, outcome: Staged) -> State:
     if outcome.rows != outcome.digest.rows:
         return _miscounted(state, "the staged files", outcome.rows, outcome.digest.rows)
+    for output in outcome.outputs:
+        if (told := output.digest.rows + output.filtered) != outcome.rows:
+            return _miscounted(state, f"output {output.name}", told, outcome.rows)
     if state.work.healing:
         epoch = state.current
+        if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
+            return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again")
         if outcome.digest != epoch.digest:
             part = ", of which a part had been left out," if epoch.offered else ""
             return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
         return replace(state, phase=Phase.PREPARE)
-    epoch = _epoch(state, outcome.digest, outcome.manifest)
+    epoch = _epoch(state, outcome.digest, outcome.manifest, outcome.outputs)
     return replace(state, phase=Phase.PREPARE, work=replace(state.work, epoch=epoch))
 
 
@@ -328,8 +333,8 @@ def _intended(state: State, _: Done) -> State:
 
 def _prepared(state: State, outcome: Prepared) -> State:
     epoch = state.work.epoch or _epoch(state, outcome.digest)
-    if outcome.rows != epoch.digest.rows:
-        return _miscounted(state, state.sink, outcome.rows, epoch.digest.rows)
+    if outcome.rows != (wanted := epoch.digest_in(state.sink).rows):
+        return _miscounted(state, state.sink, outcome.rows, wanted)
     if state.work.index + 1 < len(state.targets):
         return replace(state, work=replace(state.work, index=state.work.index + 1))
     return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0, epoch=epoch))
@@ -339,7 +344,7 @@ def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
+def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: tuple[Output, ...] = ()) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -358,6 +363,7 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None) -> Epoch:
         offered=offered,
         series=work.number if work.replaces else last.series if last else 1,
         replaces=work.replaces,
+        outputs=outputs,
     )
     return chain.linked(epoch)
 

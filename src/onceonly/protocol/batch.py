@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.epoch import Digest, Output
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
 
@@ -97,6 +97,15 @@ class InFiles(Protocol):
     @property
     def paths(self) -> Sequence[Path]:
         """The files, on a disk that driver and executors share; each holds rows."""
+        ...
+
+
+@runtime_checkable
+class Divided(Protocol):
+    """A batch with outputs: what some sinks get instead of all rows; see ``runtime.outputs`` for how they lie."""
+
+    def outputs(self) -> tuple[Output, ...]:
+        """Counted in the same action as ``digest``, and as valid."""
         ...
 
 

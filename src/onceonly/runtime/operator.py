@@ -174,8 +174,8 @@ def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
     for record in ledger.epochs(state.job.pipeline, first):
         number = record.epoch.number
         found = counted.get(number, 0) + removed.get(number, 0)
-        if found != record.epoch.digest.rows:
-            return f"it holds {found} of the {record.epoch.digest.rows} rows of epoch {record.epoch.number}"
+        if found != (brought := record.epoch.digest_in(sink.id).rows):
+            return f"it holds {found} of the {brought} rows of epoch {record.epoch.number}"
     return ""
 
 

@@ -96,7 +96,7 @@ class Runner:
         self._guard = guard
         self._sleep = sleep
         self._batch: Batch | None = None
-        self._staged: Batch | None = None
+        self._staged: Still | None = None
         self._borrowed: str | None = None
         self._prepared: dict[str, Prepared] = {}
         self.phases: dict[str, float] = {}
@@ -273,7 +273,7 @@ class Runner:
                 return c.Missing(str(gone))
         self._staged = found
         faults.fire(Point.FETCH_AFTER)
-        return c.Staged(command.manifest, found.rows, found.digest())
+        return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows, staging = self._rows(state), self._staging
@@ -286,7 +286,7 @@ class Runner:
         if command.healing:
             self._borrowed = made.reference.text  # computed again for sinks that were behind: no marker names it
         faults.fire(Point.STAGE_AFTER)
-        return c.Staged(made.reference.text, made.batch.rows, made.batch.digest())
+        return c.Staged(made.reference.text, made.batch.rows, made.batch.digest(), made.batch.outputs)
 
     def _rows(self, state: State) -> Batch:
         if self._batch is None:
@@ -294,7 +294,8 @@ class Runner:
         return self._batch
 
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
-        sink, batch = self._sinks[command.sink], self._staged or _trimmed(self._rows(state), command.trim)
+        sink = self._sinks[command.sink]
+        batch = self._staged.output(command.output) if self._staged else _trimmed(self._rows(state), command.trim)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
+from onceonly.protocol.batch import Divided
+from onceonly.runtime import outputs
 from onceonly.runtime.stagefiles import Directory, LocalDirectory, directory, hindrance
-from onceonly_checkpoints.epoch import Digest, Fence
+from onceonly_checkpoints.epoch import Digest, Fence, Output
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, canonical
 
@@ -56,6 +58,15 @@ class Still(Batch, Protocol):
     @property
     def rows(self) -> int:
         """How many there are."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What some sinks get instead of all rows."""
+        ...
+
+    def output(self, name: str | None) -> Batch:
+        """What a sink gets: an output by its name, or all rows."""
         ...
 
 
@@ -128,7 +139,10 @@ class Staging:
                 files = _flushed(made)
             digest, schema = batch.digest(), _spelled(batch.schema)
             self._all_here(epoch, made, files, digest.rows)
-            manifest = Manifest(self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files)
+            parts = batch.outputs() if isinstance(batch, Divided) else ()
+            manifest = Manifest(
+                self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files, parts
+            )
             with self._refusing(epoch, made):
                 made.create(NAME, manifest.text.encode())
                 # A marker will name this directory: its own name must not be lost in a power failure.
@@ -305,6 +319,22 @@ class StagedBatch:
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
         return self._manifest.digest
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What some sinks get instead of all rows."""
+        return self._manifest.outputs
+
+    def output(self, name: str | None) -> Batch:
+        """What a sink gets: an output by its name, or all rows.
+
+        Raises:
+            KeyError: the rows have no such output.
+        """
+        if not self.outputs:
+            return self
+        digest = self.digest() if name is None else {one.name: one.digest for one in self.outputs}[name]
+        return outputs.OutputBatch(self, outputs.pick(self.outputs, name, self._schema), digest)
 
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):

@@ -11,7 +11,7 @@ from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.moves import Codes, Move, MoveTable, Table
 from onceonly_lab.model import invariants, operator
 from onceonly_lab.model.invariants import Breach, Check, Name, Violation
-from onceonly_lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, between, records_in
+from onceonly_lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, accounted, between
 from onceonly_lab.model.spark import Checkpoint
 from onceonly_lab.model.ways import Situation
 from onceonly_lab.model.world import Bound, Driver, Part
@@ -282,7 +282,7 @@ class Lone:
 def _whole(target: Target, desk: Desk, records: int) -> bool:
     held = desk.given_up(target.name)
     for one in target.held:
-        held |= records_in(one.content)
+        held |= accounted(one, target.name)
     return held == records
 
 

@@ -10,7 +10,7 @@ from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.protocol.batch import Trim
 from onceonly.runtime.staging import Staged
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Output
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
@@ -117,6 +117,15 @@ class StillBatch(SimulatedBatch):
     def read(self) -> Digest:
         """The bytes as they lie there."""
         return self._content
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """None: every sink of a schedule gets all rows."""
+        return ()
+
+    def output(self, name: str | None) -> StillBatch:
+        """All rows."""
+        return self
 
 
 class SceneStaging:

@@ -179,7 +179,7 @@ class Carrier:
             state = opening_of(driver, bound, offered, "-2" if call.other else "", desk.left_out)
         else:
             state = coordinator.resume(driver.state, offered)
-        driver = replace(driver, running=True, content=None, memory=None)
+        driver = replace(driver, running=True, content=None, outputs=(), memory=None)
         return self._machine.through(driver, state)
 
     def _return(self, driver: Driver, checkpoint: Checkpoint, desk: Desk) -> Changes:
@@ -194,7 +194,7 @@ class Carrier:
             return
         words = f"{driver.name} returns; the engine logs batch {batch} as done"
         finished = after.entries[-1].end >= self._bound.records
-        yield Change(words, (replace(driver, running=False, content=None, finished=finished), after, desk))
+        yield Change(words, (replace(driver, running=False, content=None, outputs=(), finished=finished), after, desk))
 
 
 def _marked(before: Driver, after: Driver, target: Target) -> Target:

@@ -16,6 +16,7 @@ from onceonly_lab.model.parts import (
     SimulatedLedger,
     StagingArea,
     Target,
+    accounted,
     newest_of_each_key,
     records_in,
     spelled,
@@ -72,7 +73,7 @@ def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
     if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
     for held in target.held:
-        yield from _in_itself(held, newest=held is target.held[-1])
+        yield from _in_itself(held, target.name, newest=held is target.held[-1])
 
 
 def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
@@ -120,12 +121,14 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
 
 
-def _in_itself(held: Held, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
-    epoch = held.epoch
+def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
+    epoch, named = held.epoch, held.epoch.digest_in(sink)
     if held.replaced:
         return
-    if not held.whole or (held.content is not None and held.content.rows != epoch.digest.rows):
+    if not held.whole or (held.content is not None and held.content.rows != named.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
+    elif held.content is not None and epoch.output(sink) and held.content != named:
+        yield Anomaly.CROSS, f"it holds other rows of epoch {epoch.number} than the output that its marker names"
     if held.content is None and not newest:
         yield Anomaly.LOSS, f"epoch {epoch.number} has a marker and no rows"
     if held.marker is None and not newest:
@@ -175,7 +178,8 @@ def _cross(parts: World) -> Violation | None:
     known = {held.epoch.number: held for held in reversed(one.held)}
     for held in other.held:
         first = known.get(held.epoch.number, held)
-        differ = (first.epoch.chain, first.content) != (held.epoch.chain, held.content)
+        whole = not (first.epoch.output(one.name) or held.epoch.output(other.name))
+        differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
         if differ and None not in (first.content, held.content):
             return Violation(Anomaly.CROSS, f"sink '{other.name}' holds other rows for epoch {held.epoch.number}")
     return None
@@ -212,7 +216,7 @@ def _returned(parts: World) -> Violation | None:
     target, checkpoint, desk = cast(tuple[Target, Checkpoint | None, Desk], parts)
     held = desk.given_up(target.name)
     for one in target.held:
-        held |= records_in(one.content)
+        held |= accounted(one, target.name)
         # Of a query that was refreshed what it has brought has left; of the new one it has not.
         ours = checkpoint and one.epoch.lineage and one.epoch.lineage.query_id == checkpoint.query
         held |= records_in(one.epoch.digest) if one.replaced and ours else 0

@@ -9,9 +9,9 @@ from typing import Any
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
 from onceonly.machine.state import Opening, Phase, State, Work
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.epoch import Digest, Output
 from onceonly_lab.model import sinks as wire
-from onceonly_lab.model.parts import Left, computed, kept, missing
+from onceonly_lab.model.parts import Left, brought, computed, kept, missing, picked
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Bound, Change, Driver
 
@@ -95,7 +95,9 @@ class Machine:
                     # Staged bytes lie still; a batch that is not staged is computed for each opening.
                     content = (state.job.staged and driver.content) or self.computed(driver, state)
                     driver = replace(driver, content=content)
-                    counted = state.work.epoch.digest if state.work.epoch and Rule.WHOLE in self.off else content
+                    counted = brought(content, driver.outputs, command.sink) or content
+                    if state.work.epoch and Rule.WHOLE in self.off:
+                        counted = state.work.epoch.digest_in(command.sink)
                     state = coordinator.apply(state, c.Prepared(counted.rows, content))
                 case c.Execute():
                     state = coordinator.apply(state, c.Executed(self.computed(driver, state)))
@@ -112,6 +114,11 @@ class Machine:
         if self.bound.deterministic or self.bound.source.stateful:
             return computed(found)
         return computed(found, salt(driver, state))
+
+    def outputs(self, driver: Driver, content: Digest) -> tuple[Output, ...]:
+        """What the program of a driver has some of the sinks get of rows."""
+        calls, sinks = self.bound.outputs, self.bound.sinks
+        return (picked(content, calls[(driver.number - 1) % len(calls)], sinks[-1]),) if calls else ()
 
     def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
         """What a sink replies: the same to whoever asks the same."""

@@ -12,7 +12,7 @@ from onceonly.machine.sources import kafka_identity
 from onceonly.protocol.batch import FileTrim, Trim, plain
 from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Output, Receipt
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
 
@@ -130,6 +130,21 @@ def records_in(content: Digest | None) -> Records:
     return content.high if content else 0
 
 
+_COLUMNS = 1_000_000
+"""Tells the columns of one call from those of another, beside any salt."""
+
+
+def picked(content: Digest, wanted: Records, sink: str) -> Output:
+    """What a sink gets instead of all rows: of the records that are wanted, in columns that no other call has."""
+    found = computed(records_in(content) & wanted, content.low + _COLUMNS * wanted)
+    return Output("picked", (sink,), "", found, content.rows - found.rows)
+
+
+def brought(content: Digest | None, outputs: tuple[Output, ...], sink: str) -> Digest | None:
+    """What a sink gets of rows that lie ready with their outputs."""
+    return next((one.digest for one in outputs if sink in one.sinks), content)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """Rows of one epoch as they lie in a target.
@@ -149,6 +164,13 @@ class Held:
     whole: bool = True
     stale: bool = False
     replaced: bool = False
+
+
+def accounted(held: Held, sink: str) -> Records:
+    """Records that stand in a sink, and those that its output does not want."""
+    output = held.epoch.output(sink)
+    unwanted = records_in(held.epoch.digest) & ~records_in(output.digest) if output else 0
+    return records_in(held.content) | unwanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +303,7 @@ def harmed(target: Target, harm: Harm) -> Target | None:
 def receipt(marker: Marker, identity: str = IDENTITY) -> Receipt:
     """What a target answers for an epoch. Positions are left out: no decision reads them."""
     epoch = marker.epoch
-    return Receipt(marker.sink, epoch.number, epoch.chain, identity, (), epoch.digest.rows)
+    return Receipt(marker.sink, epoch.number, epoch.chain, identity, (), epoch.digest_in(marker.sink).rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +317,7 @@ class StagedEpoch:
         content: which computation it is.
         flushed: whether it survives a power failure.
         torn: whether a power failure took some of it.
+        outputs: what some of the sinks get of it.
     """
 
     reference: str
@@ -303,6 +326,7 @@ class StagedEpoch:
     content: Digest
     flushed: bool = True
     torn: bool = False
+    outputs: tuple[Output, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

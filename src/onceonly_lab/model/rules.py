@@ -31,6 +31,7 @@ class Rule(Enum):
     REFUSED_ROW = "a row that a sink refuses is taken for a lost answer"
     HEALER_DELETES = "a sink that is healed gets the new rows of a full refresh and keeps the old ones"
     CLEARED_WITH_MARKER = "rows that a full refresh replaces leave in a transaction before the one that brings others"
+    MARKERS_OUTPUT = "a sink that is behind gets the output of the call and not that of the marker"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

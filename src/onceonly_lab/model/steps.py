@@ -12,7 +12,17 @@ from onceonly.protocol import Sight
 from onceonly_checkpoints.epoch import Digest, Fence, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.machine import Changes, Machine, end, salt
-from onceonly_lab.model.parts import Conflict, Kind, Left, SimulatedLedger, StagedEpoch, StagingArea, Target, receipt
+from onceonly_lab.model.parts import (
+    Conflict,
+    Kind,
+    Left,
+    SimulatedLedger,
+    StagedEpoch,
+    StagingArea,
+    Target,
+    brought,
+    receipt,
+)
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Change, Driver, Part
 
@@ -216,8 +226,10 @@ class Writing:
             content = replace(found.content, rows=0) if found.torn else found.content
             # Without the hash of the manifest nothing tells that these are other bytes than the marker's.
             digest = state.work.epoch.digest if state.work.epoch and Rule.NAMED in self._off else found.content
-            staged = c.Staged(command.manifest, digest.rows, digest)
-            after = self._machine.on(replace(driver, content=content), state, staged)
+            staged = c.Staged(command.manifest, digest.rows, digest, found.outputs)
+            own = Rule.MARKERS_OUTPUT in self._off
+            outputs = self._machine.outputs(driver, content) if own else found.outputs
+            after = self._machine.on(replace(driver, content=content, outputs=outputs), state, staged)
             yield Change(f"{driver.name} takes the staged bytes {found.reference}{end(after)}", (after, staging))
 
     def _manifests(self, reference: str, number: int, staging: StagingArea) -> tuple[StagedEpoch | None, ...]:
@@ -230,10 +242,17 @@ class Writing:
         content = self._machine.computed(driver, state)
         again = "-again" if command.healing else ""
         reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{again}"
+        outputs = self._machine.outputs(driver, content)
         staged = StagedEpoch(
-            reference, command.number, state.opening.fence.generation, content, Rule.WHOLE not in self._off
+            reference,
+            command.number,
+            state.opening.fence.generation,
+            content,
+            Rule.WHOLE not in self._off,
+            outputs=outputs,
         )
-        after = self._machine.on(replace(driver, content=content), state, c.Staged(reference, content.rows, content))
+        answer = c.Staged(reference, content.rows, content, outputs)
+        after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
         kept = staging if Rule.KEPT in self._off else staging.add(staged)
         yield Change(f"{driver.name} stages epoch {command.number} as {reference}{end(after)}", (after, kept))
 
@@ -250,7 +269,7 @@ class Writing:
 
     def commit(self, driver: Driver, state: State, command: c.Commit, target: Target, left: Left) -> Changes:
         """Commit an epoch to a sink."""
-        content = driver.content or command.marker.epoch.digest
+        content = brought(driver.content, driver.outputs, target.name) or command.marker.epoch.digest
         if Rule.STAGED in self._off:
             content = Digest(content.rows, content.high, 1_000_000 * (1 + state.work.index) + salt(driver, state))
         if Rule.EVERY_SINK in self._off and state.work.index:

@@ -8,7 +8,7 @@ from functools import cached_property
 from onceonly.machine import calls, coordinator
 from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
-from onceonly_checkpoints.epoch import Digest, Fence
+from onceonly_checkpoints.epoch import Digest, Fence, Output
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
@@ -102,6 +102,7 @@ class Driver:
         hands: the rows of the call in hand; none: all of the batch.
         rest: the rows that the program will hand over in another call for this batch.
         knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
+        outputs: what some of the sinks get of ``content``.
     """
 
     number: int
@@ -119,6 +120,7 @@ class Driver:
     hands: Records = 0
     rest: Records = 0
     knew: bool = False
+    outputs: tuple[Output, ...] = ()
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -193,6 +195,8 @@ class Bound:
         conflicts: whether Postgres may take an epoch back for the sake of other writers; that uses up a lost answer.
         alone: whether a driver is started only where no other is alive any more.
         on_refresh: what becomes of a full refresh.
+        outputs: which records the last sink gets, instead of all: of the drivers in turn, so that the program's call is
+            another one from start to start.
     """
 
     kinds: tuple[Kind, ...]
@@ -222,6 +226,7 @@ class Bound:
     conflicts: bool = False
     alone: bool = False
     on_refresh: OnRefresh = "stop"
+    outputs: tuple[Records, ...] = ()
 
     @cached_property
     def whole_steps(self) -> bool:

@@ -1,0 +1,130 @@
+"""What sinks get of staged rows that lie in outputs: a batch for each output, over the same files.
+
+Rows with outputs are wide: beside their own columns they have one for each output, named as it is, a structure of the
+output's columns that is null in the rows which the output does not want. So a row is computed once for all sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly_checkpoints.epoch import Digest, Output
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from onceonly.protocol import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Takes what one output holds out of wide rows; picklable, for executors.
+
+    Attributes:
+        output: its name; ``None`` for all rows, without the columns of outputs.
+        columns: names of what is taken, in order.
+    """
+
+    output: str | None
+    columns: tuple[str, ...]
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that it holds, maybe none."""
+        import pyarrow as pa
+
+        if self.output is None:
+            return rows.select(list(self.columns))
+        wanted: Any = rows.column(self.output).drop_null()
+        return pa.RecordBatch.from_arrays(wanted.flatten(), schema=pa.schema(list(wanted.type)))
+
+    def schema(self, wide: pa.Schema) -> pa.Schema:
+        """Its columns."""
+        import pyarrow as pa
+
+        if self.output is None:
+            return pa.schema([wide.field(name) for name in self.columns])
+        kind: Any = wide.field(self.output).type
+        return pa.schema(list(kind))
+
+    def frame(self, wide: DataFrame) -> DataFrame:
+        """The same of Spark's rows."""
+        if self.output is None:
+            return wide.select(*map(_quoted, self.columns))
+        return wide.where(f"{_quoted(self.output)} IS NOT NULL").select(f"{_quoted(self.output)}.*")
+
+
+def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pick:
+    """How one output is taken out of wide rows.
+
+    Args:
+        outputs: of those rows.
+        output: its name; ``None`` for all rows.
+        wide: their columns.
+    """
+    if output is None:
+        named = {one.name for one in outputs}
+        return Pick(None, tuple(name for name in wide.names if name not in named))
+    kind: Any = wide.field(output).type
+    return Pick(output, tuple(field.name for field in kind))
+
+
+class OutputBatch:
+    """The ``Batch`` contract over one output of wide rows that lie still.
+
+    Args:
+        wide: those rows.
+        taken: what is taken of them.
+        digest: of what is taken.
+    """
+
+    def __init__(self, wide: Batch, taken: Pick, digest: Digest) -> None:
+        self._wide = wide
+        self._pick = taken
+        self._digest = digest
+        self._schema = taken.schema(wide.schema)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Arrow schema of what is taken."""
+        return self._schema
+
+    @property
+    def estimate(self) -> Estimate:
+        """Exact rows, and their bytes in Arrow form by the schema."""
+        return Estimate(self._digest.rows, self._digest.rows * max(1, schema_width(self._schema, TEXT_BYTES)))
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """Spark's view of what is taken."""
+        return self._pick.frame(self._wide.dataframe)
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """The rows, file by file."""
+        return map(self._pick, self._wide.arrow())
+
+    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
+        """Run the task over what is taken of each partition."""
+        return self._wide.on_executors(_Picking(self._pick, task))
+
+    def digest(self) -> Digest:
+        """Digest of the action that staged the rows."""
+        return self._digest
+
+
+@dataclass(frozen=True, slots=True)
+class _Picking:
+    """A task over wide rows that hands one over what is taken of them."""
+
+    pick: Pick
+    task: Task
+
+    def __call__(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        return self.task(attempt, map(self.pick, rows))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

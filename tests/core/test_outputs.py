@@ -1,0 +1,223 @@
+"""Outputs of an epoch: some sinks hold columns of their own, of the rows they want, under the one chain of all."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.core.several import Crash, Driver, Pipeline, crash, offered
+from tests.core.stories import epochs
+
+from onceonly import faults
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Epoch, Output
+from onceonly_checkpoints.model import UnreadableMarker
+
+Wanted = Callable[[int], bool]
+
+
+def even(number: int) -> bool:
+    return number % 2 == 0
+
+
+def ids(number: int) -> range:
+    return range((number - 1) * 10, number * 10)
+
+
+class Wide(ArrowBatch):
+    """Ten rows of an epoch, and output ``picked`` of those that are wanted, in a column of its own."""
+
+    def __init__(self, number: int, wanted: Wanted = even, filtered: int = 0) -> None:
+        self._rows = pa.table({"id": ids(number), "text": [f"row {one}" for one in ids(number)]})
+        held = [{"key": one, "word": f"word {one}"} if wanted(one) else None for one in ids(number)]
+        kind = pa.struct([("key", pa.int64()), ("word", pa.string())])
+        self._picked = pa.table(
+            {"key": [one["key"] for one in held if one], "word": [one["word"] for one in held if one]}
+        )
+        self.number = number
+        self._miscounted = filtered
+        super().__init__(self._rows.append_column("picked", pa.array(held, kind)))
+
+    def digest(self) -> Digest:
+        return ArrowBatch(self._rows).digest()
+
+    def outputs(self) -> tuple[Output, ...]:
+        found = ArrowBatch(self._picked).digest()
+        filtered = self._rows.num_rows - found.rows + self._miscounted
+        return (Output("picked", ("memory:b",), "key and word", found, filtered),)
+
+
+class Outputs(Pipeline):
+    """All rows into a and c; b gets the output."""
+
+    def start(self) -> Start:
+        return Start(self)
+
+    def holds_outputs(self, count: int, wanted: Wanted = even) -> None:
+        a, b, c = self.sinks_open()
+        for whole in (a, c):
+            assert sorted(row["id"] for row in whole.rows()) == [*range(count * 10)], whole.id
+            assert {tuple(row) for row in whole.rows()} == {("id", "text")}, "no column of an output"
+        expected = [(one, f"word {one}") for one in range(count * 10) if wanted(one)]
+        assert sorted((row["key"], row["word"]) for row in b.rows()) == expected
+        chains = {tuple(marker.epoch.chain for marker, _ in sink.history()) for sink in (a, b, c)}
+        assert len(chains) == 1, chains
+        for sink in (a, b, c):
+            for marker, receipt in sink.history():
+                assert receipt.rows == marker.epoch.digest_in(sink.id).rows
+
+
+class Start(Driver):
+    def writes_wide(self, *batches: Wide | int) -> State:
+        for batch in batches:
+            wide = Wide(batch) if isinstance(batch, int) else batch
+            number = wide.number
+            if self.state is None:
+                named = tuple(sink.id for sink in self.sinks)
+                state = coordinator.start("orders", named, secrets.token_hex(4), offered(number))
+            else:
+                state = coordinator.resume(self.state, offered(number))
+            self.state = self.runner.run(state, wide)
+        assert self.state is not None
+        return self.state
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Outputs:
+    return Outputs(tmp_path)
+
+
+# ---- in real stores
+
+
+WRITING = [
+    Point.STAGE_BEFORE,
+    Point.STAGE_AFTER,
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_BEFORE,
+    Point.RECORD_AFTER,
+]
+ONCE = {Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER}
+
+
+def test_a_sink_of_an_output_holds_its_columns_and_no_others(pipeline: Outputs) -> None:
+    state = pipeline.start().writes_wide(1, 2, 3)
+    pipeline.holds_outputs(3)
+    assert state.work.epoch is not None
+    assert state.work.epoch.digest.rows == 10
+    assert [(one.name, one.digest.rows, one.filtered) for one in state.work.epoch.outputs] == [("picked", 5, 5)]
+
+
+@pytest.mark.parametrize(
+    ("point", "hit"), [(point, hit) for point in WRITING for hit in ((1,) if point in ONCE else (1, 2, 3))], ids=str
+)
+def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Outputs, point: Point, hit: int) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(point, crash, hit)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    pipeline.start().writes_wide(2, 3)
+    pipeline.holds_outputs(3)
+
+
+def test_a_sink_that_is_behind_gets_the_output_of_the_marker_and_not_that_of_the_call(pipeline: Outputs) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    # Who starts again wants other rows: those of epoch 2 are decided.
+    pipeline.start().writes_wide(Wide(2, lambda one: not even(one)), Wide(3, lambda one: not even(one)))
+    pipeline.holds_outputs(3, lambda one: even(one) if one < 20 else not even(one))
+
+
+def test_an_output_that_is_computed_again_must_be_the_one_that_the_marker_names(pipeline: Outputs) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    for address in pipeline.staged():
+        for path in Path(address).iterdir():
+            path.unlink()
+    with pytest.raises(OnceOnlyError, match="ONCE-E219") as refused:
+        pipeline.start().writes_wide(Wide(2, lambda one: not even(one)))
+    assert "outputs were others" in str(refused.value)
+    pipeline.start().writes_wide(2, 3)
+    pipeline.holds_outputs(3)
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_rows_that_an_output_neither_holds_nor_counts_stop_the_epoch(pipeline: Outputs, by: int) -> None:
+    pipeline.start().writes_wide(1)
+    with pytest.raises(OnceOnlyError, match="ONCE-E510") as refused:
+        pipeline.start().writes_wide(Wide(2, filtered=by))
+    assert "output picked" in str(refused.value)
+    pipeline.holds_outputs(1)
+
+
+def test_resolve_brings_a_sink_to_its_output_without_the_program(pipeline: Outputs) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    pipeline.resolve()
+    pipeline.holds_outputs(2)
+
+
+# ---- the durable form
+
+
+[ONE] = epochs(10)
+PICKED = Output("picked", ("memory:b",), "columns", Digest(4, 1, 2), 6)
+DIVIDED = chain.linked(replace(ONE, outputs=(PICKED,)))
+
+
+def test_an_epoch_with_outputs_comes_back_from_its_form() -> None:
+    assert Epoch.from_json(DIVIDED.to_json()) == DIVIDED
+    assert chain.sound(DIVIDED)
+    assert "outputs" not in ONE.to_json(), "one without is spelled as ever"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(PICKED, name="other"),
+        replace(PICKED, sinks=("memory:c",)),
+        replace(PICKED, schema="other columns"),
+        replace(PICKED, digest=Digest(4, 1, 3)),
+        replace(PICKED, filtered=5),
+    ],
+    ids=["name", "sinks", "schema", "digest", "filtered"],
+)
+def test_the_chain_covers_all_that_is_said_of_an_output(other: Output) -> None:
+    assert chain.link(replace(DIVIDED, outputs=(other,))) != DIVIDED.chain
+
+
+def test_a_member_that_nobody_knows_stops_a_reader() -> None:
+    with pytest.raises(UnreadableMarker, match="late"):
+        Output.from_json({**PICKED.to_json(), "late": 1})
+
+
+def test_each_sink_has_the_digest_and_the_columns_of_what_it_holds() -> None:
+    assert (DIVIDED.digest_in("memory:b"), DIVIDED.schema_in("memory:b")) == (PICKED.digest, "columns")
+    assert (DIVIDED.digest_in("memory:a"), DIVIDED.schema_in("memory:a")) == (ONE.digest, ONE.schema)
