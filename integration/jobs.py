@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import exactly_once, faults
+from onceonly import Output, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -55,6 +55,7 @@ class Job:
         also: kind and target of every further sink of the same query.
         shout: write words in capitals: what a changed program does.
         on_refresh: what becomes of a full refresh.
+        outputs: of three sinks the second gets an output of all rows, as a topic takes them, the third one of even ids.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Job:
     also: tuple[tuple[str, str], ...] = ()
     shout: bool = False
     on_refresh: str = "stop"
+    outputs: bool = False
 
     @property
     def speaks_kafka(self) -> bool:
@@ -76,6 +78,15 @@ class Job:
     def sinks(self) -> list[Sink]:
         """The sinks in commit order."""
         return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
+
+    def divided(self) -> list[Sink | Output]:
+        """The sinks, in outputs where the job has them."""
+        if not self.outputs:
+            return [*self.sinks()]
+        whole, topic, table = self.sinks()
+        as_events = ["CAST(id AS STRING) AS key", "to_json(struct(*)) AS value"]
+        even = Output(table, name="even", where="id % 2 = 0", select=["id", "upper(word) AS loud"])
+        return [whole, Output(topic, name="events", select=as_events), even]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +166,8 @@ def _with_value(df: DataFrame) -> DataFrame:
 
 
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
-    shaped = _with_value if job.speaks_kafka else None
-    write = exactly_once(*job.sinks(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh)
+    shaped = _with_value if job.speaks_kafka and not job.outputs else None
+    write = exactly_once(*job.divided(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         say("begin", query=job.name, batch=batch_id)

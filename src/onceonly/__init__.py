@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.api.outputs import Output
     from onceonly.api.starting import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ExactlyOnce",
     "OnceOnlyError",
+    "Output",
     "ReadPoint",
     "Refused",
     "exactly_once",
@@ -40,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
+    elif name == "Output":
+        from onceonly.api.outputs import Output
+
+        found = {"Output": Output}
     elif name == "start":
         from onceonly.api.starting import start
 

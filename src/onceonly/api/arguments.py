@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from onceonly.api.guarantee import Chosen
+from onceonly.api.outputs import Output
 from onceonly.errors import refuse
 from onceonly.machine.facts import Adopt, OnRefresh, Overlap
 from onceonly.machine.overlap import unfit
@@ -44,6 +45,7 @@ class Arguments:
     lossy_source: str | None = None
     checkpoint: str | None = None
     on_refresh: OnRefresh = "stop"
+    outputs: tuple[Output, ...] = ()
 
     @property
     def told(self) -> Told:
@@ -58,7 +60,7 @@ class Arguments:
     @property
     def stages(self) -> bool:
         """Several sinks must get the same bytes; one gets them from files where it is told to."""
-        return len(self.sinks) > 1 or self.staging is not None
+        return len(self.sinks) > 1 or self.staging is not None or bool(self.outputs)
 
     @property
     def one_by_one(self) -> str:
@@ -68,7 +70,8 @@ class Arguments:
     @property
     def chosen(self) -> Chosen:
         """What of it bears on the promise."""
-        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh)
+        taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
+        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""

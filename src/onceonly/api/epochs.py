@@ -108,10 +108,9 @@ class Epochs:
             return
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
-        rows = epoch.digest.rows
-        log.info(
-            "pipeline %s: epoch %d committed to %s: %d rows (%s)", opening.pipeline, epoch.number, sinks, rows, phases
-        )
+        outputs = "".join(f"; {one.name} {one.digest.rows}, filtered {one.filtered}" for one in epoch.outputs)
+        rows = f"{epoch.digest.rows} rows{outputs}"
+        log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
     def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:
         """Keep with the pipeline what a run promises, once, and what Spark left out of a batch."""

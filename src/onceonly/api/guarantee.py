@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from onceonly.machine.facts import Adopt, OnRefresh
@@ -86,12 +86,21 @@ class Chosen:
         before: whether a function of the user shapes each batch.
         staged: whether epochs are written to files first.
         on_refresh: what becomes of a full refresh.
+        outputs: name and words of what a sink gets instead of all rows, by the sink's id.
     """
 
     adopt: Adopt = None
     before: bool = False
     staged: bool = False
     on_refresh: OnRefresh = "stop"
+    outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+
+
+_ALIKE = {
+    False: "All sinks get the same bytes",
+    True: "All sinks get their rows from the same bytes, each row that an output does not want is counted",
+}
+"""By whether there are outputs."""
 
 
 def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, chosen: Chosen) -> str:
@@ -106,7 +115,7 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
     reports = [derive(sink, plan, written, chosen).text for sink in sinks]
     if len(sinks) > 1:
         reports.append(
-            "All sinks get the same bytes: each epoch is staged once and committed to them one after the other.\n"
+            f"{_ALIKE[bool(chosen.outputs)]}: each epoch is staged once and committed to them one after the other.\n"
             "  readers  for a moment some sinks show an epoch that others do not show yet"
         )
     elif chosen.staged:
@@ -126,6 +135,9 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     if not able.transactional:
         return _idempotent(sink, plan, written, chosen)
     rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
+    if output := chosen.outputs.get(sink.id):
+        name, what = output
+        rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each opening fences older drivers out before it reads where the sink stands",

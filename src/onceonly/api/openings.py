@@ -25,6 +25,7 @@ from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
 from onceonly.runtime.staging import Staging
 from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
+from onceonly.spark.outputs import ResolvedOutput
 from onceonly.spark.written import Written
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.storage import is_local, local_path
@@ -44,6 +45,7 @@ class Opening:
         past: what the last epoch covered and gave.
         written: what is known of the written rows; ``None`` until they were looked at.
         columns: the columns that they had then.
+        outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
         told: whether the pipeline keeps what this run promises.
     """
 
@@ -56,6 +58,7 @@ class Opening:
     past: Past | None = None
     written: Written | None = None
     columns: Sequence[tuple[str, str]] = ()
+    outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
     told: bool = False
 
     @property

@@ -21,6 +21,13 @@ def check(given: Arguments) -> None:
     """
     if given.checkpoint is None:
         raise sending.untold()
+    if given.outputs:
+        raise refuse(
+            "E110",
+            problem=f"exactly_once() has output {given.outputs[0].name!r}, and the query runs on Spark Connect.",
+            cause="outputs are written on classic sessions only",
+            next="give each sink a query of its own there, with its own name, checkpoint and before=",
+        )
     if isinstance(given.ledger, Ledger):
         raise refuse(
             "E110",

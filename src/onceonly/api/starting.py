@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.api.arguments import LedgerPlace, refuse_plan
+from onceonly.api.outputs import Output
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
 from onceonly.protocol import Sink
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def start(
     writer: DataStreamWriter,
-    *sinks: Sink,
+    *sinks: Sink | Output,
     name: str,
     checkpoint: str | os.PathLike[str],
     ledger: LedgerPlace = None,

@@ -24,15 +24,17 @@ from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_u
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
+from onceonly.api.outputs import Output, check
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.protocol import Sink
+from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.spark import batch as trimming
-from onceonly.spark import written
+from onceonly.spark import outputs, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.connect import worker
 from onceonly.spark.input import read_input
+from onceonly.spark.outputs import DividedBatch
 from onceonly.spark.written import Written
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -64,7 +66,9 @@ class ExactlyOnce:
 
     def __repr__(self) -> str:
         named = f", name={self._arguments.name!r}" if self._arguments.name else ""
-        return f"exactly_once({', '.join(map(repr, self._arguments.sinks))}{named})"
+        outputs = self._arguments.outputs
+        whole = [sink for sink in self._arguments.sinks if not any(sink in one.sinks for one in outputs)]
+        return f"exactly_once({', '.join(map(repr, (*whole, *outputs)))}{named})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the promise, as :meth:`explain` says it, and the newest receipts."""
@@ -140,8 +144,19 @@ class ExactlyOnce:
         found = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
-        batch = SparkBatch(rows, read.estimate, found.left_out, partial(self._without, df))
+        batch = self._batch(opening, rows, read.estimate, found, partial(self._without, df))
         self._epochs.write(opening, batch, read, columns, found)
+
+    def _batch(
+        self, opening: Opening, rows: DataFrame, size: Estimate, found: Written, without: Callable[[Trim], DataFrame]
+    ) -> SparkBatch:
+        if not self._arguments.outputs:
+            return SparkBatch(rows, size, found.left_out, without)
+        columns = rows.dtypes
+        if opening.outputs is None or opening.outputs[0] != columns:
+            wanted = [one.wanted for one in self._arguments.outputs]
+            opening.outputs = columns, outputs.resolve(opening.run.plan, opening.pipeline, rows, wanted)
+        return DividedBatch(rows, opening.outputs[1], size, found.left_out, without)
 
     def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
         """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""
@@ -173,7 +188,7 @@ def _arrived(given: Arguments) -> ExactlyOnce:
 
 
 def exactly_once(
-    *sinks: Sink,
+    *sinks: Sink | Output,
     name: str | None = None,
     ledger: LedgerPlace = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
@@ -188,7 +203,8 @@ def exactly_once(
 
     Args:
         sinks: where the rows go. Several get the same bytes: each batch is written once to ``staging``, and committed
-            from there in the order of this call; sinks that a crash left behind are brought to the others' epoch.
+            from there in the order of this call; sinks that a crash left behind are brought to the others' epoch. Sinks
+            in an :class:`onceonly.Output` get its rows and columns instead.
         name: the pipeline's stable name; default is the query's ``queryName``.
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
             ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
@@ -218,17 +234,22 @@ def exactly_once(
 
     Raises:
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
-            E114 rows cannot be staged there; E128 a sink without a transaction was given what hangs on one.
+            E114 rows cannot be staged there; E120 outputs that form no epoch; E128 a sink without a transaction was
+            given what hangs on one.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
-    arguments.check_sinks(sinks)
+    given = tuple(one for each in sinks for one in (each.sinks if isinstance(each, Output) else (each,)))
+    divided = tuple(one for one in sinks if isinstance(one, Output))
+    check(divided)
+    arguments.check_sinks(given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
     chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
-    arguments.check_one_by_one(sinks, chosen, place)
+    arguments.check_one_by_one(given, chosen, place)
     where = arguments.checkpoint_place(checkpoint)
-    refresh = arguments.on_refresh(on_refresh, sinks, name)
+    refresh = arguments.on_refresh(on_refresh, given, name)
     adopted = arguments.adopted(adopt)
-    return ExactlyOnce(Arguments(sinks, name, ledger, before, adopted, chosen, place, lossy_source, where, refresh))
+    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided)
+    return ExactlyOnce(Arguments(given, *said))

@@ -325,13 +325,13 @@ def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Co
         return Content({}, reason_of(error))
     if rows is None:
         return Content({}, _NOT_TOLD)
-    return _content(rows, epochs)
+    return _content(sink.id, rows, epochs)
 
 
-def _content(rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
+def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     found: dict[int, Digest] = {}
     try:
-        for (schema, left_out), numbers in _alike(epochs).items():
+        for (schema, left_out), numbers in _alike(sink, epochs).items():
             columns = written_columns(rows.dtypes[:-1], schema)
             if columns:
                 with reading():
@@ -342,12 +342,12 @@ def _content(rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     return Content(found, _OTHER_TYPES)
 
 
-def _alike(epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
+def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:
     """Epochs by what is hashed of their rows: the columns' fingerprint, and those that the digest left out."""
     found: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for epoch in epochs:
-        if epoch.digest.rows:
-            found.setdefault((epoch.schema, epoch.digest.left_out), []).append(epoch.number)
+        if (held := epoch.digest_in(sink)).rows:
+            found.setdefault((epoch.schema_in(sink), held.left_out), []).append(epoch.number)
     return found
 
 

@@ -241,7 +241,7 @@ def _held(line: Line, since: int) -> _Held:
     return _Held(
         epochs=ranges(tuple(epoch.number for epoch in epochs)),
         counted=_counted(line, since),
-        committed=sum(epoch.digest.rows for epoch in epochs if epoch.number >= line.series),
+        committed=sum(epoch.digest_in(line.sink.id).rows for epoch in epochs if epoch.number >= line.series),
         series=line.series,
         limit=f" from {since} on" if line.held and not epochs else "",
         removed=sum(count for number, count in line.sink.allowed.removed.items() if number >= since),

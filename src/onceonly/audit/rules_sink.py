@@ -200,13 +200,14 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
         if aged or epoch.number > line.sink.counted:
             continue
         replaced = epoch.number < line.series
-        counted, wanted = rows.get(epoch.number, 0), 0 if replaced else epoch.digest.rows
+        held = epoch.digest_in(line.sink.id).rows
+        counted, wanted = rows.get(epoch.number, 0), 0 if replaced else held
         removed = 0 if replaced else line.sink.allowed.removed.get(epoch.number, 0)
         if counted + removed != wanted:
             short = wanted - counted - removed
             code, way = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
             there = f"{counted} are there{f' and {removed} were removed by others, allowed' if removed else ''}"
-            brought = f"{epoch.digest.rows} rows were committed and left with epoch {line.series}"
+            brought = f"{held} rows were committed and left with epoch {line.series}"
             evidence = f"{brought if replaced else f'{wanted} rows were committed'}, {there}: {way}"
             accepted = epoch.number < line.accepted
             yield found("A125" if accepted else code, pipeline, line.sink, epoch.number, evidence)
@@ -217,7 +218,7 @@ def rows_in_sum(pipeline: str, line: Line) -> Iterator[Finding]:
     sums = line.sink.allowed.sums
     if sums is None or line.sink.rows is not None:
         return
-    committed = sum(epoch.digest.rows for epoch in line.epochs if epoch.number >= line.series)
+    committed = sum(epoch.digest_in(line.sink.id).rows for epoch in line.epochs if epoch.number >= line.series)
     short = committed + sums.added - sums.removed - sums.accepted - sums.standing
     if short:
         accepted = f"{sums.accepted} gone with changes that were accepted, " if sums.accepted else ""
@@ -265,14 +266,14 @@ def rows_of_others(pipeline: str, line: Line) -> Iterator[Finding]:
 def receipts_match_digests(pipeline: str, line: Line) -> Iterator[Finding]:
     """A124: what the sink said it took against what was computed."""
     for marker, receipt in line.sink.history:
-        epoch = marker.epoch
-        if receipt.rows != epoch.digest.rows:
+        epoch, digest = marker.epoch, marker.epoch.digest_in(line.sink.id)
+        if receipt.rows != digest.rows:
             yield found(
                 "A124",
                 pipeline,
                 line.sink,
                 epoch.number,
-                f"receipt: {receipt.rows} rows, digest: {epoch.digest.rows}",
+                f"receipt: {receipt.rows} rows, digest: {digest.rows}",
             )
 
 
@@ -283,22 +284,23 @@ def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
         return
     begun = max(line.accepted + 1, line.first, line.series)
     known = (one for one in line.held if begun <= one.number <= line.sink.counted)
-    judged = [epoch for epoch in known if epoch.digest.rows]
+    judged = [epoch for epoch in known if epoch.digest_in(line.sink.id).rows]
     unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
     if unknown:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
         yield found("A109", pipeline, line.sink, unknown[0], evidence, last=unknown[-1])
     for epoch in judged:
-        given = content.digests.get(epoch.number, epoch.digest)
-        if epoch.digest != given and not _miscounted(line, epoch):
-            evidence = f"committed {epoch.digest.text}, the rows that stand give {given.text} (rows, and their hash)"
+        committed = epoch.digest_in(line.sink.id)
+        given = content.digests.get(epoch.number, committed)
+        if committed != given and not _miscounted(line, epoch):
+            evidence = f"committed {committed.text}, the rows that stand give {given.text} (rows, and their hash)"
             yield found("A129", pipeline, line.sink, epoch.number, evidence)
 
 
 def _miscounted(line: Line, epoch: Epoch) -> bool:
     """Whether the number of rows is wrong already, which another rule says."""
     rows = line.sink.rows
-    return rows is not None and rows.get(epoch.number, 0) != epoch.digest.rows
+    return rows is not None and rows.get(epoch.number, 0) != epoch.digest_in(line.sink.id).rows
 
 
 def identity_changed(pipeline: str, line: Line) -> Iterator[Finding]:

@@ -274,6 +274,8 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     if epoch.offered is not None:
         yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
     yield "rows", epoch.digest.rows
+    for one in epoch.outputs:
+        yield f"output {one.name}", f"{one.digest.rows} rows in {', '.join(one.sinks)}, {one.filtered} filtered"
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -27,35 +28,69 @@ if TYPE_CHECKING:
 # the second half of this module, which comes to the same digest without Spark.
 
 
-def metrics(schema: StructType, leave_out: frozenset[str] = frozenset()) -> list[Column]:
-    """Aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.observe``.
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """A column of rows that are summed up by themselves: a structure, null where a row has none.
+
+    Attributes:
+        within: its name.
+        left_out: parts of it that its digest leaves out.
+    """
+
+    within: str
+    left_out: frozenset[str] = frozenset()
+
+
+def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed: Sequence[Summed] = ()) -> list[Column]:
+    """Aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.observe``; of each column in ``summed`` as well.
 
     Args:
         schema: columns of the observed DataFrame.
         leave_out: columns that a replay may compute otherwise (see ``lineage``).
+        summed: columns that do not belong to the rows, and are summed up by themselves.
     """
     from pyspark.sql import functions as f
+    from pyspark.sql.types import StructType
 
-    row = row_hash(schema, leave_out)
+    apart = {one.within for one in summed}
+    whole = StructType([field for field in schema.fields if field.name not in apart])
+    found = _sums(row_hash(whole, leave_out), f.lit(1))
+    for one in summed:
+        column = f.col(quote(one.within))
+        parts = schema[one.within].dataType
+        if not isinstance(parts, StructType):
+            raise TypeError(f"column {one.within} is no structure")
+        hashed = row_hash(parts, one.left_out, one.within)
+        found += _sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
+    return found
+
+
+def _sums(row: Column, counted: Column, within: str = "") -> list[Column]:
+    from pyspark.sql import functions as f
+
     # In halves, whose sums have room: the sum of whole hashes overflows, and under ANSI the metric then held 5 of 10
     # rows while the batch went on without an error.
-    high = f.sum(f.shiftrightunsigned(row, 32)).alias("high")
-    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias("low")
-    return [f.count(f.lit(1)).alias("rows"), high, low]
+    high = f.sum(f.shiftrightunsigned(row, 32)).alias(_metric("high", within))
+    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias(_metric("low", within))
+    return [f.count(counted).alias(_metric("rows", within)), high, low]
+
+
+def _metric(name: str, within: str) -> str:
+    return f"{name} of {within}" if within else name
 
 
 HASH = "onceonly row hash"
 """Name of the column that carries a row's hash."""
 
 
-def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Column:
-    """The 64-bit hash of one row; arguments as for :func:`metrics`."""
+def row_hash(schema: StructType, leave_out: frozenset[str] = frozenset(), within: str = "") -> Column:
+    """The 64-bit hash of one row; arguments as for :func:`metrics`. ``within`` is the structure that it is part of."""
     from pyspark.sql import functions as f
 
     parts = [f.lit(0)]
     for field in schema.fields:
         if field.name not in leave_out:
-            column = f.col(quote(field.name))
+            column = f.col(quote(within)).getField(field.name) if within else f.col(quote(field.name))
             parts += [f.lit(field.name), column.isNull(), _plain(field.dataType, column)]
     return f.xxhash64(*parts)
 
@@ -65,9 +100,10 @@ def quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = ()) -> Digest:
+def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), within: str = "") -> Digest:
     """Digest from the observed metrics, which were asked for without some columns; sums over no rows are null."""
-    return Digest(values["rows"] or 0, values["high"] or 0, values["low"] or 0, tuple(sorted(leave_out)))
+    rows, high, low = (values[_metric(name, within)] or 0 for name in ("rows", "high", "low"))
+    return Digest(rows, high, low, tuple(sorted(leave_out)))
 
 
 def of_hashes(hashes: pa.Array[Any]) -> Digest:

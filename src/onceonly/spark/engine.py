@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from onceonly.protocol import DataFrame
+    from onceonly.spark.digest import Summed
 
 LOSSY = {"TextSocket": "socket", "MemoryStream": "memory"}
 """Sources that forget what they have handed out: part of their class's name, and what users call them."""
@@ -277,8 +278,8 @@ class SparkEngine(QueryEngine, Protocol):
         """The rows with their hash behind all columns; of what ``leave_out`` names, no column is hashed."""
         ...
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str]) -> Observed:
-        """The rows with their digest on the side; arguments as for :meth:`hashed`."""
+    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
+        """The rows with their digest on the side, and those of columns in ``summed``; else as for :meth:`hashed`."""
         ...
 
     def arrow(self, df: DataFrame) -> Rows:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.classic import foreseen, plan, selftest
 from onceonly.spark.classic import rows as jvmrows
+from onceonly.spark.digest import Summed
 from onceonly.spark.engine import NOTHING_TOLD, AnalysedPlan, Caller, Observed, Plan, Rows, Run, Told
 from onceonly.spark.lines import Line
 from onceonly.spark.sources import HadoopFiles, class_in, class_name, field, java_class
@@ -175,9 +176,9 @@ class ClassicEngine:
         """The rows with their hash."""
         return jvmrows.select(self._line, df, jvmrows.digesting(self._line, df, leave_out).hashed)
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str]) -> Observed:
+    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
         """The rows with their digest on the side."""
-        return jvmrows.Observation(self._line, df, jvmrows.digesting(self._line, df, leave_out).metrics)
+        return jvmrows.Observation(self._line, df, jvmrows.digesting(self._line, df, leave_out, summed).metrics)
 
     def arrow(self, df: DataFrame) -> Rows:
         """Start collecting the rows."""

@@ -91,20 +91,22 @@ class Digesting:
     hashed: Any
 
 
-_Known = dict[tuple["StructType", frozenset[str]], Digesting]
+_Known = dict[tuple["StructType", frozenset[str], tuple[digest.Summed, ...]], Digesting]
 
 _known: WeakKeyDictionary[SparkContext, _Known] = WeakKeyDictionary()
 """By schema and what the digest leaves out; for one application, since the columns are objects of its JVM."""
 
 
-def digesting(line: Line, df: DataFrame, leave_out: frozenset[str]) -> Digesting:
+def digesting(
+    line: Line, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()
+) -> Digesting:
     """What computes the digest of rows like these; made once for an application and kept."""
     from pyspark.sql import functions as f
 
     known = _known.setdefault(df.sparkSession.sparkContext, {})
-    key = (df.schema, leave_out)
+    key = (df.schema, leave_out, summed)
     if key not in known:
-        hashed = columns(line, df, f.col("*"), digest.row_hash(*key).alias(digest.HASH))
+        hashed = columns(line, df, f.col("*"), digest.row_hash(df.schema, leave_out).alias(digest.HASH))
         known[key] = Digesting(metrics(line, df, digest.metrics(*key)), hashed)
     return known[key]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.spark.connect import files, plantext, rows, sending, worker
 from onceonly.spark.connect.plantext import PlanText
+from onceonly.spark.digest import Summed
 from onceonly.spark.engine import (
     NOTHING_TOLD,
     AnalysedPlan,
@@ -178,9 +179,9 @@ class ConnectEngine:
         """The rows with their hash."""
         return rows.hashed(df, leave_out)
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str]) -> Observed:
+    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
         """The rows with their digest on the side."""
-        return rows.Observation(df, leave_out)
+        return rows.Observation(df, leave_out, summed)
 
     def arrow(self, df: DataFrame) -> Rows:
         """The rows, in one table."""

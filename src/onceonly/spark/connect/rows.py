@@ -23,16 +23,17 @@ class Observation:
     Args:
         df: what to observe.
         leave_out: columns that the digest leaves out.
+        summed: columns with a digest of their own.
 
     Attributes:
         dataframe: what to act on.
     """
 
-    def __init__(self, df: DataFrame, leave_out: frozenset[str]) -> None:
+    def __init__(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()) -> None:
         from pyspark.sql import Observation
 
         self._found = Observation()
-        self.dataframe: DataFrame = df.observe(self._found, *digest.metrics(df.schema, leave_out))
+        self.dataframe: DataFrame = df.observe(self._found, *digest.metrics(df.schema, leave_out, summed))
 
     def get(self) -> Mapping[str, Any]:
         """The metrics by name; waits for the end of the first action."""

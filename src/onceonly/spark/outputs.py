@@ -1,0 +1,203 @@
+"""Outputs of a batch as columns: computed with the rows that they are made of, in the one action that stages both.
+
+A row has a column for each output: a structure of the output's columns, null where the output does not want the row.
+So nothing is computed twice, and a row that two outputs want is one row. A function that gives several DataFrames
+would be several plans, each computed for itself, and nothing would tie their rows together; Flink's side outputs are
+row by row, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly.protocol.batch import Trim
+from onceonly.spark import digest, written
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.choose import engine_for
+from onceonly.spark.engine import Plan
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Digest, Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
+    from pyspark.sql import DataFrame
+
+    from onceonly.protocol import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSpec:
+    """What an output wants of a batch.
+
+    Attributes:
+        name: of the output, and of its column.
+        sinks: ids of the sinks that get it.
+        where: a condition on a row, in SQL or as a Column; ``None`` for every row.
+        select: its columns, in SQL or as Columns; none for all of the row's.
+    """
+
+    name: str
+    sinks: tuple[str, ...]
+    where: str | Column | None = None
+    select: tuple[str | Column, ...] = ()
+
+    def of(self, rows: DataFrame) -> DataFrame:
+        """Its rows as a DataFrame of their own, for what the plan of it shows; never run."""
+        return (rows if self.where is None else rows.where(self.where)).select(*self._parts())
+
+    def column(self) -> Column:
+        """The structure that a row has of it."""
+        from pyspark.sql import functions as f
+
+        wanted = f.lit(True) if self.where is None else self.where
+        condition = f.expr(wanted) if isinstance(wanted, str) else wanted
+        return f.when(condition, f.struct(*self._parts())).alias(self.name)
+
+    def _parts(self) -> list[Column]:
+        from pyspark.sql import functions as f
+
+        return [f.expr(one) if isinstance(one, str) else one for one in self.select or ("*",)]
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedOutput:
+    """What is found of an output in the plan of a batch, once per run and columns.
+
+    Attributes:
+        wanted: what it wants.
+        schema: fingerprint of its columns.
+        left_out: columns of it that its digest leaves out, as those of ``Written``.
+    """
+
+    wanted: OutputSpec
+    schema: str
+    left_out: frozenset[str]
+
+    @property
+    def summed(self) -> digest.Summed:
+        """What is summed up for its digest."""
+        return digest.Summed(self.wanted.name, self.left_out)
+
+
+def resolve(plan: Plan, pipeline: str, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[ResolvedOutput, ...]:
+    """Resolve what outputs make of the rows: a few hundred calls into the JVM each, so not for each batch.
+
+    Args:
+        plan: of the query.
+        pipeline: its name.
+        rows: a batch as it is written, without outputs.
+        outputs: what is wanted of it.
+
+    Raises:
+        ConfigurationError: E120, an output has the name of a column; E121, an expression is not one on a row.
+    """
+    taken = {name.lower() for name in rows.columns}
+    for one in outputs:
+        if one.name.lower() in taken:
+            raise refuse(
+                "E120",
+                problem=f'output "{one.name}" of "{pipeline}" has the name of a column',
+                next=f'give it another name: Output(..., name="{one.name}_rows")',
+            )
+    return tuple(_resolved(plan, pipeline, rows, one) for one in outputs)
+
+
+def _resolved(plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec) -> ResolvedOutput:
+    try:
+        shown = wanted.of(rows)
+        wide = rows.select("*", wanted.column())
+        names = [name.lower() for name in shown.columns]
+    except Exception as error:  # of Spark's many classes: what it says is what the user needs
+        raise _not_of_a_row(pipeline, wanted, _first_line(error)) from error
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
+    if beyond := _beyond_a_row(rows, wide):
+        raise _not_of_a_row(pipeline, wanted, beyond)
+    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), written.look(plan, shown).left_out)
+
+
+_BEYOND = re.compile(
+    r"catalyst\.(?:plans\.logical\.(Window|Generate|Aggregate|Expand)|expressions\.(\w*Subquery|Exists))\""
+)
+
+
+def _beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
+    """What an output adds to the plan that looks at more than one row, or gives another value in another run."""
+    engine = engine_for(rows)
+    before, after = engine.analysed(rows, started=True), engine.analysed(wide, started=True)
+    if (unstable := after.nondeterministic()) and not before.nondeterministic():
+        return f"{unstable} gives another value in each run"
+    known, found = (_BEYOND.findall(plan.text() or "") for plan in (before, after))
+    more = [
+        node or expression
+        for node, expression in found
+        if found.count((node, expression)) > known.count((node, expression))
+    ]
+    return f"it looks at other rows as well ({more[0]})" if more else None
+
+
+def _not_of_a_row(pipeline: str, wanted: OutputSpec, reason: str) -> Exception:
+    return refuse("E121", output=wanted.name, query=pipeline, reason=reason)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+class DividedBatch(SparkBatch):
+    """Spark's micro-batch with its outputs.
+
+    Args:
+        rows: the batch, as it is written without outputs.
+        outputs: what is made of it.
+        estimate: expected size.
+        leave_out: columns of the rows that their digest leaves out.
+        without: makes the same rows without those that a trim leaves out.
+    """
+
+    def __init__(
+        self,
+        rows: DataFrame,
+        outputs: Sequence[ResolvedOutput],
+        estimate: Estimate,
+        leave_out: frozenset[str] = frozenset(),
+        without: Callable[[Trim], DataFrame] | None = None,
+    ) -> None:
+        self._outputs = tuple(outputs)
+        self._found: Callable[[], list[Digest]] = list
+        super().__init__(_wide(rows, self._outputs), estimate, leave_out, without)
+
+    @property
+    def dataframe(self) -> DataFrame:
+        """The observed rows with a column for each output; every access starts a new attempt."""
+        summed = tuple(one.summed for one in self._outputs)
+        observed = self._engine.observed(self._df, self._leave_out, summed)
+        self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
+        self._found = lambda: [digest.from_metrics(observed.get(), one.left_out, one.within) for one in summed]
+        return observed.dataframe
+
+    def outputs(self) -> tuple[Output, ...]:
+        """What some sinks get instead of all rows, counted in the action that staged them."""
+        rows = self.digest().rows
+        return tuple(
+            Output(one.wanted.name, one.wanted.sinks, one.schema, found, rows - found.rows)
+            for one, found in zip(self._outputs, self._found(), strict=True)
+        )
+
+    def trimmed(self, trim: Trim) -> DividedBatch:
+        """The batch without the rows that are left out, and with its outputs.
+
+        Raises:
+            TypeError: its rows cannot be told apart by position.
+        """
+        if self._without is None:
+            raise TypeError("this batch cannot be trimmed")
+        return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
+
+
+def _wide(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
+    return rows.select("*", *[one.wanted.column() for one in outputs])
