@@ -106,26 +106,26 @@ class StillBatch(SimulatedBatch):
         content: which computation they are.
         process: reads them.
         meant: what the marker that names them says; what they are, unless manifests are found by number.
+        outputs: what some sinks get of them.
     """
 
-    def __init__(self, content: Digest, process: Process, meant: Digest | None = None) -> None:
+    def __init__(
+        self, content: Digest, process: Process, meant: Digest | None = None, outputs: tuple[Output, ...] = ()
+    ) -> None:
         super().__init__(records_in(content), process)
         self.rows = content.rows
         self._content = content
         self._computed = meant or content
+        self.outputs = outputs
 
     def read(self) -> Digest:
         """The bytes as they lie there."""
         return self._content
 
-    @property
-    def outputs(self) -> tuple[Output, ...]:
-        """None: every sink of a schedule gets all rows."""
-        return ()
-
     def output(self, name: str | None) -> StillBatch:
-        """All rows."""
-        return self
+        """What a sink gets: an output by its name, or all rows."""
+        found = next((one.digest for one in self.outputs if one.name == name), None)
+        return self if found is None else StillBatch(found, self._process)
 
 
 class SceneStaging:
@@ -148,13 +148,18 @@ class SceneStaging:
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
-        staged = StagedEpoch(reference.text, epoch, fence.generation, content)
+        outputs = self.divided(content)
+        staged = StagedEpoch(reference.text, epoch, fence.generation, content, outputs=outputs)
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
             scene.staging = scene.staging.add(staged)
         scene.recorder.staged(process.number, epoch, content, reference.text)
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
-        return Staged(reference, StillBatch(content, process))
+        return Staged(reference, StillBatch(content, process, outputs=outputs))
+
+    def divided(self, content: Digest) -> tuple[Output, ...]:
+        """What some sinks get of rows instead of all of them: nothing, in a schedule."""
+        return ()
 
     def fetch(self, reference: str, live: Batch | None) -> StillBatch:
         """Read staged bytes back.
@@ -172,7 +177,7 @@ class SceneStaging:
             scene.told(f"{process.name} does not find the staged bytes")
             raise UnreadableManifest(f"{reference} is gone")
         scene.told(f"{process.name} takes the staged bytes {found.reference}")
-        return StillBatch(found.content, process, meant.content)
+        return StillBatch(found.content, process, meant.content, found.outputs)
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes. A process that is dead does not."""

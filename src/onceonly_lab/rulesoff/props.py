@@ -15,7 +15,7 @@ from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Posi
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Digest, Fence, Marker, Output, Receipt
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.checker import Anomaly
@@ -24,7 +24,7 @@ from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, Te
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
 from onceonly_lab.fuzzer.world import SimulatedWorld
 from onceonly_lab.model.invariants import Violation
-from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, records_in, spelled
+from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, picked, records_in, spelled
 from onceonly_lab.model.spark import Checkpoint, Damage, Planned, damaged, offer
 from onceonly_lab.play.world import Broken, Killed, Process
 from onceonly_lab.schedule import Schedule
@@ -37,7 +37,15 @@ _LONGEST = 2000
 
 
 class _World(SimulatedWorld):
-    """Judged at the end of a scene, and not after each step: somebody else has changed it."""
+    """Judged at the end of a scene, and not after each step: somebody else has changed it.
+
+    Attributes:
+        wanted: the records of which the last sink gets an output; ``None``: it gets all rows.
+        uncounted: rows that the output neither holds nor counts.
+    """
+
+    wanted: Records | None = None
+    uncounted: int = 0
 
     def judge(self) -> None:
         """Nothing yet."""
@@ -222,6 +230,15 @@ class _Staging(SceneStaging):
             made.batch.rows -= 1  # type: ignore[misc]
         return made
 
+    def divided(self, content: Digest) -> tuple[Output, ...]:
+        """The last sink's output, where it wants one."""
+        scene = self._scene
+        assert isinstance(scene, _World)
+        if scene.wanted is None:
+            return ()
+        output = picked(content, scene.wanted, scene.bound.sinks[-1])
+        return (replace(output, filtered=output.filtered - scene.uncounted),)
+
 
 _SHORT = "writes one row less than it counts"
 
@@ -229,6 +246,17 @@ _SHORT = "writes one row less than it counts"
 def short_files(stage: Stage) -> None:
     """From now on the files that are staged lack a row."""
     stage.scene.desk = replace(stage.scene.desk, program=_SHORT)
+
+
+def output(stage: Stage, wanted: Records, uncounted: int = 0) -> None:
+    """From now on the program gives the last sink an output.
+
+    Args:
+        stage: where.
+        wanted: the records that it wants.
+        uncounted: how many rows it neither holds nor counts.
+    """
+    stage.scene.wanted, stage.scene.uncounted = wanted, uncounted
 
 
 # ---- sinks that misbehave

@@ -27,6 +27,7 @@ from onceonly_lab.rulesoff.props import (
     Sieve,
     Stage,
     Yielding,
+    output,
     short_files,
 )
 
@@ -161,6 +162,25 @@ def bytes_gone_and_other_rows() -> str:
     return _refused(ended, "X-CROSS: the sinks hold other rows of one epoch" if len(set(newest)) > 1 else "")
 
 
+def an_output_that_does_not_add_up() -> str:
+    """The rows that an output holds and those that it does not want are together one less than there are."""
+    stage = Stage(P, D)
+    output(stage, between(0, 1), uncounted=1)
+    return _refused(stage.starts().writes(), "X-LOSS: a row is in no output, and none counts it")
+
+
+def bytes_gone_and_another_output() -> str:
+    """A sink lacks an epoch whose bytes are gone, and the program gives it another output by now."""
+    stage = Stage(P, D)
+    output(stage, between(0, 6))
+    _cut_off_between_sinks(stage, 1)
+    output(stage, between(0, 7))
+    ended = stage.starts().writes()
+    held = stage.scene.targets[D].held
+    other = any(one.content != one.epoch.digest_in(D) for one in held)
+    return _refused(ended, "X-CROSS: a sink holds another output than its marker names" if other else "")
+
+
 def bytes_gone_of_a_trimmed_epoch() -> str:
     """One sink lacks an epoch of which a part was left out, and whose bytes are gone."""
     stage = Stage(P, D, trims=True, cuts=(2,))
@@ -264,6 +284,8 @@ SCENES: tuple[Callable[[], str], ...] = (
     a_sink_that_keeps_less,
     staged_files_that_hold_less,
     bytes_gone_and_other_rows,
+    an_output_that_does_not_add_up,
+    bytes_gone_and_another_output,
     bytes_gone_of_a_trimmed_epoch,
     an_epoch_that_was_never_staged,
     a_topic_made_anew,
