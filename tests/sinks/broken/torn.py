@@ -166,6 +166,10 @@ class PostgresDeletesFirst(PostgresSink):
         super().__init__(dsn, table, **options)
         self._torn_dsn, self._torn_table = dsn, sql.Identifier(table)
 
+    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Any:
+        # The real one deletes here, in the transaction of the rows: a second one would wait for its end for ever.
+        return self.prepare(batch, epoch)
+
     def commit(self, prepared: Any, marker: Marker, ledger: Any = None) -> Receipt:
         self.position(None)
         if marker.epoch.replaces:
