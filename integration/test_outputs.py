@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.testing.objects import ExamplePoint, ExamplePointUDT
 
 from onceonly import Output, exactly_once, faults
 from onceonly.audit import Verdict, audit
@@ -160,6 +162,32 @@ def test_what_is_not_made_of_single_rows_is_refused_before_anything_is_written(
     )
     stream.run(remedied)
     assert pg.ids() == [*range(1, 10, 2)]
+
+
+def a_point() -> Column:
+    return f.udf(lambda: ExamplePoint(1.0, 2.0), ExamplePointUDT(), useArrow=False)()
+
+
+STRANGE = {
+    "variant": lambda: f.expr("parse_json('[1]')"),
+    "interval": lambda: f.expr("make_ym_interval(1)"),
+    "user-defined": a_point,
+}
+
+
+@pytest.mark.parametrize("made", STRANGE.values(), ids=[*STRANGE])
+def test_a_type_that_a_sink_does_not_take_is_refused_in_an_output_as_in_a_row(
+    stream: FileStream, pg: PostgresTarget, made: Callable[[], Column]
+) -> None:
+    def refused(*given: Any) -> str:
+        seen = stream.fail(
+            exactly_once(*given, MemorySink(id="memory:b"), before=lambda df: df.withColumn("it", made()))
+        )
+        assert "[ONCE-" in seen, seen[:1000]
+        return seen.partition("[ONCE-")[2][:4]
+
+    stream.receive(range(10))
+    assert refused(Output(pg.sink(), name="few", select=["id", "it"])) == refused(pg.sink())
 
 
 def test_an_output_may_not_have_the_name_of_a_column(stream: FileStream, pg: PostgresTarget) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.protocol.batch import Trim
-from onceonly.spark import digest, written
+from onceonly.spark import digest, frames, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
@@ -23,6 +23,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Digest, Output
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
     from pyspark.sql import DataFrame
 
@@ -70,11 +71,13 @@ class ResolvedOutput:
     Attributes:
         wanted: what it wants.
         schema: fingerprint of its columns.
+        columns: its columns in Arrow form; of a type that Arrow lacks they say so, which a structure does as a whole.
         left_out: columns of it that its digest leaves out, as those of ``Written``.
     """
 
     wanted: OutputSpec
     schema: str
+    columns: pa.Schema
     left_out: frozenset[str]
 
     @property
@@ -117,7 +120,8 @@ def _resolved(plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec) ->
         raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
     if beyond := _beyond_a_row(rows, wide):
         raise _not_of_a_row(pipeline, wanted, beyond)
-    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), written.look(plan, shown).left_out)
+    columns, found = frames.arrow_schema(shown), written.look(plan, shown)
+    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, found.left_out)
 
 
 _BEYOND = re.compile(
@@ -170,6 +174,7 @@ class DividedBatch(SparkBatch):
         self._outputs = tuple(outputs)
         self._found: Callable[[], list[Digest]] = list
         super().__init__(_wide(rows, self._outputs), estimate, leave_out, without)
+        self._schema = _named(self._schema, self._outputs)
 
     @property
     def dataframe(self) -> DataFrame:
@@ -197,6 +202,16 @@ class DividedBatch(SparkBatch):
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
+
+
+def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
+    """The schema of wide rows, in which each part of an output says itself what it stands for."""
+    import pyarrow as pa
+
+    for one in outputs:
+        at = schema.get_field_index(one.wanted.name)
+        schema = schema.set(at, pa.field(one.wanted.name, pa.struct(list(one.columns))))
+    return schema
 
 
 def _wide(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
