@@ -20,7 +20,7 @@ from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import exactly_once
+from onceonly import ExactlyOnce, Output, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.spark import choose
@@ -65,6 +65,21 @@ def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     stream.remove("commits", 1)
     stream.receive(range(20, 30)).run(exactly_once(pg.sink(), delta.sink(), ledger=ledger))
     assert pg.ids() == delta.ids() == list(range(30))
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+def test_a_sink_gets_an_output_and_a_replay_gives_it_to_none(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
+) -> None:
+    def wrapped() -> ExactlyOnce:
+        even = Output(delta.sink(), name="even", where="id % 2 = 0", select=["id", "upper(word) AS loud"])
+        return exactly_once(pg.sink(), even, ledger=ledger)
+
+    stream.receive(range(10), range(10, 20)).run(wrapped())
+    stream.remove("commits", 1)
+    stream.receive(range(20, 30)).run(wrapped())
+    assert pg.ids() == list(range(30))
+    assert delta.ids() == list(range(0, 30, 2))
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
