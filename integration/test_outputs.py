@@ -142,12 +142,13 @@ WRONG = {
     "no condition": {"where": "id"},
     "a column that is not there": {"where": "amount > 3"},
     "rows out of rows": {"select": ["explode(array(id, id)) AS id"]},
+    "a column without a name": {"select": ["id", "id + 1"]},
     "two columns of a name": {"select": ["id", "word AS ID"]},
 }
 
 
 @pytest.mark.parametrize("said", WRONG.values(), ids=[*WRONG])
-def test_what_is_not_made_of_single_rows_is_refused_before_anything_is_written(
+def test_what_cannot_be_made_of_single_rows_is_refused_before_anything_is_written(
     stream: FileStream, pg: PostgresTarget, said: dict[str, Any]
 ) -> None:
     rows = MemorySink(id="memory:orders")

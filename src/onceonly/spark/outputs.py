@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol.batch import Trim
@@ -113,9 +113,13 @@ def _resolved(plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec) ->
     try:
         shown = wanted.of(rows)
         wide = rows.select("*", wanted.column())
-        names = [name.lower() for name in shown.columns]
+        held: Any = wide.schema[wanted.name].dataType
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
         raise _not_of_a_row(pipeline, wanted, _first_line(error)) from error
+    # A structure calls a part without a name of its own after its place.
+    if unnamed := next((name for name, part in zip(shown.columns, held.names, strict=True) if name != part), None):
+        raise _not_of_a_row(pipeline, wanted, f'{unnamed} has no name: say "... AS name"')
+    names = [name.lower() for name in shown.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
     if beyond := _beyond_a_row(rows, wide):
