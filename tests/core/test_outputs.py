@@ -96,6 +96,18 @@ def pipeline(tmp_path: Path) -> Outputs:
     return Outputs(tmp_path)
 
 
+@pytest.fixture
+def behind(pipeline: Outputs) -> Outputs:
+    """Epoch 2 is in the first sink only."""
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    return pipeline
+
+
 # ---- in real stores
 
 
@@ -135,33 +147,21 @@ def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Outputs, point: 
     pipeline.holds_outputs(3)
 
 
-def test_a_sink_that_is_behind_gets_the_output_of_the_marker_and_not_that_of_the_call(pipeline: Outputs) -> None:
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(Point.COMMIT_AFTER, crash)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
+def test_a_sink_that_is_behind_gets_the_output_of_the_marker_and_not_that_of_the_call(behind: Outputs) -> None:
     # Who starts again wants other rows: those of epoch 2 are decided.
-    pipeline.start().writes_wide(Wide(2, lambda one: not even(one)), Wide(3, lambda one: not even(one)))
-    pipeline.holds_outputs(3, lambda one: even(one) if one < 20 else not even(one))
+    behind.start().writes_wide(Wide(2, lambda one: not even(one)), Wide(3, lambda one: not even(one)))
+    behind.holds_outputs(3, lambda one: even(one) if one < 20 else not even(one))
 
 
-def test_an_output_that_is_computed_again_must_be_the_one_that_the_marker_names(pipeline: Outputs) -> None:
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(Point.COMMIT_AFTER, crash)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
-    for address in pipeline.staged():
+def test_an_output_that_is_computed_again_must_be_the_one_that_the_marker_names(behind: Outputs) -> None:
+    for address in behind.staged():
         for path in Path(address).iterdir():
             path.unlink()
     with pytest.raises(OnceOnlyError, match="ONCE-E219") as refused:
-        pipeline.start().writes_wide(Wide(2, lambda one: not even(one)))
+        behind.start().writes_wide(Wide(2, lambda one: not even(one)))
     assert "outputs were others" in str(refused.value)
-    pipeline.start().writes_wide(2, 3)
-    pipeline.holds_outputs(3)
+    behind.start().writes_wide(2, 3)
+    behind.holds_outputs(3)
 
 
 @pytest.mark.parametrize("by", [1, -1])
@@ -173,15 +173,9 @@ def test_rows_that_an_output_neither_holds_nor_counts_stop_the_epoch(pipeline: O
     pipeline.holds_outputs(1)
 
 
-def test_resolve_brings_a_sink_to_its_output_without_the_program(pipeline: Outputs) -> None:
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(Point.COMMIT_AFTER, crash)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
-    pipeline.resolve()
-    pipeline.holds_outputs(2)
+def test_resolve_brings_a_sink_to_its_output_without_the_program(behind: Outputs) -> None:
+    behind.resolve()
+    behind.holds_outputs(2)
 
 
 # ---- the durable form

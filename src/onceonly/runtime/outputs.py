@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.spark.digest import quote
 from onceonly_checkpoints.epoch import Digest, Output
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ class Pick:
     def frame(self, wide: DataFrame) -> DataFrame:
         """The same of Spark's rows."""
         if self.output is None:
-            return wide.select(*map(_quoted, self.columns))
-        return wide.where(f"{_quoted(self.output)} IS NOT NULL").select(f"{_quoted(self.output)}.*")
+            return wide.select(*map(quote, self.columns))
+        return wide.where(f"{quote(self.output)} IS NOT NULL").select(f"{quote(self.output)}.*")
 
 
 def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pick:
@@ -124,7 +125,3 @@ class _Picking:
 
     def __call__(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
         return self.task(attempt, map(self.pick, rows))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
