@@ -11,6 +11,7 @@ from integration.connect.streams import ConnectStream
 from integration.targets import DeltaTarget
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.connect.plan import LogicalPlan
 
 from onceonly.errors import ConfigurationError
 from onceonly.spark.choose import engine_for
@@ -49,6 +50,20 @@ def test_the_size_of_a_file_is_asked_of_spark(remote: SparkSession, tmp_path: Pa
         (tmp_path / name).write_bytes(os.urandom(17))
         assert size(remote, f"file:{tmp_path}/{name}") == 17
     assert size(remote, f"file:{tmp_path}/gone") is None
+
+
+def test_what_spark_has_read_for_another_client_of_the_session_is_read_anew(
+    remote: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every run's worker is a client of the one session, and each numbers its plans from nought: two of them come to ask
+    # with the same numbers, and the server keeps plans by what it was asked.
+    asked_first = LogicalPlan._nextPlanId
+    by_spark = SessionFiles(remote, f"file:{tmp_path}")
+    (tmp_path / "0").write_bytes(b"nought")
+    assert by_spark.names("") == ("0",)
+    (tmp_path / "1").write_bytes(b"one")
+    monkeypatch.setattr(LogicalPlan, "_nextPlanId", asked_first)
+    assert by_spark.names("") == ("0", "1")
 
 
 def test_a_plan_is_looked_at_whole_and_the_session_stays_as_it_was(connected: ConnectStream) -> None:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import re
+import uuid
 from typing import Any
 
 from onceonly_checkpoints.storage import (
@@ -71,7 +72,11 @@ def _asked(session: Any, path: str, column: str) -> Any:
 
     literal = re.sub(r"([\\*?{}\[\]])", r"\\\1", path)
     try:
-        return session.read.format("binaryFile").load(literal).select(column).collect()
+        # A server keeps the plans of a session by what was asked, the client's own number of the plan included; and
+        # every run's worker is a client of that session that numbers from nought. What this call adds is asked never
+        # again, so it is not answered out of what another client saw there.
+        reader = session.read.format("binaryFile").option("onceonly.asked", uuid.uuid4().hex)
+        return reader.load(literal).select(column).collect()
     except AnalysisException as error:
         if error.getCondition() != _MISSING:
             raise
