@@ -23,7 +23,7 @@ from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.digest import row_hash
 from onceonly.spark.frames import of_arrow
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 
 pytestmark = pytest.mark.spark
 

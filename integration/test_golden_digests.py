@@ -13,7 +13,7 @@ from integration.test_digest import FEW, PLAIN, driver, nowhere, plain, rows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 
 __all__ = ["rows"]
 

@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import InputFile, SourceOffsets
 from onceonly_checkpoints.spark import offsets, repair

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 

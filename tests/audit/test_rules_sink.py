@@ -28,7 +28,8 @@ from onceonly.audit import Severity, Verdict, judge
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import exit_code_of
 from onceonly.protocol import Disturbance, Milestone
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
 
 

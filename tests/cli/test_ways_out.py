@@ -39,7 +39,8 @@ from onceonly.runtime import stops
 from onceonly.runtime.operator import adopt
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
-from onceonly_checkpoints.epoch import Digest, Fence
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import NAME

@@ -10,7 +10,7 @@ import pytest
 from onceonly.errors import OnceOnlyError
 from onceonly.spark.datasource.checkpointed import Query
 from onceonly.spark.datasource.parts import Part, Parts
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 
 CONF = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 7, "conf": {}})
 

@@ -12,7 +12,8 @@ from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
 from onceonly.machine.sources import kafka_identity
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, State
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import SourceIdentity
 

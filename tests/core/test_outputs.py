@@ -19,7 +19,8 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, Output
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.model import UnreadableMarker
 
 Wanted = Callable[[int], bool]

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from onceonly.machine import look
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS, MERGED
 from onceonly_lab.explorer.search import Search, lines, search

@@ -21,7 +21,8 @@ from onceonly.machine.state import State
 from onceonly.protocol import Conflict, Superseded, Task
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.epoch import Digest, Fence
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.postgres import PostgresSink

@@ -25,7 +25,8 @@ from onceonly.protocol import (
 from onceonly.spark import digest
 from onceonly.spark.frames import UnreadableRows, reading
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import Held, Trim
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Lineage, Marker, Output, Receipt
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice
 
 

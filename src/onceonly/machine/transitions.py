@@ -43,7 +43,8 @@ from onceonly.machine.opening import decide_opening, not_ours
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Output
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from onceonly_checkpoints.epoch import Digest, Output
+from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
 

@@ -21,7 +21,8 @@ from onceonly.runtime import replacing, runs, staging, stops
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly.spark.digest import quote
-from onceonly_checkpoints.epoch import Digest, Output
+from onceonly_checkpoints.content import Digest, Output
 
 if TYPE_CHECKING:
     import pyarrow as pa

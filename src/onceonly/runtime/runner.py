@@ -42,7 +42,8 @@ from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
 from onceonly.runtime.staging import Stages, Still
 from onceonly.runtime.unreadable import histories, naming
-from onceonly_checkpoints.epoch import Digest, EpochRecord, Fence, Receipt, receipts_of
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import EpochRecord, Fence, Receipt, receipts_of
 from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
 from onceonly_checkpoints.manifest import UnreadableManifest
 

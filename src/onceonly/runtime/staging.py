@@ -24,7 +24,8 @@ from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
 from onceonly.runtime import outputs
 from onceonly.runtime.stagefiles import Directory, LocalDirectory, directory, hindrance
-from onceonly_checkpoints.epoch import Digest, Fence, Output
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, canonical
 

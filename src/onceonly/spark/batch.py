@@ -15,7 +15,7 @@ from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
 from onceonly.spark import digest, frames
 from onceonly.spark.choose import engine_for
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.storage import is_local
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import EPOCH
 from onceonly.spark import rowhash
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,7 +20,7 @@ from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Output
+from onceonly_checkpoints.content import Digest, Output
 
 if TYPE_CHECKING:
     import pyarrow as pa

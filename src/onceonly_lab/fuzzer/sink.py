@@ -21,7 +21,8 @@ from onceonly.protocol import (
     SinkBase,
     Superseded,
 )
-from onceonly_checkpoints.epoch import Digest, Epoch, Fence, Marker, Receipt
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly_lab.history import Op

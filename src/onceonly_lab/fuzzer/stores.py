@@ -10,7 +10,8 @@ from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.protocol.batch import Trim
 from onceonly.runtime.staging import Staged
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Output
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice

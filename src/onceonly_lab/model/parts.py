@@ -12,7 +12,8 @@ from onceonly.machine.sources import kafka_identity
 from onceonly.protocol.batch import FileTrim, Trim, plain
 from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Epoch, EpochRecord, Fence, Marker, Output, Receipt
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
 

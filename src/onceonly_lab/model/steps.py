@@ -9,7 +9,8 @@ from onceonly.machine import commands as c
 from onceonly.machine import coordinator, look
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sight
-from onceonly_checkpoints.epoch import Digest, Fence, Receipt, receipts_of
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Fence, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.machine import Changes, Machine, end, salt
 from onceonly_lab.model.parts import (

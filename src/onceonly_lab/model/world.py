@@ -8,7 +8,8 @@ from functools import cached_property
 from onceonly.machine import calls, coordinator
 from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
-from onceonly_checkpoints.epoch import Digest, Fence, Output
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate

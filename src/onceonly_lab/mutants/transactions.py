@@ -16,7 +16,8 @@ from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
-from onceonly_checkpoints.epoch import Marker, Output, Receipt
+from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.manifest import Reference
 from onceonly_lab.history.recorder import Look

@@ -15,7 +15,8 @@ from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Posi
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import Digest, Fence, Marker, Output, Receipt
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.checker import Anomaly

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.storage import file_system, is_local, make_directories
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from onceonly.spark import choose, digest, frames
 from onceonly.spark.batch import DICTIONARY_BYTES
 from onceonly.spark.datasource.parts import Part
-from onceonly_checkpoints.epoch import Digest
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.storage import file_system, is_local
 
 if TYPE_CHECKING:
