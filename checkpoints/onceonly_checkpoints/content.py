@@ -53,18 +53,30 @@ class Digest:
         return f"{self.rows}:{self.high}:{self.low}{left_out}"
 
 
+BAD = "bad"
+"""Name of the output of bad rows: those that break an expectation. They are in no other output, and in no sink that
+holds all rows."""
+
+
+def column_of(output: str) -> str:
+    """Name of the column that staged rows have of an output: its own, and of ``bad`` one that no user gives."""
+    return f"onceonly {output}" if output == BAD else output
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """What some sinks of an epoch hold instead of all of its rows: columns of their own, of the rows that it wants.
 
-    A row is in it once or not at all, so ``digest.rows`` and ``filtered`` are together the rows of the epoch.
+    A row is in it once or not at all, so ``digest.rows`` and ``filtered`` are together the good rows of the epoch; of
+    output ``bad``, all rows of the batch.
 
     Attributes:
-        name: the user's name for it, unique in the epoch.
+        name: the user's name for it, unique in the epoch, or :data:`BAD`.
         sinks: ids of the sinks that hold it.
         schema: fingerprint of its columns.
         digest: of its rows, as those sinks hold them.
-        filtered: rows of the epoch that it does not want.
+        filtered: rows that it does not want, counted and not derived: good ones, also of output ``bad``.
+        reasons: of output ``bad``: the expectations that rows broke, by name, each with their number.
     """
 
     name: str
@@ -72,20 +84,40 @@ class Output:
     schema: str
     digest: Digest
     filtered: int = 0
+    reasons: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "name", "sinks", "schema", "digest", "filtered")
+        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons")
         digest = Digest.from_json(value["digest"])
-        return cls(value["name"], tuple(value["sinks"]), value["schema"], digest, value.get("filtered", 0))
+        sinks, reasons = tuple(value.get("sinks", ())), tuple(sorted(value.get("reasons", {}).items()))
+        return cls(value["name"], sinks, value["schema"], digest, value.get("filtered", 0), reasons)
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; ``filtered`` only where rows were."""
+        """Field names to values; ``filtered`` and ``reasons`` only where there are any."""
         return present(
             name=self.name,
             sinks=list(self.sinks),
             schema=self.schema,
             digest=self.digest.to_json(),
             filtered=self.filtered or None,
+            reasons=dict(self.reasons) or None,
         )
+
+    @property
+    def text(self) -> str:
+        """For people: ``alerts 87, filtered 9824``, ``bad 89 (amount 80, known customer 9)``."""
+        if self.name == BAD:
+            return f"{BAD} {self.digest.rows}{f' ({self.why})' if self.reasons else ''}"
+        return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
+
+    @property
+    def why(self) -> str:
+        """The expectations that its rows broke, in words: ``amount 80, known customer 9``; empty for none."""
+        return ", ".join(f"{name} {rows}" for name, rows in self.reasons)
+
+
+def bad_in(outputs: tuple[Output, ...]) -> Output | None:
+    """The output of bad rows; ``None`` where nothing is expected of rows."""
+    return next((one for one in outputs if one.name == BAD), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import Digest, Output, bad_in
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -160,7 +160,7 @@ class Epoch:
         written: the slice that was written: it starts where the epoch before it ended.
         chain: hash over everything else that the epoch says of itself; see ``chain.link``.
         previous_chain: chain of epoch ``number - 1``; empty for the first.
-        digest: of all rows: what every sink holds that none of ``outputs`` names.
+        digest: of all good rows: what every sink holds that none of ``outputs`` names.
         schema: fingerprint of their columns.
         sinks: ``(sink id, first epoch of that sink)`` for every sink of the epoch.
         lineage: the engine's names for the batch; ``None`` for an adoption, which no batch produced. One that takes an
@@ -208,6 +208,11 @@ class Epoch:
         """Fingerprint of the columns that a sink holds of this epoch."""
         output = self.output(sink)
         return output.schema if output else self.schema
+
+    @property
+    def bad(self) -> Output | None:
+        """Its bad rows; ``None`` where nothing was expected of rows."""
+        return bad_in(self.outputs)
 
     @property
     def planned(self) -> Slice:

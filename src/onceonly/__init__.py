@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.api.outputs import Output
+    from onceonly.api.quality import Quality
     from onceonly.api.starting import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
@@ -19,6 +20,7 @@ __all__ = [
     "ExactlyOnce",
     "OnceOnlyError",
     "Output",
+    "Quality",
     "ReadPoint",
     "Refused",
     "exactly_once",
@@ -42,10 +44,11 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name == "Output":
+    elif name in ("Output", "Quality"):
         from onceonly.api.outputs import Output
+        from onceonly.api.quality import Quality
 
-        found = {"Output": Output}
+        found = {"Output": Output, "Quality": Quality}
     elif name == "start":
         from onceonly.api.starting import start
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
@@ -35,6 +35,7 @@ def epoch_after(
     adoption: str | Adoption | None = None,
     sinks: Sequence[str] = (SINK,),
     lineage: Lineage | None = None,
+    outputs: tuple[Output, ...] = (),
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
     begin = previous.written.end if previous else at(0)
@@ -57,6 +58,7 @@ def epoch_after(
         sources=(SourceIdentity("0", "kafka:cluster/events"),),
         adoption=adoption,
         carried=Standing(before.lineage, (*before.accepted, adoption)) if adoption else None,
+        outputs=outputs,
     )
     return chain.linked(epoch)
 

@@ -20,6 +20,7 @@ from tests.cli.conftest import Run, assert_answerless
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
+from onceonly_checkpoints.content import BAD, Digest, Output
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -51,6 +52,7 @@ def test_counters_stand_at_zero_before_anything_happens(world: World) -> None:
     for outcome in ("committed", "adopted", "skipped", "trimmed", "resolved", "diverged", "failed", "fenced", "opened"):
         assert value(exporter, "onceonly_epochs_total", outcome=outcome) == 0, outcome
     assert value(exporter, "onceonly_late_rows_total") == 0
+    assert value(exporter, "onceonly_bad_rows_total") == 0
 
 
 def test_events_are_counted_once(world: World) -> None:
@@ -114,6 +116,16 @@ def test_rows_that_came_too_late_are_counted(world: World) -> None:
         world.ledger.note(Event("orders", told.kind, told.reason, told.epoch))
     exporter.look(0)
     assert value(exporter, "onceonly_late_rows_total") == 7
+
+
+def test_rows_that_were_set_aside_are_counted_beside_those_that_were_not(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    world.write(9, outputs=(Output(BAD, ("delta:bad",), "columns", Digest(3), 9, (("amount", 3),)),))
+    world.write(5)
+    exporter.look(0)
+    assert value(exporter, "onceonly_bad_rows_total") == 3
+    assert value(exporter, "onceonly_rows_total") == 14
 
 
 def test_a_ledger_that_is_gone_is_a_metric(world: World) -> None:

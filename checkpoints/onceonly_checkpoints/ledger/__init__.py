@@ -52,6 +52,7 @@ class EventKind(StrEnum):
     PROMISED = "promised"
     WARNED = "warned"
     LATE = "late-rows"
+    QUARANTINED = "quarantined"
 
 
 @dataclass(frozen=True, slots=True)

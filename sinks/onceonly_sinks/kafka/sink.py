@@ -102,7 +102,8 @@ class KafkaSink(SinkBase):
     @property
     def capabilities(self) -> Capabilities:
         """Rows are only ever added, and can be counted between the offsets of each epoch."""
-        return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=reading.READERS)
+        readers = reading.READERS
+        return Capabilities(True, True, carries_ledger=False, committer="transaction", readers=readers, records=True)
 
     @classmethod
     def from_address(cls, address: str) -> Self:

@@ -10,13 +10,16 @@ from urllib.parse import urlsplit
 
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
+from onceonly.api.quality import Quality
 from onceonly.errors import refuse
 from onceonly.machine.facts import Adopt, OnRefresh, Overlap
+from onceonly.machine.outputs import MaxBad
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
 from onceonly.runtime import replacing
 from onceonly.runtime.stagefiles import directory
 from onceonly.spark.engine import LOSSY, Plan, Run, Told
+from onceonly_checkpoints.content import BAD
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
 from onceonly_checkpoints.storage import is_local, local_path
@@ -46,6 +49,7 @@ class Arguments:
     checkpoint: str | None = None
     on_refresh: OnRefresh = "stop"
     outputs: tuple[Output, ...] = ()
+    quality: Quality | None = None
 
     @property
     def told(self) -> Told:
@@ -60,7 +64,17 @@ class Arguments:
     @property
     def stages(self) -> bool:
         """Several sinks must get the same bytes; one gets them from files where it is told to."""
-        return len(self.sinks) > 1 or self.staging is not None or bool(self.outputs)
+        return len(self.sinks) > 1 or self.staging is not None or self.divided
+
+    @property
+    def divided(self) -> bool:
+        """Whether some sinks get other rows than the rest, or bad rows are told from good ones."""
+        return bool(self.outputs) or self.quality is not None
+
+    @property
+    def max_bad(self) -> MaxBad:
+        """How many rows of an epoch may be bad."""
+        return self.quality.most if self.quality else None
 
     @property
     def one_by_one(self) -> str:
@@ -71,7 +85,12 @@ class Arguments:
     def chosen(self) -> Chosen:
         """What of it bears on the promise."""
         taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
-        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken)
+        expected = ""
+        if self.quality:
+            expected = self.quality.text
+            if self.quality.quarantine:
+                taken[self.quality.quarantine.id] = BAD, f"every row that breaks an expectation ({expected})"
+        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""
@@ -212,24 +231,27 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
         raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
 
 
-def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> None:
+def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None, *, divided: bool) -> None:
     """Refuse what a sink without a transaction cannot carry.
 
     Args:
         sinks: all of the call.
         overlap: what was chosen.
         staging: where epochs are staged; ``None`` where that was not asked for.
+        divided: whether there are outputs, or rows are expected to be something.
 
     Raises:
         ConfigurationError: E128.
     """
     for sink in sinks:
         if not sink.capabilities.transactional:
-            for problem, way in _too_much(sink, sinks, overlap, staging):
+            for problem, way in _too_much(sink, sinks, overlap, staging, divided=divided):
                 raise refuse("E128", sink=sink.id, problem=problem, next=way)
 
 
-def _too_much(sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None) -> Iterator[tuple[str, str]]:
+def _too_much(
+    sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None, *, divided: bool
+) -> Iterator[tuple[str, str]]:
     """Each thing that was asked of a sink without a transaction and hangs on one, with the way out."""
     others = ", ".join(other.id for other in sinks if other is not sink)
     if sink.capabilities.append_only:
@@ -244,6 +266,9 @@ def _too_much(sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: st
         yield f"it stands beside {others}, which may then hold what it holds in part", way
     if staging is not None:
         yield "staging= was given, and parts of a staged epoch would stand for the whole", "leave staging= out"
+    if divided:
+        what = "an Output or quality= was given, and parts of a staged epoch would stand for the whole"
+        yield what, "choose rows and columns in before=: exactly_once(sink, before=lambda df: df.where(...))"
     if overlap == "trim":
         what = 'overlap="trim" was given, and rows may stand there that no epoch holds'
         yield what, 'leave overlap="trim" out: rows that come again are put again under their keys'

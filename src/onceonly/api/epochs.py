@@ -89,6 +89,7 @@ class Epochs:
                 overlap=given.overlap,
                 stages=given.stages,
                 on_refresh=given.on_refresh,
+                max_bad=given.max_bad,
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -108,8 +109,7 @@ class Epochs:
             return
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
-        outputs = "".join(f"; {one.name} {one.digest.rows}, filtered {one.filtered}" for one in epoch.outputs)
-        rows = f"{epoch.digest.rows} rows{outputs}"
+        rows = f"{epoch.digest.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
     def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.machine.facts import Adopt, OnRefresh
 from onceonly.protocol import Sink
+from onceonly_checkpoints.content import BAD
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import pairs, place, table, words
 
@@ -87,6 +88,7 @@ class Chosen:
         staged: whether epochs are written to files first.
         on_refresh: what becomes of a full refresh.
         outputs: name and words of what a sink gets instead of all rows, by the sink's id.
+        expected: what is expected of each row, in words; empty for nothing.
     """
 
     adopt: Adopt = None
@@ -94,6 +96,7 @@ class Chosen:
     staged: bool = False
     on_refresh: OnRefresh = "stop"
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    expected: str = ""
 
 
 _ALIKE = {
@@ -135,9 +138,11 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     if not able.transactional:
         return _idempotent(sink, plan, written, chosen)
     rows = "every row of the stream once" if able.append_only else "the effect of every row of the stream once"
-    if output := chosen.outputs.get(sink.id):
-        name, what = output
+    name, what = chosen.outputs.get(sink.id, ("", ""))
+    if name:
         rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
+    if chosen.expected and name != BAD:
+        rows = f"{rows}, without rows that break an expectation ({chosen.expected})"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each opening fences older drivers out before it reads where the sink stands",

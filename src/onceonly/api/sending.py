@@ -21,11 +21,12 @@ def check(given: Arguments) -> None:
     """
     if given.checkpoint is None:
         raise sending.untold()
-    if given.outputs:
+    if given.divided:
+        what = f"has output {given.outputs[0].name!r}" if given.outputs else "was given quality="
         raise refuse(
             "E110",
-            problem=f"exactly_once() has output {given.outputs[0].name!r}, and the query runs on Spark Connect.",
-            cause="outputs are written on classic sessions only",
+            problem=f"exactly_once() {what}, and the query runs on Spark Connect.",
+            cause="outputs are written, and bad rows set aside, on classic sessions only",
             next="give each sink a query of its own there, with its own name, checkpoint and before=",
         )
     if isinstance(given.ledger, Ledger):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.api.arguments import LedgerPlace, refuse_plan
 from onceonly.api.outputs import Output
+from onceonly.api.quality import Quality
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
 from onceonly.protocol import Sink
@@ -31,6 +32,7 @@ def start(
     staging: str | os.PathLike[str] | None = None,
     lossy_source: str | None = None,
     on_refresh: str = "stop",
+    quality: Quality | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -50,6 +52,7 @@ def start(
         staging: where batches for several sinks are written.
         lossy_source: the kind of a source that cannot give its rows again.
         on_refresh: what to do at a full refresh of a declarative pipeline.
+        quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
 
     Returns:
         The query, started.
@@ -68,6 +71,7 @@ def start(
         staging=staging,
         lossy_source=lossy_source,
         on_refresh=on_refresh,
+        quality=quality,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)

@@ -25,6 +25,8 @@ from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
+from onceonly.api.quality import Quality
+from onceonly.api.quality import check as check_quality
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
@@ -67,7 +69,11 @@ class ExactlyOnce:
     def __repr__(self) -> str:
         named = f", name={self._arguments.name!r}" if self._arguments.name else ""
         outputs = self._arguments.outputs
-        whole = [sink for sink in self._arguments.sinks if not any(sink in one.sinks for one in outputs)]
+        quality = self._arguments.quality
+        taken = [sink for one in outputs for sink in one.sinks]
+        taken += [quality.quarantine] if quality and quality.quarantine else []
+        whole = [sink for sink in self._arguments.sinks if sink not in taken]
+        named += f", {quality=}" if quality else ""
         return f"exactly_once({', '.join(map(repr, (*whole, *outputs)))}{named})"
 
     def _repr_html_(self) -> str:
@@ -150,12 +156,18 @@ class ExactlyOnce:
     def _batch(
         self, opening: Opening, rows: DataFrame, size: Estimate, found: Written, without: Callable[[Trim], DataFrame]
     ) -> SparkBatch:
-        if not self._arguments.outputs:
+        given = self._arguments
+        if not given.divided:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
         if opening.outputs is None or opening.outputs[0] != columns:
-            wanted = [one.wanted for one in self._arguments.outputs]
-            opening.outputs = columns, outputs.resolve(opening.run.plan, opening.pipeline, rows, wanted)
+            wanted = tuple(one.wanted for one in given.outputs)
+            if given.quality:
+                expectations = given.quality.expectations
+                expectations.check(opening.pipeline, rows)
+                wanted = expectations.divide(rows, wanted)
+            resolved = outputs.resolve(opening.run.plan, opening.pipeline, rows, wanted, found.left_out)
+            opening.outputs = columns, resolved
         return DividedBatch(rows, opening.outputs[1], size, found.left_out, without)
 
     def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
@@ -198,6 +210,7 @@ def exactly_once(
     lossy_source: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_refresh: str = "stop",
+    quality: Quality | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -228,6 +241,7 @@ def exactly_once(
             its checkpoint and clears no sink: ``"stop"``, or ``"replace"``: the old rows leave every sink in the
             transaction that brings the first new ones. The source may no longer hold what the sinks do. Readers then
             see a table that refills.
+        quality: what is expected of each row, and the sink of those that are bad.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
@@ -241,15 +255,19 @@ def exactly_once(
     given = tuple(one for each in sinks for one in (each.sinks if isinstance(each, Output) else (each,)))
     divided = tuple(one for one in sinks if isinstance(one, Output))
     check(divided)
+    check_quality(quality)
     arguments.check_sinks(given)
+    if quality and quality.quarantine:
+        given = (*given, quality.quarantine)
+        arguments.check_sinks(given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
     chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
-    arguments.check_one_by_one(given, chosen, place)
+    arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
     adopted = arguments.adopted(adopt)
-    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided)
+    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality)
     return ExactlyOnce(Arguments(given, *said))

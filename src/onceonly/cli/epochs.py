@@ -21,6 +21,7 @@ from onceonly.machine.opening import not_ours
 from onceonly.machine.sources import describe
 from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import BAD
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 
 # ---- Epochs as commands show them: what the sinks hold first, what only the ledger knows beside it.
@@ -275,7 +276,9 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
     yield "rows", epoch.digest.rows
     for one in epoch.outputs:
-        yield f"output {one.name}", f"{one.digest.rows} rows in {', '.join(one.sinks)}, {one.filtered} filtered"
+        rest = one.why if one.name == BAD else f"{one.filtered} filtered"
+        where = f" in {', '.join(one.sinks)}" if one.sinks else ""
+        yield f"output {one.name}", f"{one.digest.rows} rows{where}{rest and f', {rest}'}"
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"

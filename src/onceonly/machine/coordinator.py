@@ -57,6 +57,7 @@ from onceonly.machine.commands import (
     Wait,
 )
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
+from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
@@ -76,9 +77,10 @@ def start(
     overlap: Overlap = "stop",
     stages: bool = False,
     on_refresh: OnRefresh = "stop",
+    max_bad: MaxBad = None,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    job = Job(pipeline, sinks, owner, offer, adopt, accepted, dropped, heals, overlap, stages, on_refresh)
+    job = Job(pipeline, sinks, owner, offer, adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
+from onceonly.machine.outputs import MaxBad
 from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Adoption, Slice
@@ -57,6 +58,7 @@ class Job:
         overlap: what becomes of a batch that offers rows of recorded epochs.
         stages: epochs are staged although there is one sink.
         on_refresh: what becomes of a full refresh.
+        max_bad: how many rows of an epoch may be bad.
     """
 
     pipeline: str
@@ -70,6 +72,7 @@ class Job:
     overlap: Overlap = "stop"
     stages: bool = False
     on_refresh: OnRefresh = "stop"
+    max_bad: MaxBad = None
 
     @property
     def staged(self) -> bool:
@@ -86,6 +89,7 @@ class Job:
             overlap=self.overlap,
             stages=self.stages,
             on_refresh=self.on_refresh,
+            max_bad=self.max_bad,
         )
 
 

@@ -40,10 +40,11 @@ from onceonly.machine.facts import (
     Skip,
 )
 from onceonly.machine.opening import decide_opening, not_ours
+from onceonly.machine.outputs import allowed, rows_in, unbalanced
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.ledger import EventKind
 
@@ -213,21 +214,45 @@ def _missing(state: State, outcome: Missing) -> State:
 
 
 def _staged(state: State, outcome: Staged) -> State:
-    if outcome.rows != outcome.digest.rows:
-        return _miscounted(state, "the staged files", outcome.rows, outcome.digest.rows)
-    for output in outcome.outputs:
-        if (told := output.digest.rows + output.filtered) != outcome.rows:
-            return _miscounted(state, f"output {output.name}", told, outcome.rows)
+    if outcome.rows != (rows := rows_in(outcome.digest, outcome.outputs)):
+        return _miscounted(state, "the staged files", outcome.rows, rows)
+    if found := unbalanced(outcome.digest, outcome.outputs):
+        name, told, there = found
+        return _miscounted(state, f"output {name}", told, there)
     if state.work.healing:
-        epoch = state.current
-        if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
-            return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again")
-        if outcome.digest != epoch.digest:
-            part = ", of which a part had been left out," if epoch.offered else ""
-            return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
-        return replace(state, phase=Phase.PREPARE)
+        return _the_same_again(state, outcome)
+    bad = bad_in(outcome.outputs)
+    if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
+        return _refused(state, _too_many(state, bad, rows, most))
     epoch = _epoch(state, outcome.digest, outcome.manifest, outcome.outputs)
     return replace(state, phase=Phase.PREPARE, work=replace(state.work, epoch=epoch))
+
+
+def _the_same_again(state: State, outcome: Staged) -> State:
+    """Sinks that were behind get what the others hold: the bytes, or what comes out the same."""
+    epoch = state.current
+    if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
+        return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again")
+    if outcome.digest != epoch.digest:
+        part = ", of which a part had been left out," if epoch.offered else ""
+        return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
+    return replace(state, phase=Phase.PREPARE)
+
+
+def _too_many(state: State, bad: Output, rows: int, most: int) -> Refusal:
+    """So many are bad that the source is another one, or an expectation is wrong: an operator decides."""
+    aside = f"to set them aside all the same, start once with quality=Quality(..., max_bad={bad.digest.rows})"
+    nowhere = "to set bad rows aside, give them a sink: quality=Quality(..., quarantine=sink)"
+    return Refusal.of(
+        "E522",
+        pipeline=state.job.pipeline,
+        epoch=state.work.number,
+        bad=bad.digest.rows,
+        rows=rows,
+        most=most,
+        reasons=bad.why,
+        next=f"mend the source or the expectation and restart; {aside if bad.sinks else nowhere}",
+    )
 
 
 def _refused(state: State, refusal: Refusal) -> State:
@@ -375,12 +400,26 @@ def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.targets):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
+    state = replace(state, happenings=(*state.happenings, *_set_aside(state)))
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
 
 def _foreign(outcome: Committed) -> tuple[Happening, ...]:
     sink, number = outcome.receipt.sink, outcome.receipt.epoch
     return tuple(Happening(EventKind.FOREIGN, f"{sink}: {event.detail}", number) for event in outcome.passed)
+
+
+def _set_aside(state: State) -> tuple[Happening, ...]:
+    """Said once every sink holds the epoch, by whoever brought it to the last one."""
+    epoch = state.current
+    if epoch.bad is None or not epoch.bad.digest.rows:
+        return ()
+    bad, rows = epoch.bad.digest.rows, rows_in(epoch.digest, epoch.outputs)
+    what = f"{bad} of {rows} rows set aside: {epoch.bad.why}"
+    most = allowed(state.job.max_bad, rows)
+    if state.job.max_bad is not None and 2 * bad > most:
+        what += f"; more than half of the {most} that max_bad lets through"
+    return (Happening(EventKind.QUARANTINED, what, epoch.number),)
 
 
 def _read_again(state: State) -> State:

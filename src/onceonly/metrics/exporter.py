@@ -70,6 +70,7 @@ class Exporter:
         self._late = Counter(
             "onceonly_late_rows", "Rows that Spark dropped as older than the watermark.", by, registry=registry
         )
+        self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
         self._phases = Histogram(
             "onceonly_phase_seconds", "Time of each phase.", [*by, "phase"], buckets=BUCKETS, registry=registry
         )
@@ -167,11 +168,13 @@ class Exporter:
             self._epochs.labels(name, outcome)
         self._rows.labels(name)
         self._late.labels(name)
+        self._bad.labels(name)
 
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
         self._epochs.labels(name, _COMMITTED if epoch.adoption is None else _ADOPTED).inc()
         self._rows.labels(name).inc(epoch.digest.rows)
+        self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
 

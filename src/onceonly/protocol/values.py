@@ -26,6 +26,7 @@ class Capabilities:
         transactional: rows and marker land together or not at all, and only where our fence and the previous chain
             stand. ``False``: each row is put by itself under its key, the marker last, once every row was acknowledged;
             an epoch that was cut off is put again by its replay. The promise is then a weaker one.
+        records: whether a row becomes a record of columns ``key`` and ``value``, and other columns are left out.
     """
 
     append_only: bool
@@ -37,6 +38,7 @@ class Capabilities:
     foreign: str = ""
     provable: bool = True
     transactional: bool = True
+    records: bool = False
 
 
 @dataclass(frozen=True, slots=True)

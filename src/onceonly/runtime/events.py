@@ -20,7 +20,7 @@ from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavaila
 
 log = logging.getLogger(__name__)
 
-_LOUD = {EventKind.WARNED, EventKind.LATE}
+_LOUD = {EventKind.WARNED, EventKind.LATE, EventKind.QUARANTINED}
 """What is logged as a warning."""
 
 

@@ -1,7 +1,8 @@
 """What sinks get of staged rows that lie in outputs: a batch for each output, over the same files.
 
-Rows with outputs are wide: beside their own columns they have one for each output, named as it is, a structure of the
-output's columns that is null in the rows which the output does not want. So a row is computed once for all sinks.
+Rows with outputs are wide: beside their own columns they have one for each output, a structure of the output's columns
+that is null in the rows which the output does not want. So a row is computed once for all sinks. A row that has output
+``bad`` is in no other, and not among all rows.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
 from onceonly.spark.digest import quote
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import BAD, Digest, Output, bad_in, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,19 +27,22 @@ class Pick:
     """Takes what one output holds out of wide rows; picklable, for executors.
 
     Attributes:
-        output: its name; ``None`` for all rows, without the columns of outputs.
+        output: its column; ``None`` for all good rows, without the columns of outputs.
         columns: names of what is taken, in order.
+        aside: the column that bad rows have; ``None`` where there are none.
     """
 
     output: str | None
     columns: tuple[str, ...]
+    aside: str | None = None
 
     def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that it holds, maybe none."""
         import pyarrow as pa
 
         if self.output is None:
-            return rows.select(list(self.columns))
+            good = rows if self.aside is None else rows.filter(rows.column(self.aside).is_null())
+            return good.select(list(self.columns))
         wanted: Any = rows.column(self.output).drop_null()
         return pa.RecordBatch.from_arrays(wanted.flatten(), schema=pa.schema(list(wanted.type)))
 
@@ -54,7 +58,8 @@ class Pick:
     def frame(self, wide: DataFrame) -> DataFrame:
         """The same of Spark's rows."""
         if self.output is None:
-            return wide.select(*map(quote, self.columns))
+            good = wide if self.aside is None else wide.where(f"{quote(self.aside)} IS NULL")
+            return good.select(*map(quote, self.columns))
         return wide.where(f"{quote(self.output)} IS NOT NULL").select(f"{quote(self.output)}.*")
 
 
@@ -63,14 +68,15 @@ def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pi
 
     Args:
         outputs: of those rows.
-        output: its name; ``None`` for all rows.
+        output: its name; ``None`` for all good rows.
         wide: their columns.
     """
     if output is None:
-        named = {one.name for one in outputs}
-        return Pick(None, tuple(name for name in wide.names if name not in named))
-    kind: Any = wide.field(output).type
-    return Pick(output, tuple(field.name for field in kind))
+        named = {column_of(one.name) for one in outputs}
+        aside = column_of(BAD) if bad_in(outputs) else None
+        return Pick(None, tuple(name for name in wide.names if name not in named), aside)
+    kind: Any = wide.field(column_of(output)).type
+    return Pick(column_of(output), tuple(field.name for field in kind))
 
 
 class OutputBatch:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.errors import ConfigurationError, OnceOnlyError, refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.machine.outputs import rows_in
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
 from onceonly.runtime import outputs
@@ -139,8 +140,8 @@ class Staging:
             with self._refusing(epoch, made):
                 files = _flushed(made)
             digest, schema = batch.digest(), _spelled(batch.schema)
-            self._all_here(epoch, made, files, digest.rows)
             parts = batch.outputs() if isinstance(batch, Divided) else ()
+            self._all_here(epoch, made, files, rows_in(digest, parts))
             manifest = Manifest(
                 self._pipeline, self._sinks, epoch, fence.generation, slice_, digest, schema, files, parts
             )

@@ -35,14 +35,20 @@ class Summed:
     Attributes:
         within: its name.
         left_out: parts of it that its digest leaves out.
+        sets_aside: whether a row that has it counts nowhere else.
+        reasons: names of what its part ``reasons`` may say, a JSON list of objects with a ``rule``.
     """
 
     within: str
     left_out: frozenset[str] = frozenset()
+    sets_aside: bool = False
+    reasons: tuple[str, ...] = ()
 
 
 def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed: Sequence[Summed] = ()) -> list[Column]:
     """Aggregates ``rows``, ``high`` and ``low`` for ``DataFrame.observe``; of each column in ``summed`` as well.
+
+    With those of a column stands how many rows have neither it nor what sets them aside, and how many for each reason.
 
     Args:
         schema: columns of the observed DataFrame.
@@ -54,7 +60,12 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
 
     apart = {one.within for one in summed}
     whole = StructType([field for field in schema.fields if field.name not in apart])
-    found = _sums(row_hash(whole, leave_out), f.lit(1))
+    row, counted, good = row_hash(whole, leave_out), f.lit(1), f.lit(True)
+    for one in summed:
+        if one.sets_aside:
+            good = f.col(quote(one.within)).isNull()
+            row, counted = f.when(good, row), f.when(good, counted)
+    found = _sums(row, counted)
     for one in summed:
         column = f.col(quote(one.within))
         parts = schema[one.within].dataType
@@ -62,6 +73,10 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
             raise TypeError(f"column {one.within} is no structure")
         hashed = row_hash(parts, one.left_out, one.within)
         found += _sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
+        found.append(f.count(f.when(good & column.isNull(), 1)).alias(_metric("filtered", one.within)))
+        for reason in one.reasons:
+            said = f.instr(column.getField("reasons"), f'"rule":"{reason}"') > 0
+            found.append(f.count(f.when(said, 1)).alias(_metric(reason, one.within)))
     return found
 
 
@@ -104,6 +119,18 @@ def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), withi
     """Digest from the observed metrics, which were asked for without some columns; sums over no rows are null."""
     rows, high, low = (values[_metric(name, within)] or 0 for name in ("rows", "high", "low"))
     return Digest(rows, high, low, tuple(sorted(leave_out)))
+
+
+def filtered(values: Mapping[str, Any], within: str) -> int:
+    """Rows that had neither the column nor what sets them aside."""
+    found: int = values[_metric("filtered", within)]
+    return found
+
+
+def reasons(values: Mapping[str, Any], one: Summed) -> tuple[tuple[str, int], ...]:
+    """For how many rows each reason was said; without those of none."""
+    found = ((reason, values[_metric(reason, one.within)]) for reason in one.reasons)
+    return tuple(sorted((reason, rows) for reason, rows in found if rows))
 
 
 def of_hashes(hashes: pa.Array[Any]) -> Digest:

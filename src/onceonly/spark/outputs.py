@@ -9,7 +9,7 @@ row by row, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import BAD, Output, column_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,12 +39,14 @@ class OutputSpec:
         sinks: ids of the sinks that get it.
         where: a condition on a row, in SQL or as a Column; ``None`` for every row.
         select: its columns, in SQL or as Columns; none for all of the row's.
+        reasons: names of what its part ``reasons`` may say; only output ``bad`` has any.
     """
 
     name: str
     sinks: tuple[str, ...]
     where: str | Column | None = None
     select: tuple[str | Column, ...] = ()
+    reasons: tuple[str, ...] = ()
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Its rows as a DataFrame of their own, for what the plan of it shows; never run."""
@@ -54,14 +56,20 @@ class OutputSpec:
         """The structure that a row has of it."""
         from pyspark.sql import functions as f
 
-        wanted = f.lit(True) if self.where is None else self.where
-        condition = f.expr(wanted) if isinstance(wanted, str) else wanted
-        return f.when(condition, f.struct(*self._parts())).alias(self.name)
+        return f.when(condition(self.where), f.struct(*self._parts())).alias(column_of(self.name))
 
     def _parts(self) -> list[Column]:
         from pyspark.sql import functions as f
 
         return [f.expr(one) if isinstance(one, str) else one for one in self.select or ("*",)]
+
+
+def condition(said: str | Column | None) -> Column:
+    """A condition on a row; ``None`` is met by all."""
+    from pyspark.sql import functions as f
+
+    said = f.lit(True) if said is None else said
+    return f.expr(said) if isinstance(said, str) else said
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +91,19 @@ class ResolvedOutput:
     @property
     def summed(self) -> digest.Summed:
         """What is summed up for its digest."""
-        return digest.Summed(self.wanted.name, self.left_out)
+        name = self.wanted.name
+        return digest.Summed(column_of(name), self.left_out, name == BAD, self.wanted.reasons)
+
+    def counted(self, values: Mapping[str, Any]) -> Output:
+        """What the metrics of a finished action say of it."""
+        one, wanted = self.summed, self.wanted
+        found, filtered = digest.from_metrics(values, one.left_out, one.within), digest.filtered(values, one.within)
+        return Output(wanted.name, wanted.sinks, self.schema, found, filtered, digest.reasons(values, one))
 
 
-def resolve(plan: Plan, pipeline: str, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[ResolvedOutput, ...]:
+def resolve(
+    plan: Plan, pipeline: str, rows: DataFrame, outputs: Sequence[OutputSpec], left_out: frozenset[str] = frozenset()
+) -> tuple[ResolvedOutput, ...]:
     """Resolve what outputs make of the rows: a few hundred calls into the JVM each, so not for each batch.
 
     Args:
@@ -94,38 +111,44 @@ def resolve(plan: Plan, pipeline: str, rows: DataFrame, outputs: Sequence[Output
         pipeline: its name.
         rows: a batch as it is written, without outputs.
         outputs: what is wanted of it.
+        left_out: columns of the rows that their digest leaves out.
 
     Raises:
         ConfigurationError: E120, an output has the name of a column; E121, an expression is not one on a row.
     """
     taken = {name.lower() for name in rows.columns}
     for one in outputs:
-        if one.name.lower() in taken:
+        if column_of(one.name).lower() in taken:
             raise refuse(
                 "E120",
                 problem=f'output "{one.name}" of "{pipeline}" has the name of a column',
                 next=f'give it another name: Output(..., name="{one.name}_rows")',
             )
-    return tuple(_resolved(plan, pipeline, rows, one) for one in outputs)
+    return tuple(_resolved(plan, pipeline, rows, one, left_out) for one in outputs)
 
 
-def _resolved(plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec) -> ResolvedOutput:
+def _resolved(
+    plan: Plan, pipeline: str, rows: DataFrame, wanted: OutputSpec, left_out: frozenset[str]
+) -> ResolvedOutput:
     try:
         shown = wanted.of(rows)
         wide = rows.select("*", wanted.column())
-        held: Any = wide.schema[wanted.name].dataType
+        held: Any = wide.schema[column_of(wanted.name)].dataType
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
-        raise _not_of_a_row(pipeline, wanted, _first_line(error)) from error
+        raise _not_of_a_row(pipeline, wanted, first_line(error)) from error
     # A structure calls a part without a name of its own after its place.
     if unnamed := next((name for name, part in zip(shown.columns, held.names, strict=True) if name != part), None):
         raise _not_of_a_row(pipeline, wanted, f'{unnamed} has no name: say "... AS name"')
     names = [name.lower() for name in shown.columns]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
-    if beyond := _beyond_a_row(rows, wide):
+    if beyond := beyond_a_row(rows, wide):
         raise _not_of_a_row(pipeline, wanted, beyond)
-    columns, found = frames.arrow_schema(shown), written.look(plan, shown)
-    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, found.left_out)
+    columns, unsteady = frames.arrow_schema(shown), written.look(plan, shown).left_out
+    if wanted.name == BAD and left_out:
+        # One text holds all columns of a row, those as well that another order of the same rows may change.
+        unsteady = frozenset(shown.columns) - {"reasons"}
+    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, unsteady)
 
 
 _BEYOND = re.compile(
@@ -133,8 +156,8 @@ _BEYOND = re.compile(
 )
 
 
-def _beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
-    """What an output adds to the plan that looks at more than one row, or gives another value in another run."""
+def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
+    """What is added to the plan of rows that looks at more than one row, or gives another value in another run."""
     engine = engine_for(rows)
     before, after = engine.analysed(rows, started=True), engine.analysed(wide, started=True)
     if (unstable := after.nondeterministic()) and not before.nondeterministic():
@@ -149,10 +172,11 @@ def _beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
 
 
 def _not_of_a_row(pipeline: str, wanted: OutputSpec, reason: str) -> Exception:
-    return refuse("E121", output=wanted.name, query=pipeline, reason=reason)
+    return refuse("E121", what=f'Output "{wanted.name}"', query=pipeline, reason=reason)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What an error says, without the plan that Spark puts below."""
     return str(error).strip().splitlines()[0]
 
 
@@ -176,7 +200,7 @@ class DividedBatch(SparkBatch):
         without: Callable[[Trim], DataFrame] | None = None,
     ) -> None:
         self._outputs = tuple(outputs)
-        self._found: Callable[[], list[Digest]] = list
+        self._values: Callable[[], Mapping[str, Any]] = dict
         super().__init__(_wide(rows, self._outputs), estimate, leave_out, without)
         self._schema = _named(self._schema, self._outputs)
 
@@ -186,16 +210,13 @@ class DividedBatch(SparkBatch):
         summed = tuple(one.summed for one in self._outputs)
         observed = self._engine.observed(self._df, self._leave_out, summed)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
-        self._found = lambda: [digest.from_metrics(observed.get(), one.left_out, one.within) for one in summed]
+        self._values = observed.get
         return observed.dataframe
 
     def outputs(self) -> tuple[Output, ...]:
         """What some sinks get instead of all rows, counted in the action that staged them."""
-        rows = self.digest().rows
-        return tuple(
-            Output(one.wanted.name, one.wanted.sinks, one.schema, found, rows - found.rows)
-            for one, found in zip(self._outputs, self._found(), strict=True)
-        )
+        values = self._values()
+        return tuple(one.counted(values) for one in self._outputs)
 
     def trimmed(self, trim: Trim) -> DividedBatch:
         """The batch without the rows that are left out, and with its outputs.
@@ -213,8 +234,8 @@ def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
     import pyarrow as pa
 
     for one in outputs:
-        at = schema.get_field_index(one.wanted.name)
-        schema = schema.set(at, pa.field(one.wanted.name, pa.struct(list(one.columns))))
+        at = schema.get_field_index(column_of(one.wanted.name))
+        schema = schema.set(at, pa.field(column_of(one.wanted.name), pa.struct(list(one.columns))))
     return schema
 
 

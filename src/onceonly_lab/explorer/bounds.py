@@ -80,6 +80,7 @@ BOUNDS: dict[str, Bound] = {
     "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),
     "refreshed": _REFRESHED,
     "outputs": Bound((_POSTGRES, _DELTA), records=2, drivers=3, ledgers=1, outputs=(0b01, 0b10)),
+    "quarantine": Bound((_POSTGRES, _DELTA), records=2, drivers=3, ledgers=1, bad=(0b01, 0b10)),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),
     "misuse-larger": replace(_MISUSE, kinds=(_POSTGRES, _DELTA), drivers=3),

@@ -27,6 +27,7 @@ from onceonly_lab.model.parts import (
     between,
     harmed,
     records_in,
+    records_of,
 )
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate, Reply, Wire
@@ -168,7 +169,7 @@ class SimulatedInput:
 
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands in the source, and the rows that it is."""
-        brought, before = records_in(epoch.digest), self._ends.get(epoch.previous_chain, 0)
+        brought, before = records_of(epoch), self._ends.get(epoch.previous_chain, 0)
         before = 0 if epoch.replaces else before
         begin = (brought & -brought).bit_length() - 1 if brought else before
         end = max(before, brought.bit_length())

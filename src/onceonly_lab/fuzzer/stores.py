@@ -26,6 +26,7 @@ from onceonly_lab.model.parts import (
     kept,
     missing,
     records_in,
+    together,
 )
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.play.world import Process
@@ -114,7 +115,7 @@ class StillBatch(SimulatedBatch):
         self, content: Digest, process: Process, meant: Digest | None = None, outputs: tuple[Output, ...] = ()
     ) -> None:
         super().__init__(records_in(content), process)
-        self.rows = content.rows
+        self.rows = together(content, outputs).rows
         self._content = content
         self._computed = meant or content
         self.outputs = outputs
@@ -149,7 +150,7 @@ class SceneStaging:
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
-        outputs = self.divided(content)
+        content, outputs = self.divided(content)
         staged = StagedEpoch(reference.text, epoch, fence.generation, content, outputs=outputs)
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
@@ -158,9 +159,9 @@ class SceneStaging:
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
         return Staged(reference, StillBatch(content, process, outputs=outputs))
 
-    def divided(self, content: Digest) -> tuple[Output, ...]:
-        """What some sinks get of rows instead of all of them: nothing, in a schedule."""
-        return ()
+    def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+        """What all sinks get of rows, and what some of them: all get all, in a schedule."""
+        return content, ()
 
     def fetch(self, reference: str, live: Batch | None) -> StillBatch:
         """Read staged bytes back.

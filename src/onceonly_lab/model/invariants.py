@@ -19,6 +19,7 @@ from onceonly_lab.model.parts import (
     accounted,
     newest_of_each_key,
     records_in,
+    records_of,
     spelled,
 )
 from onceonly_lab.model.spark import Checkpoint
@@ -84,10 +85,10 @@ def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
         if held.epoch.replaces:
             seen = 0  # all that stood before has left with it
         # What a marker names, whether its rows are there or not: rows without a marker, or the reverse, are told apart.
-        brought = records_in(held.epoch.digest)
+        brought = records_of(held.epoch)
         if again := seen & brought & ~desk.doubled:
             series = (one for one in target.held if one.epoch.series == held.epoch.series)
-            earlier = next(one.epoch.number for one in series if records_in(one.epoch.digest) & again)
+            earlier = next(one.epoch.number for one in series if records_of(one.epoch) & again)
             words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1
@@ -125,6 +126,8 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Anomaly
     epoch, named = held.epoch, held.epoch.digest_in(sink)
     if held.replaced:
         return
+    if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
+        yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
     if not held.whole or (held.content is not None and held.content.rows != named.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
     elif held.content is not None and epoch.output(sink) and held.content != named:
@@ -219,7 +222,7 @@ def _returned(parts: World) -> Violation | None:
         held |= accounted(one, target.name)
         # Of a query that was refreshed what it has brought has left; of the new one it has not.
         ours = checkpoint and one.epoch.lineage and one.epoch.lineage.query_id == checkpoint.query
-        held |= records_in(one.epoch.digest) if one.replaced and ours else 0
+        held |= records_of(one.epoch) if one.replaced and ours else 0
     for batch in checkpoint.returned if checkpoint and not target.broken else ():
         if batch.records & ~held:
             words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"

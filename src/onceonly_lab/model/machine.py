@@ -11,7 +11,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import Opening, Phase, State, Work
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_lab.model import sinks as wire
-from onceonly_lab.model.parts import Left, brought, computed, kept, missing, picked
+from onceonly_lab.model.parts import Left, brought, computed, kept, missing, picked, set_aside
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Bound, Change, Driver
 
@@ -115,10 +115,13 @@ class Machine:
             return computed(found)
         return computed(found, salt(driver, state))
 
-    def outputs(self, driver: Driver, content: Digest) -> tuple[Output, ...]:
-        """What the program of a driver has some of the sinks get of rows."""
-        calls, sinks = self.bound.outputs, self.bound.sinks
-        return (picked(content, calls[(driver.number - 1) % len(calls)], sinks[-1]),) if calls else ()
+    def divided(self, driver: Driver, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+        """What the program of a driver has all sinks get of rows, and what some of them."""
+        wanted, bad, sink = self.bound.outputs, self.bound.bad, self.bound.sinks[-1]
+        if bad:
+            good, aside = set_aside(content, bad[(driver.number - 1) % len(bad)], sink)
+            return good, (aside,)
+        return content, (picked(content, wanted[(driver.number - 1) % len(wanted)], sink),) if wanted else ()
 
     def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
         """What a sink replies: the same to whoever asks the same."""

@@ -25,7 +25,7 @@ from onceonly_lab.model.parts import (
     harmed,
     missing,
     record_at,
-    records_in,
+    records_of,
 )
 from onceonly_lab.model.spark import Checkpoint, Entry, Planned
 from onceonly_lab.model.ways import Way, carry_out, every, printed
@@ -192,7 +192,7 @@ def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
 def _in_epochs(first: int, last: int, wreck: Wreck) -> Records:
     found = 0
     for epoch in _epochs(wreck):
-        found |= records_in(epoch.digest) if first <= epoch.number <= last else 0
+        found |= records_of(epoch) if first <= epoch.number <= last else 0
     return found
 
 
@@ -228,7 +228,7 @@ def _rebuilt(wreck: Wreck, at: int = 0) -> Checkpoint | None:
     entries = list[Entry]()
     for epoch in own:
         assert epoch.lineage is not None
-        end = records_in(epoch.digest).bit_length() or (entries[-1].end if entries else 0)
+        end = records_of(epoch).bit_length() or (entries[-1].end if entries else 0)
         entries.append(Entry(end, epoch.lineage.batch_timestamp_ms))
     done = all(target.newest and target.newest.epoch.number >= epochs[-1].number for target in wreck.targets)
     fresh = replace(wreck.checkpoint, query=query, entries=tuple(entries), done=done, begin=0, plans=1000 + len(own))

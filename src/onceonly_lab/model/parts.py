@@ -12,7 +12,7 @@ from onceonly.machine.sources import kafka_identity
 from onceonly.protocol.batch import FileTrim, Trim, plain
 from onceonly.protocol.batch import Held as HeldFiles
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import BAD, Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets, canonical
 from onceonly_lab.strenum import StrEnum
@@ -141,6 +141,19 @@ def picked(content: Digest, wanted: Records, sink: str) -> Output:
     return Output("picked", (sink,), "", found, content.rows - found.rows)
 
 
+def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, Output]:
+    """What the good records of rows are, and the output of the others, whose columns no other call has."""
+    good = computed(records_in(content) & ~bad, content.low)
+    found = computed(records_in(content) & bad, content.low + _COLUMNS * bad)
+    return good, Output(BAD, (sink,), "", found, good.rows, (("expected", found.rows),) if found.rows else ())
+
+
+def together(content: Digest, outputs: tuple[Output, ...]) -> Digest:
+    """Inverse of :func:`set_aside`: the rows as they were computed."""
+    bad = bad_in(outputs)
+    return computed(records_in(content) | records_in(bad.digest), content.low) if bad else content
+
+
 def brought(content: Digest | None, outputs: tuple[Output, ...], sink: str) -> Digest | None:
     """What a sink gets of rows that lie ready with their outputs."""
     return next((one.digest for one in outputs if sink in one.sinks), content)
@@ -167,10 +180,15 @@ class Held:
     replaced: bool = False
 
 
+def records_of(epoch: Epoch) -> Records:
+    """The records that an epoch brought, good and bad."""
+    return records_in(together(epoch.digest, epoch.outputs))
+
+
 def accounted(held: Held, sink: str) -> Records:
-    """Records that stand in a sink, and those that its output does not want."""
-    output = held.epoch.output(sink)
-    unwanted = records_in(held.epoch.digest) & ~records_in(output.digest) if output else 0
+    """Records that stand in a sink, and those that are not for it."""
+    epoch = held.epoch
+    unwanted = records_of(epoch) & ~records_in(epoch.digest_in(sink))
     return records_in(held.content) | unwanted
 
 

@@ -32,6 +32,7 @@ class Rule(Enum):
     HEALER_DELETES = "a sink that is healed gets the new rows of a full refresh and keeps the old ones"
     CLEARED_WITH_MARKER = "rows that a full refresh replaces leave in a transaction before the one that brings others"
     MARKERS_OUTPUT = "a sink that is behind gets the output of the call and not that of the marker"
+    SET_ASIDE = "a sink without an output gets all rows that lie staged, the bad ones as well"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

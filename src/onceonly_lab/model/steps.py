@@ -23,6 +23,7 @@ from onceonly_lab.model.parts import (
     Target,
     brought,
     receipt,
+    together,
 )
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Change, Driver, Part
@@ -227,9 +228,10 @@ class Writing:
             content = replace(found.content, rows=0) if found.torn else found.content
             # Without the hash of the manifest nothing tells that these are other bytes than the marker's.
             digest = state.work.epoch.digest if state.work.epoch and Rule.NAMED in self._off else found.content
-            staged = c.Staged(command.manifest, digest.rows, digest, found.outputs)
-            own = Rule.MARKERS_OUTPUT in self._off
-            outputs = self._machine.outputs(driver, content) if own else found.outputs
+            rows = together(digest, found.outputs).rows
+            staged, outputs = c.Staged(command.manifest, rows, digest, found.outputs), found.outputs
+            if Rule.MARKERS_OUTPUT in self._off:
+                content, outputs = self._machine.divided(driver, together(content, outputs))
             after = self._machine.on(replace(driver, content=content, outputs=outputs), state, staged)
             yield Change(f"{driver.name} takes the staged bytes {found.reference}{end(after)}", (after, staging))
 
@@ -240,10 +242,10 @@ class Writing:
 
     def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea) -> Changes:
         """Stage an epoch."""
-        content = self._machine.computed(driver, state)
+        rows = self._machine.computed(driver, state)
+        content, outputs = self._machine.divided(driver, rows)
         again = "-again" if command.healing else ""
         reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{again}"
-        outputs = self._machine.outputs(driver, content)
         staged = StagedEpoch(
             reference,
             command.number,
@@ -252,7 +254,7 @@ class Writing:
             Rule.WHOLE not in self._off,
             outputs=outputs,
         )
-        answer = c.Staged(reference, content.rows, content, outputs)
+        answer = c.Staged(reference, rows.rows, content, outputs)
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
         kept = staging if Rule.KEPT in self._off else staging.add(staged)
         yield Change(f"{driver.name} stages epoch {command.number} as {reference}{end(after)}", (after, kept))
@@ -271,6 +273,8 @@ class Writing:
     def commit(self, driver: Driver, state: State, command: c.Commit, target: Target, left: Left) -> Changes:
         """Commit an epoch to a sink."""
         content = brought(driver.content, driver.outputs, target.name) or command.marker.epoch.digest
+        if Rule.SET_ASIDE in self._off and driver.content and not command.marker.epoch.output(target.name):
+            content = together(driver.content, driver.outputs)
         if Rule.STAGED in self._off:
             content = Digest(content.rows, content.high, 1_000_000 * (1 + state.work.index) + salt(driver, state))
         if Rule.EVERY_SINK in self._off and state.work.index:

@@ -198,6 +198,7 @@ class Bound:
         on_refresh: what becomes of a full refresh.
         outputs: which records the last sink gets, instead of all: of the drivers in turn, so that the program's call is
             another one from start to start.
+        bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
     """
 
     kinds: tuple[Kind, ...]
@@ -228,6 +229,7 @@ class Bound:
     alone: bool = False
     on_refresh: OnRefresh = "stop"
     outputs: tuple[Records, ...] = ()
+    bad: tuple[Records, ...] = ()
 
     @cached_property
     def whole_steps(self) -> bool:

@@ -25,7 +25,7 @@ from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, Te
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
 from onceonly_lab.fuzzer.world import SimulatedWorld
 from onceonly_lab.model.invariants import Violation
-from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, picked, records_in, spelled
+from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, picked, records_in, set_aside, spelled
 from onceonly_lab.model.spark import Checkpoint, Damage, Planned, damaged, offer
 from onceonly_lab.play.world import Broken, Killed, Process
 from onceonly_lab.schedule import Schedule
@@ -42,10 +42,14 @@ class _World(SimulatedWorld):
 
     Attributes:
         wanted: the records of which the last sink gets an output; ``None``: it gets all rows.
+        bad: the records that break an expectation: the last sink gets these alone.
+        most: how many of them an epoch may bring; ``None``: any number.
         uncounted: rows that the output neither holds nor counts.
     """
 
     wanted: Records | None = None
+    bad: Records = 0
+    most: int | None = None
     uncounted: int = 0
 
     def judge(self) -> None:
@@ -216,6 +220,7 @@ class Start:
                 overlap=overlap,
                 stages=bound.stages,
                 on_refresh=bound.on_refresh,
+                max_bad=self._scene.most if isinstance(self._scene, _World) else None,
             )
         batch = SimulatedBatch(planned.records, self._process, same=not self._scene.schedule.rows > 1)
         self._state = self._runner.run(state, batch)
@@ -231,14 +236,17 @@ class _Staging(SceneStaging):
             made.batch.rows -= 1  # type: ignore[misc]
         return made
 
-    def divided(self, content: Digest) -> tuple[Output, ...]:
-        """The last sink's output, where it wants one."""
+    def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
+        """The last sink's output, where it wants one or gets bad rows."""
         scene = self._scene
         assert isinstance(scene, _World)
+        if scene.bad:
+            good, aside = set_aside(content, scene.bad, scene.bound.sinks[-1])
+            return good, (aside,)
         if scene.wanted is None:
-            return ()
+            return content, ()
         output = picked(content, scene.wanted, scene.bound.sinks[-1])
-        return (replace(output, filtered=output.filtered - scene.uncounted),)
+        return content, (replace(output, filtered=output.filtered - scene.uncounted),)
 
 
 _SHORT = "writes one row less than it counts"
@@ -258,6 +266,17 @@ def output(stage: Stage, wanted: Records, uncounted: int = 0) -> None:
         uncounted: how many rows it neither holds nor counts.
     """
     stage.scene.wanted, stage.scene.uncounted = wanted, uncounted
+
+
+def bad_rows(stage: Stage, bad: Records, most: int) -> None:
+    """From now on the last sink is the quarantine of the program.
+
+    Args:
+        stage: where.
+        bad: the records that are bad.
+        most: how many of an epoch may be.
+    """
+    stage.scene.bad, stage.scene.most = bad, most
 
 
 # ---- sinks that misbehave

@@ -27,6 +27,7 @@ from onceonly_lab.rulesoff.props import (
     Sieve,
     Stage,
     Yielding,
+    bad_rows,
     output,
     short_files,
 )
@@ -169,6 +170,13 @@ def an_output_that_does_not_add_up() -> str:
     return _refused(stage.starts().writes(), "X-LOSS: a row is in no output, and none counts it")
 
 
+def rows_that_are_all_bad() -> str:
+    """Each row breaks an expectation, and none may."""
+    stage = Stage(P, D)
+    bad_rows(stage, between(0, 6), most=0)
+    return _refused(stage.starts().writes(), "X-ASIDE: rows are set aside of which nobody has said so many may be")
+
+
 def bytes_gone_and_another_output() -> str:
     """A sink lacks an epoch whose bytes are gone, and the program gives it another output by now."""
     stage = Stage(P, D)
@@ -285,6 +293,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     staged_files_that_hold_less,
     bytes_gone_and_other_rows,
     an_output_that_does_not_add_up,
+    rows_that_are_all_bad,
     bytes_gone_and_another_output,
     bytes_gone_of_a_trimmed_epoch,
     an_epoch_that_was_never_staged,

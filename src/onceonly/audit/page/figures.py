@@ -32,6 +32,7 @@ _ATTEMPTS = {
     EventKind.FENCED: "stopped: a newer driver owns the pipeline",
     EventKind.ADOPTED: "moved by an operator",
     EventKind.REBUILT: "learnt by the ledger from the markers",
+    EventKind.QUARANTINED: "committed, with bad rows set aside",
     EventKind.FOREIGN: "preceded by a change of somebody else's, which they may make",
 }
 

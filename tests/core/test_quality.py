@@ -1,0 +1,268 @@
+"""Bad rows of an epoch: in the quarantine once, in no other sink, whatever crashes; and what ``Quality`` takes."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.core.several import Crash, Driver, Pipeline, crash, offered
+from tests.core.stories import epochs
+
+from onceonly import Output, Quality, exactly_once, faults
+from onceonly.errors import ConfigurationError, OnceOnlyError
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.outputs import MaxBad, allowed, unbalanced
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints.content import BAD, Digest, column_of
+from onceonly_checkpoints.content import Output as Held
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_sinks.memory import MemorySink
+
+ROWS = 10
+
+
+def is_bad(number: int) -> bool:
+    return number % 10 >= 7
+
+
+def ids(number: int) -> range:
+    return range((number - 1) * ROWS, number * ROWS)
+
+
+class Wide(ArrowBatch):
+    """Ten rows of an epoch, the last three of them bad; b gets those that are even, c the bad ones.
+
+    Args:
+        number: of the epoch.
+        leaks: whether b gets a bad row as well.
+    """
+
+    def __init__(self, number: int, *, leaks: bool = False) -> None:
+        rows = ids(number)
+        good = [one for one in rows if not is_bad(one)]
+        self.number = number
+        self._good = pa.table({"id": good})
+        picked = [one for one in rows if one % 2 == 0 and (leaks or not is_bad(one))]
+        self._found = [
+            ("picked", "memory:b", "key", picked, [one for one in good if one not in picked], ()),
+            (BAD, "memory:c", "row", [one for one in rows if is_bad(one)], good, (("small", 3),)),
+        ]
+        super().__init__(pa.table({"id": pa.array(rows, pa.int64()), **dict(map(self._column, self._found))}))
+
+    def _column(self, found: tuple[Any, ...]) -> tuple[str, pa.Array[Any]]:
+        name, _, column, held, *_ = found
+        made = [{column: one} if one in held else None for one in ids(self.number)]
+        return column_of(name), pa.array(made, pa.struct([(column, pa.int64())]))
+
+    def digest(self) -> Digest:
+        return ArrowBatch(self._good).digest()
+
+    def outputs(self) -> tuple[Held, ...]:
+        return tuple(
+            Held(name, (sink,), column, ArrowBatch(pa.table({column: held})).digest(), len(filtered), reasons)
+            for name, sink, column, held, filtered, reasons in self._found
+        )
+
+
+class Quarantined(Pipeline):
+    """Good rows into a, an output of them into b, bad rows into c."""
+
+    def start(self) -> Start:
+        return Start(self)
+
+    def holds_apart(self, count: int) -> None:
+        a, b, c = self.sinks_open()
+        rows = range(count * ROWS)
+        assert sorted(row["id"] for row in a.rows()) == [one for one in rows if not is_bad(one)]
+        assert sorted(row["key"] for row in b.rows()) == [one for one in rows if one % 2 == 0 and not is_bad(one)]
+        assert sorted(row["row"] for row in c.rows()) == [one for one in rows if is_bad(one)]
+        assert len({tuple(marker.epoch.chain for marker, _ in sink.history()) for sink in (a, b, c)}) == 1
+
+
+class Start(Driver):
+    def writes_wide(self, *batches: Wide | int, max_bad: MaxBad = None) -> State:
+        for batch in batches:
+            wide = Wide(batch) if isinstance(batch, int) else batch
+            if self.state is None:
+                named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                state = coordinator.start("orders", named, owner, offered(wide.number), max_bad=max_bad)
+            else:
+                state = coordinator.resume(self.state, offered(wide.number))
+            self.state = self.runner.run(state, wide)
+        assert self.state is not None
+        return self.state
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Quarantined:
+    return Quarantined(tmp_path)
+
+
+WRITING = [Point.STAGE_AFTER, Point.PREPARE_AFTER, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE]
+ONCE = {Point.STAGE_AFTER, Point.RECORD_BEFORE}
+
+
+@pytest.mark.parametrize(
+    ("point", "hit"), [(point, hit) for point in WRITING for hit in ((1,) if point in ONCE else (1, 2, 3))], ids=str
+)
+def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Quarantined, point: Point, hit: int) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1)
+    faults.arm(point, crash, hit)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()
+    pipeline.start().writes_wide(2, 3)
+    pipeline.holds_apart(3)
+
+
+def test_a_row_that_is_bad_and_in_an_output_stops_the_epoch(pipeline: Quarantined) -> None:
+    pipeline.start().writes_wide(1)
+    with pytest.raises(OnceOnlyError, match="ONCE-E510") as refused:
+        pipeline.start().writes_wide(Wide(2, leaks=True))
+    assert "output picked" in str(refused.value)
+    pipeline.holds_apart(1)
+
+
+def test_resolve_brings_a_quarantine_to_its_rows_without_the_program(pipeline: Quarantined) -> None:
+    driver = pipeline.start()
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(1)
+    faults.disarm()
+    pipeline.resolve()
+    pipeline.holds_apart(1)
+
+
+def test_what_may_be_bad_is_asked_before_anything_is_written(pipeline: Quarantined) -> None:
+    with pytest.raises(OnceOnlyError, match="ONCE-E522") as refused:
+        pipeline.start().writes_wide(1, max_bad=2)
+    assert '3 of the 10 rows of epoch 1 of "orders" are bad, and 2 may be: small 3' in str(refused.value)
+    assert "max_bad=3" in str(refused.value)
+    pipeline.start().writes_wide(1, max_bad=3)
+    pipeline.holds_apart(1)
+
+
+def test_a_sink_that_is_behind_gets_its_bad_rows_whatever_the_program_lets_through_by_now(
+    pipeline: Quarantined,
+) -> None:
+    driver = pipeline.start()
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        driver.writes_wide(1, max_bad=3)
+    faults.disarm()
+    with pytest.raises(OnceOnlyError, match="ONCE-E522"):
+        pipeline.start().writes_wide(1, 2, max_bad=0)
+    pipeline.holds_apart(1)
+
+
+def test_the_next_batch_of_a_run_is_held_to_the_same_number(pipeline: Quarantined) -> None:
+    driver = pipeline.start()
+    driver.writes_wide(1, max_bad=3)
+    assert driver.state is not None
+    assert driver.state.job.of(None).max_bad == 3
+
+
+# ---- how many may be
+
+
+@pytest.mark.parametrize(
+    ("max_bad", "rows", "most"),
+    [
+        (None, 10, 10),
+        (0, 10, 0),
+        (500, 10, 500),
+        (0.01, 10, 100),
+        (0.01, 10_000, 100),
+        (0.01, 20_000, 200),
+        (1.0, 20_000, 20_000),
+        (0.0, 20_000, 0),
+    ],
+)
+def test_a_number_is_rows_and_a_share_lets_a_hundred_through(max_bad: MaxBad, rows: int, most: int) -> None:
+    assert allowed(max_bad, rows) == most
+
+
+def test_each_output_is_held_against_the_good_rows() -> None:
+    picked, bad = Held("picked", (), "", Digest(4), 6), Held(BAD, (), "", Digest(3), 10)
+    assert unbalanced(Digest(10), (picked, bad)) is None
+    assert unbalanced(Digest(9), (picked, bad)) == ("picked", 10, 9)
+    assert unbalanced(Digest(10), (picked, Held(BAD, (), "", Digest(3), 9))) == (BAD, 9, 10)
+
+
+# ---- the durable form
+
+
+@pytest.mark.parametrize("sinks", [("memory:c",), ()])
+def test_an_epoch_with_bad_rows_comes_back_from_its_form(sinks: tuple[str, ...]) -> None:
+    [one] = epochs(10)
+    bad = Held(BAD, sinks, "columns", Digest(3, 1, 2), 7, (("amount", 2), ("known", 3)))
+    divided = replace(one, outputs=(bad,))
+    assert Epoch.from_json(divided.to_json()) == divided
+    assert divided.bad == bad
+    assert one.bad is None
+    assert bad.text == "bad 3 (amount 2, known 3)"
+
+
+# ---- what it is called with
+
+
+def sink(name: str) -> MemorySink:
+    return MemorySink(id=f"memory:{name}")
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"expect": {}}, "Quality(expect={}) is not understood"),
+        ({"expect": ["id > 3"]}, "Quality(expect=['id > 3'])"),
+        ({"expect": {'a "name"': "id > 3"}}, "without quotes"),
+        ({"expect": {"": "id > 3"}}, "names of up to 63 characters"),
+        ({"expect": {f"e{number}": "id > 3" for number in range(101)}}, "one to 100 conditions"),
+        ({"expect": {"it": "id > 3"}, "max_bad": -1}, "Quality(max_bad=-1)"),
+        ({"expect": {"it": "id > 3"}, "max_bad": 1.5}, "Quality(max_bad=1.5)"),
+        ({"expect": {"it": "id > 3"}, "max_bad": True}, "Quality(max_bad=True)"),
+        ({"expect": {"it": "id > 3"}, "max_bad": "1%"}, "Quality(max_bad='1%')"),
+    ],
+    ids=str,
+)
+def test_what_cannot_mean_anything_is_refused(said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) as refused:
+        exactly_once(sink("rows"), quality=Quality(**said))
+    assert refused.value.code == "E110"
+
+
+def test_a_dictionary_is_no_quality() -> None:
+    with pytest.raises(ConfigurationError, match=re.escape("quality={'amount': 'amount >= 0'}")):
+        exactly_once(sink("rows"), quality={"amount": "amount >= 0"})  # type: ignore[arg-type]
+
+
+def test_a_quarantine_is_a_sink_of_its_own() -> None:
+    with pytest.raises(ConfigurationError, match="E102"):
+        exactly_once(sink("rows"), quality=Quality(expect={"it": "id > 3"}, quarantine=sink("rows")))
+    with pytest.raises(ConfigurationError, match="E102"):
+        exactly_once(sink("rows"), quality=Quality(expect={"it": "id > 3"}, quarantine="orders_bad"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="E102"):
+        exactly_once(quality=Quality(expect={"it": "id > 3"}, quarantine=sink("bad")))
+
+
+def test_the_promise_says_what_is_expected_and_who_gets_bad_rows() -> None:
+    few = Output(sink("few"), name="few", where="amount > 1000")
+    wrapped = exactly_once(
+        sink("rows"), few, quality=Quality(expect={"amount": "amount >= 0"}, quarantine=sink("orders_bad"))
+    )
+    told = str(wrapped.explain())
+    expected = "without rows that break an expectation (amount: amount >= 0)."
+    assert f"memory:rows holds every row of the stream once, {expected}" in told
+    assert f"memory:few holds every row of output few once: the rows where amount > 1000, {expected}" in told
+    aside = "memory:orders_bad holds every row of output bad once: every row that breaks an expectation"
+    assert f"{aside} (amount: amount >= 0)." in told
+    assert "quality=Quality(expect={'amount': 'amount >= 0'}" in repr(wrapped)
+    assert repr(wrapped).count("orders_bad") == 1
