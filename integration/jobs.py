@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Output, exactly_once, faults
+from onceonly import Output, Quality, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -56,6 +56,8 @@ class Job:
         shout: write words in capitals: what a changed program does.
         on_refresh: what becomes of a full refresh.
         outputs: of three sinks the second gets an output of all rows, as a topic takes them, the third one of even ids.
+        expect: what is expected of each row; of three sinks the second is then the quarantine, and the third gets an
+            output of even ids. Empty: nothing.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Job:
     shout: bool = False
     on_refresh: str = "stop"
     outputs: bool = False
+    expect: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -81,9 +84,11 @@ class Job:
 
     def divided(self) -> list[Sink | Output]:
         """The sinks, in outputs where the job has them."""
-        if not self.outputs:
+        if not self.outputs and not self.expect:
             return [*self.sinks()]
         whole, topic, table = self.sinks()
+        if self.expect:
+            return [whole, Output(table, name="even", where="id % 2 = 0", select=["id", "word"])]
         as_events = ["CAST(id AS STRING) AS key", "to_json(struct(*)) AS value"]
         even = Output(table, name="even", where="id % 2 = 0", select=["id", "upper(word) AS loud"])
         return [whole, Output(topic, name="events", select=as_events), even]
@@ -166,8 +171,9 @@ def _with_value(df: DataFrame) -> DataFrame:
 
 
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
-    shaped = _with_value if job.speaks_kafka and not job.outputs else None
-    write = exactly_once(*job.divided(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh)
+    shaped = _with_value if job.speaks_kafka and not (job.outputs or job.expect) else None
+    quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
+    write = exactly_once(*job.divided(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh, quality=quality)
 
     def batch(df: DataFrame, batch_id: int) -> None:
         say("begin", query=job.name, batch=batch_id)

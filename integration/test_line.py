@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
 from pyspark.sql import DataFrame, SparkSession
 
-from onceonly import ExactlyOnce, Output, exactly_once
+from onceonly import ExactlyOnce, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.spark import choose
@@ -80,6 +81,22 @@ def test_a_sink_gets_an_output_and_a_replay_gives_it_to_none(
     stream.receive(range(20, 30)).run(wrapped())
     assert pg.ids() == list(range(30))
     assert delta.ids() == list(range(0, 30, 2))
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+def test_a_bad_row_is_set_aside_and_a_replay_does_not_bring_it_again(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, ledger: SqlLedger
+) -> None:
+    def wrapped() -> ExactlyOnce:
+        quality = Quality(expect={"no seven": "id % 10 <> 7", "a word": "word LIKE 'w%'"}, quarantine=delta.sink())
+        return exactly_once(pg.sink(), ledger=ledger, quality=quality)
+
+    stream.receive(range(10), range(10, 20)).run(wrapped())
+    stream.remove("commits", 1)
+    stream.receive(range(20, 30)).run(wrapped())
+    assert pg.ids() == [number for number in range(30) if number % 10 != 7]
+    rows = delta.table.to_pyarrow_table(columns=["row"])["row"].to_pylist()
+    assert sorted(json.loads(row)["id"] for row in rows) == [7, 17, 27]
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.processes import Drivers, was_killed
 from integration.servers import KafkaAddress
+from integration.several import Several
+from integration.stage import ROWS
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget, events
 from pyspark.sql import DataFrame
@@ -156,6 +160,43 @@ def test_values_are_left_out_on_request(stream: FileStream, pg: PostgresTarget) 
     quality = Quality(expect=EXPECT, quarantine=aside(pg), values=False)
     stream.receive(range(10)).run(exactly_once(pg.sink(), quality=quality))
     assert pg.says("select count(*), count(row), count(distinct hash) from orders_bad") == [(3, 0, 3)]
+
+
+# ---- killed
+
+
+EXPECTED = "pmod(xxhash64(id, 20), 10) <> 3"
+DEATHS = [f"{Point.STAGE_AFTER}:killgroup:2"]
+DEATHS += [f"{Point.COMMIT_SENT}:killgroup:{3 + sink}" for sink in (1, 2, 3)]
+DEATHS += [f"{Point.COMMIT_AFTER}:killgroup:4", f"{Point.COMMIT_AFTER}:killgroup:5", f"{Point.RECORD_BEFORE}:killgroup"]
+
+
+@pytest.mark.long
+@pytest.mark.kill
+@pytest.mark.kafka
+def test_no_kill_loses_or_doubles_a_row_good_or_bad(
+    any_postgres: Any, any_kafka: Any, tmp_path: Path, warm_drivers: Drivers, spark: Any
+) -> None:
+    topic = any_kafka.topic("killed")
+    several = Several(tmp_path, any_postgres.database("quality"), f"{any_kafka.servers} {topic}")
+    whole, events_, table = several.scenes
+    job = several.job(expect=EXPECTED)
+    for number, fault in enumerate(DEATHS):
+        several.inbox.fill(2 * number + 3)
+        assert was_killed(warm_drivers.start(job, fault=fault)), fault
+        counts = [scene.newest() for scene in (whole, table, events_)]
+        assert counts == sorted(counts, reverse=True), f"{fault}: {counts}"
+        assert counts[0] - counts[-1] <= 1, f"{fault}: {counts}"
+    warm_drivers.finish(job)
+    rows = spark.range(several.inbox.files * ROWS)
+    met = {row["id"] for row in rows.where(EXPECTED).collect()}
+    assert 0.8 < len(met) / rows.count() < 1
+    assert whole.rows() == [(number, f"w{number}") for number in sorted(met)]
+    assert DeltaTarget(table.target).ids() == sorted(one for one in met if one % 2 == 0)
+    kept = sorted(json.loads(value)["row"]["id"] for value in committed(any_kafka.servers, topic))
+    assert kept == sorted({*range(several.inbox.files * ROWS)} - met)
+    chains = [[marker.epoch.chain for marker in scene.markers()] for scene in several.scenes]
+    assert chains[0] == chains[1] == chains[2]
 
 
 WRONG = {

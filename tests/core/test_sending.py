@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onceonly import Output, exactly_once
+from onceonly import Output, Quality, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.spark.engine import Plan, Run
@@ -119,6 +119,12 @@ def test_another_checkpoint_than_the_query_s_is_refused(told: str, resolved: str
         refuse_checkpoint(told, run(resolved))
     assert resolved in caught.value.what
     assert told in caught.value.what
+
+
+def test_expectations_are_refused_by_name_where_the_callback_is_sent() -> None:
+    found = refusal(DeltaSink("/t"), checkpoint="/cp", quality=Quality(expect={"amount": "amount >= 0"}))
+    assert found.code == "E110"
+    assert "exactly_once() was given quality=, and the query runs on Spark Connect." in str(found)
 
 
 def test_outputs_are_refused_by_name_where_the_callback_is_sent() -> None:
