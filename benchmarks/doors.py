@@ -13,16 +13,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import onceonly
 from benchmarks import streams
 from benchmarks.data import SCHEMAS, Shape, generate
+from benchmarks.rounds import HEAD, Job, rows
 from onceonly_lab.servers.connect import ConnectServer
 from onceonly_sinks.delta import DeltaSink
 
@@ -35,23 +35,6 @@ RESULTS = Path(__file__).parent / "results"
 CLASSIC, STAGED, FORMAT = "foreachBatch", "foreachBatch, staged", 'format("onceonly")'
 CONNECT, CONNECT_FORMAT = "foreachBatch on Connect", 'format("onceonly") on Connect'
 ON_CONNECT = (CONNECT, CONNECT_FORMAT)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One input and who is compared on it.
-
-    Attributes:
-        shape: the input.
-        settling: epochs at the beginning that are not counted.
-        peer: what the others are compared with.
-        limits: the most that each of them may take, in times of the peer.
-    """
-
-    shape: Shape
-    settling: int
-    peer: str
-    limits: dict[str, float]
 
 
 JOBS = (
@@ -74,7 +57,10 @@ def main() -> int:
         server = stack.enter_context(ConnectServer(root / "server", quick_compile=False))
         client = stack.enter_context(Client(server.url))
         spark = streams.session()
-        text = "\n".join(_head() + [line for job in JOBS for line in _rows(job, asked.rounds, spark, client, root)])
+        lines = ["# What an epoch costs by each way in", "", *HEAD]
+        for job in JOBS:
+            lines += rows(job, asked.rounds, partial(_measure, spark, client, job), root)
+        text = "\n".join(lines)
         spark.stop()
     print(text)
     (RESULTS / "doors.md").write_text(f"{text}\n\n{_ABOUT}")
@@ -99,6 +85,10 @@ def measure(spark: SparkSession, way: str, job: Job, root: Path) -> float:
     if (total, checksum) != (job.shape.total, job.shape.checksum):
         raise streams.WrongRows(f"{way}: {total} rows, sum {checksum}")
     return float(median(took[job.settling :]))
+
+
+def _measure(spark: SparkSession, client: Client, job: Job, way: str, root: Path) -> float:
+    return client.measure(way, job, root) if way in ON_CONNECT else measure(spark, way, job, root)
 
 
 def _start(writer: DataStreamWriter, way: str, name: str, root: Path) -> StreamingQuery:
@@ -156,50 +146,6 @@ def _serve(url: str) -> int:
         print(measure(spark, way, JOBS[job], Path(root)), flush=True)
     spark.stop()
     return 0
-
-
-# ---- Rounds and their table.
-
-
-def _head() -> list[str]:
-    return [
-        "# What an epoch costs by each way in",
-        "",
-        "| rows per epoch | way | median | against | times | spread | limit |",
-        "|--:|---|--:|---|--:|--:|--:|",
-    ]
-
-
-def _rows(job: Job, rounds: int, spark: SparkSession, client: Client, root: Path) -> list[str]:
-    ways = [job.peer, *job.limits]
-    found: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds + 1):
-        for way in ways[number % len(ways) :] + ways[: number % len(ways)]:
-            place = root / "run"
-            took = client.measure(way, job, place) if way in ON_CONNECT else measure(spark, way, job, place)
-            shutil.rmtree(place, ignore_errors=True)
-            if number:
-                found[way].append(took)
-        print(f"{job.shape.name} {number}: { {way: times[-1:] for way, times in found.items()} }", file=sys.stderr)
-    return table_of(job, found)
-
-
-def table_of(job: Job, found: Mapping[str, Sequence[float]]) -> list[str]:
-    """Rows of the table.
-
-    Args:
-        job: what was measured.
-        found: a time for each round, in ms, by way.
-    """
-    lines = [f"| {job.shape.rows:,} | {job.peer} | {median(found[job.peer]):,.0f} ms | | | | |"]
-    for way, limit in job.limits.items():
-        times = [one / peer for one, peer in zip(found[way], found[job.peer], strict=True)]
-        lower, _, upper = quantiles(times, n=4)
-        lines.append(
-            f"| {job.shape.rows:,} | {way} | {median(found[way]):,.0f} ms | {job.peer} "
-            f"| {median(times):.2f} | {lower:.2f}-{upper:.2f} | {limit:g}{'' if lower <= limit else ', missed'} |"
-        )
-    return lines
 
 
 _ABOUT = """- Each figure is the median of Spark's own `durationMs.triggerExecution` over the settled epochs of one

@@ -81,12 +81,15 @@ class ResolvedOutput:
         schema: fingerprint of its columns.
         columns: its columns in Arrow form; of a type that Arrow lacks they say so, which a structure does as a whole.
         left_out: columns of it that its digest leaves out, as those of ``Written``.
+        column: the structure that a row has of it: it names columns and no batch, so it serves for many. To make it
+            takes a hundred calls into the JVM.
     """
 
     wanted: OutputSpec
     schema: str
     columns: pa.Schema
     left_out: frozenset[str]
+    column: Column
 
     @property
     def summed(self) -> digest.Summed:
@@ -132,7 +135,8 @@ def _resolved(
 ) -> ResolvedOutput:
     try:
         shown = wanted.of(rows)
-        wide = rows.select("*", wanted.column())
+        column = wanted.column()
+        wide = rows.select("*", column)
         held: Any = wide.schema[column_of(wanted.name)].dataType
     except Exception as error:  # of Spark's many classes: what it says is what the user needs
         raise _not_of_a_row(pipeline, wanted, first_line(error)) from error
@@ -148,7 +152,7 @@ def _resolved(
     if wanted.name == BAD and left_out:
         # One text holds all columns of a row, those as well that another order of the same rows may change.
         unsteady = frozenset(shown.columns) - {"reasons"}
-    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, unsteady)
+    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, unsteady, column)
 
 
 _BEYOND = re.compile(
@@ -240,4 +244,4 @@ def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
 
 
 def _wide(rows: DataFrame, outputs: Sequence[ResolvedOutput]) -> DataFrame:
-    return rows.select("*", *[one.wanted.column() for one in outputs])
+    return rows.select("*", *[one.column for one in outputs])

@@ -1,0 +1,136 @@
+"""What outputs and a quarantine cost an epoch, and the one pass that makes them a write of files.
+
+``python -m benchmarks.outputs`` prints a table and writes it to ``results/outputs.md``. All sinks are Delta tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import tempfile
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from benchmarks import streams
+from benchmarks.data import SCHEMAS, Shape, generate
+from benchmarks.rounds import HEAD, Job, rows
+from onceonly import ExactlyOnce, Output, Quality, exactly_once
+from onceonly.protocol import Estimate
+from onceonly.spark import frames
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
+from onceonly_checkpoints import chain
+from onceonly_sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RESULTS = Path(__file__).parent / "results"
+
+ONE, STAGED, TWO = "one sink", "one sink, staged", "two sinks"
+NONE_BAD, SOME_BAD, OUTPUTS = "a quarantine, no bad row", "a quarantine, 1 % bad", "two outputs beside all rows"
+UNKNOWN = Estimate(None, None)
+PLAIN_PASS, WIDE_PASS = "files of all rows", "files of all rows and two outputs"
+
+JOBS = (
+    Job(Shape("100 rows", 30, 100), 8, ONE, {STAGED: None, TWO: None, NONE_BAD: 1.03}),
+    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, ONE, {STAGED: None, SOME_BAD: 1.4, OUTPUTS: None}),
+)
+PASS = Job(Shape("600,000 rows", 1, 600_000, tasks=2), 0, PLAIN_PASS, {WIDE_PASS: 1.5})
+
+LARGE, FEW = "amount > 900000", "amount > 990000"
+AS_EVENT = ("id AS key", "to_json(struct(*)) AS value")
+
+
+def main() -> int:
+    """Measure all ways; always 0: a figure that is missed stands in the table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.outputs", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="counted, after one that is not (default %(default)s)")
+    asked = parser.parse_args()
+    with ExitStack() as stack:
+        root = Path(tempfile.mkdtemp(prefix="onceonly-outputs-"))
+        stack.callback(shutil.rmtree, root, ignore_errors=True)
+        spark = streams.session()
+        stack.callback(spark.stop)
+        lines = ["# What outputs and a quarantine cost", "", *HEAD]
+        for job in JOBS:
+            lines += rows(job, asked.rounds, partial(epochs, spark, job), root)
+        lines += rows(PASS, asked.rounds, partial(one_pass, spark), root)
+    text = "\n".join(lines)
+    print(text)
+    (RESULTS / "outputs.md").write_text(f"{text}\n\n{_ABOUT}")
+    return 0
+
+
+def epochs(spark: SparkSession, job: Job, way: str, root: Path) -> float:
+    """Write the input once, and return the median of ``durationMs.triggerExecution`` over the epochs that count.
+
+    Raises:
+        WrongRows: the sinks hold something else.
+    """
+    files = spark.readStream.schema(SCHEMAS[job.shape.kind]).option("maxFilesPerTrigger", 1)
+    writer = files.parquet(str(generate(job.shape))).writeStream.trigger(availableNow=True).queryName("orders")
+    query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(_wrapped(way, root)).start()
+    query.awaitTermination()
+    took = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
+    held = _count(root / "table") + (_count(root / "bad") if way in (NONE_BAD, SOME_BAD) else 0)
+    if held != job.shape.total:
+        raise streams.WrongRows(f"{way}: {held} rows")
+    return float(median(took[job.settling :]))
+
+
+def _wrapped(way: str, root: Path) -> ExactlyOnce:
+    table, other, bad = (DeltaSink(str(root / name)) for name in ("table", "other", "bad"))
+    if way == STAGED:
+        return exactly_once(table, staging=root / "staging")
+    if way == TWO:
+        return exactly_once(table, other)
+    if way in (NONE_BAD, SOME_BAD):
+        expect = {"id": "id >= 0" if way == NONE_BAD else "id % 100 <> 7", "at": "at IS NOT NULL"}
+        return exactly_once(table, quality=Quality(expect=expect, quarantine=bad, max_bad=0.02))
+    if way == OUTPUTS:
+        few = Output(bad, name="few", where=FEW)
+        return exactly_once(table, Output(other, name="events", where=LARGE, select=AS_EVENT), few)
+    return exactly_once(table)
+
+
+def one_pass(spark: SparkSession, way: str, root: Path) -> float:
+    """Write the files of an epoch once, with digests; ms."""
+    data = spark.read.schema(SCHEMAS[PASS.shape.kind]).parquet(str(generate(PASS.shape)))
+    batch = SparkBatch(data, UNKNOWN)
+    if way == WIDE_PASS:
+        wanted = (OutputSpec("events", ("a",), LARGE, AS_EVENT), OutputSpec("few", ("b",), FEW))
+        batch = DividedBatch(data, [_resolved(one, one.of(data)) for one in wanted], UNKNOWN)
+    began = time.perf_counter()
+    batch.write(str(root))
+    took = 1000 * (time.perf_counter() - began)
+    if batch.digest().rows != PASS.shape.total:
+        raise streams.WrongRows(f"{way}: {batch.digest().rows} rows")
+    return took
+
+
+def _resolved(wanted: OutputSpec, shown: DataFrame) -> ResolvedOutput:
+    columns = frames.arrow_schema(shown)
+    return ResolvedOutput(wanted, chain.fingerprint(shown.dtypes), columns, frozenset(), wanted.column())
+
+
+def _count(table: Path) -> int:
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(table)).to_pyarrow_dataset().count_rows()
+
+
+_ABOUT = """- Each figure of epochs is the median of Spark's own `durationMs.triggerExecution` over the settled
+  epochs of one query; of files, one write. Ways took turns in rotating order, each in every round, after a round that is
+  not counted. Times are the median over the rounds of the quotient in the same round; the spread is its quartiles.
+- One file per epoch into Delta tables, whose rows are counted after each run.
+- Of the outputs, one takes a tenth of the rows as JSON, the other a hundredth as they are.
+"""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
