@@ -125,8 +125,8 @@ def _count(table: Path) -> int:
 
 
 _ABOUT = """- Each figure of epochs is the median of Spark's own `durationMs.triggerExecution` over the settled
-  epochs of one query; of files, one write. Ways took turns in rotating order, each in every round, after a round that is
-  not counted. Times are the median over the rounds of the quotient in the same round; the spread is its quartiles.
+  epochs of one query; of files, one write. Ways took turns in rotating order, each in every round, after a round that
+  is not counted. Times are the median over the rounds of the quotient in the same round; the spread is its quartiles.
 - One file per epoch into Delta tables, whose rows are counted after each run.
 - Of the outputs, one takes a tenth of the rows as JSON, the other a hundredth as they are.
 """

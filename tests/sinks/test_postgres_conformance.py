@@ -98,7 +98,7 @@ class NarrowHarness(PostgresHarness):
     """The table lacks a column of the rows, and any epoch may be the first to add it."""
 
     def __init__(self, dsn: str, **options: Any) -> None:
-        super().__init__(dsn, schema="add_columns", **options)
+        super().__init__(dsn, **{"schema": "add_columns", **options})
         with psycopg.connect(dsn) as connection:
             create = sql.SQL("CREATE TABLE {} (id bigint, step bigint, _epoch bigint)")
             connection.execute(create.format(sql.Identifier(self._table)))
