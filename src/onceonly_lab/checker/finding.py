@@ -29,7 +29,6 @@ class Anomaly(StrEnum):
     ZOMBIE = "X-ZOMBIE"
     STUCK = "X-STUCK"
     NONDET = "X-NONDET"
-    ASIDE = "X-ASIDE"
 
 
 MUST_HOLD: dict[Anomaly, str] = {
@@ -46,7 +45,6 @@ MUST_HOLD: dict[Anomaly, str] = {
     Anomaly.ZOMBIE: "Nothing appears in a sink under a fence that another one has replaced there.",
     Anomaly.STUCK: "Once nothing is broken any more all input is taken, and nothing stays open or behind.",
     Anomaly.NONDET: "A batch that is computed again gives the same rows, where the plan promises it.",
-    Anomaly.ASIDE: "A bad row stands in the quarantine of its epoch and in no other sink.",
 }
 
 

@@ -28,15 +28,17 @@ from onceonly_lab.strenum import StrEnum
 
 
 class Breach(StrEnum):
-    """What the world of people shows, and no history of reads does; the text says what must hold."""
+    """What a world shows, of people or of records that are bad, and no history of reads does."""
 
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
+    ASIDE = "X-ASIDE"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
+    Breach.ASIDE: "A bad row stands in the quarantine of its epoch and in no other sink.",
 }
 
 Name = Anomaly | Breach
@@ -122,12 +124,12 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
 
 
-def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Anomaly, str]]:
+def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, str]]:
     epoch, named = held.epoch, held.epoch.digest_in(sink)
     if held.replaced:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
-        yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
+        yield Breach.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
     if not held.whole or (held.content is not None and held.content.rows != named.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
     elif held.content is not None and epoch.output(sink) and held.content != named:
