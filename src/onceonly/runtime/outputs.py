@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
@@ -79,6 +79,14 @@ def pick(outputs: tuple[Output, ...], output: str | None, wide: pa.Schema) -> Pi
     return Pick(column_of(output), tuple(field.name for field in kind))
 
 
+class Wide(Batch, Protocol):
+    """Wide rows that lie still."""
+
+    def picked(self, pick: Pick, task: Task) -> list[Mapping[str, Any]]:
+        """As ``on_executors``, over what is taken of the rows."""
+        ...
+
+
 class OutputBatch:
     """The ``Batch`` contract over one output of wide rows that lie still.
 
@@ -88,7 +96,7 @@ class OutputBatch:
         digest: of what is taken.
     """
 
-    def __init__(self, wide: Batch, taken: Pick, digest: Digest) -> None:
+    def __init__(self, wide: Wide, taken: Pick, digest: Digest) -> None:
         self._wide = wide
         self._pick = taken
         self._digest = digest
@@ -115,7 +123,7 @@ class OutputBatch:
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """Run the task over what is taken of each partition."""
-        return self._wide.on_executors(_Picking(self._pick, task))
+        return self._wide.picked(self._pick, task)
 
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
@@ -123,11 +131,12 @@ class OutputBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Picking:
+class Picking:
     """A task over wide rows that hands one over what is taken of them."""
 
     pick: Pick
     task: Task
 
     def __call__(self, attempt: Attempt, rows: Iterator[pa.RecordBatch]) -> Mapping[str, Any]:
+        """What the task answers."""
         return self.task(attempt, map(self.pick, rows))

@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import secrets
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +49,16 @@ class Stageable(Protocol):
         """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
         ...
 
-    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
-        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it."""
+    def reread(
+        self, paths: tuple[str, ...], schema: pa.Schema, shaped: Callable[[DataFrame], DataFrame] = ...
+    ) -> Batch:
+        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it.
+
+        Args:
+            paths: the files.
+            schema: what is in them.
+            shaped: what is taken of the rows.
+        """
         ...
 
 
@@ -318,6 +326,12 @@ class StagedBatch:
             return self._reread().on_executors(task)
         return [task(Attempt(at, at), self._read(file)) for at, file in enumerate(self._manifest.files)]
 
+    def picked(self, pick: outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
+        """As :meth:`on_executors`, over what is taken of the rows: Spark reads no other columns."""
+        if isinstance(self._live, Stageable):
+            return self._reread(pick.frame).on_executors(task)
+        return self.on_executors(outputs.Picking(pick, task))
+
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
         return self._manifest.digest
@@ -338,11 +352,11 @@ class StagedBatch:
         digest = self.digest() if name is None else {one.name: one.digest for one in self.outputs}[name]
         return outputs.OutputBatch(self, outputs.pick(self.outputs, name, self._schema), digest)
 
-    def _reread(self) -> Batch:
+    def _reread(self, shaped: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
         paths = tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files)
-        return self._live.reread(paths, self._schema)
+        return self._live.reread(paths, self._schema, shaped)
 
     def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
