@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, Output, Quality, exactly_once
 from onceonly.api import guarantee
 from onceonly.api.arguments import refuse_plan
 from onceonly.errors.codes import CATALOGUE
@@ -114,6 +114,16 @@ def test_what_hangs_on_a_transaction_is_refused_by_name(chosen: dict[str, Any], 
     assert caught.value.code == "E128"
     assert word in str(caught.value.what)
     assert word in caught.value.remedy
+
+
+def test_rows_of_a_part_of_its_own_are_refused_with_the_way_out() -> None:
+    few = Output(one_by_one(), name="few", where="id < 3")
+    small = Quality(expect={"small": "id < 3"})
+    for given, said in (([few], {}), ([one_by_one()], {"quality": small})):
+        with pytest.raises(OnceOnlyError) as caught:
+            exactly_once(*given, **said)
+        assert caught.value.code == "E128"
+        assert "before=lambda df: df.where(...)" in caught.value.remedy
 
 
 def test_alone_with_keys_it_is_taken() -> None:

@@ -87,11 +87,10 @@ def check(quality: Quality | None) -> None:
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:
+    call = "exactly_once" if argument == "quality" else "Quality"
     return refuse(
         "E110",
-        problem=f"Quality({argument}={value!r}) is not understood."
-        if argument != "quality"
-        else f"exactly_once(quality={value!r}) is not understood.",
+        problem=f"{call}({argument}={value!r}) is not understood.",
         cause=f"{argument}= takes {wanted}",
         next=f"give {wanted}",
     )

@@ -49,16 +49,17 @@ class Stageable(Protocol):
         """Write all rows as Parquet files into a directory that does not exist yet, path or URL; fills the digest."""
         ...
 
-    def reread(
-        self, paths: tuple[str, ...], schema: pa.Schema, shaped: Callable[[DataFrame], DataFrame] = ...
-    ) -> Batch:
-        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it.
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
+        """A batch over Parquet files of ``schema``: those that another call staged may have other columns than it."""
+        ...
 
-        Args:
-            paths: the files.
-            schema: what is in them.
-            shaped: what is taken of the rows.
-        """
+
+@runtime_checkable
+class Shapeable(Protocol):
+    """A batch of which Spark can be asked for a part, and reads no more than that."""
+
+    def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> Batch:
+        """The batch of what is taken of its rows."""
         ...
 
 
@@ -328,9 +329,10 @@ class StagedBatch:
 
     def picked(self, pick: outputs.Pick, task: Task) -> list[Mapping[str, Any]]:
         """As :meth:`on_executors`, over what is taken of the rows: Spark reads no other columns."""
-        if isinstance(self._live, Stageable):
-            return self._reread(pick.frame).on_executors(task)
-        return self.on_executors(outputs.Picking(pick, task))
+        rows = self._reread() if isinstance(self._live, Stageable) else self
+        if isinstance(rows, Shapeable):
+            return rows.shaped(pick.frame).on_executors(task)
+        return rows.on_executors(outputs.Picking(pick, task))
 
     def digest(self) -> Digest:
         """Digest of the action that staged the rows."""
@@ -352,11 +354,11 @@ class StagedBatch:
         digest = self.digest() if name is None else {one.name: one.digest for one in self.outputs}[name]
         return outputs.OutputBatch(self, outputs.pick(self.outputs, name, self._schema), digest)
 
-    def _reread(self, shaped: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> Batch:
+    def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
         paths = tuple(f"{self._place.address}/{file.path}" for file in self._manifest.files)
-        return self._live.reread(paths, self._schema, shaped)
+        return self._live.reread(paths, self._schema)
 
     def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq

@@ -84,9 +84,6 @@ def _stranger(position: Column, where: Column) -> Column:
 
 _UNKNOWN = Estimate(None, None)
 
-Shape = Callable[["DataFrame"], "DataFrame"]
-"""Makes rows of rows."""
-
 _FEW_BYTES = 1024 * 1024
 """In Arrow form, as estimated: a few thousand rows, which take as many microseconds each as they have columns."""
 
@@ -217,16 +214,16 @@ class SparkBatch:
         with frames.setting(self._df, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
             writer.parquet(_spelled(directory))
 
-    def reread(self, paths: tuple[str, ...], schema: pa.Schema, shaped: Shape = lambda rows: rows) -> SparkBatch:
-        """Rows out of Parquet files, as ``shaped`` takes them; their number is not known here, nor are they hashed."""
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> LyingRows:
+        """Rows out of Parquet files; their number is not known here."""
         session, ours = self._df.sparkSession, schema.equals(self._schema)
         if not paths:
             empty = self._df.limit(0) if ours else frames.of_arrow(session, schema.empty_table())
-            return LyingRows(shaped(empty), _UNKNOWN)
+            return LyingRows(empty, _UNKNOWN)
         # Told the columns of this batch, Spark would look for them in files of others, and find nulls where there are
         # none, or swap two. What it wrote it knows from the files, which takes a job of its own.
         reader = session.read.schema(self._df.schema) if ours else session.read
-        return LyingRows(shaped(reader.parquet(*map(_spelled, paths))), _UNKNOWN)
+        return LyingRows(reader.parquet(*map(_spelled, paths)), _UNKNOWN)
 
     def trimmed(self, trim: Trim) -> SparkBatch:
         """The batch without the rows that are left out.
@@ -263,6 +260,10 @@ class LyingRows(SparkBatch):
     def dataframe(self) -> DataFrame:
         """The rows."""
         return self._df
+
+    def shaped(self, shape: Callable[[DataFrame], DataFrame]) -> LyingRows:
+        """What is taken of them, of which Spark reads the columns that it needs."""
+        return LyingRows(shape(self._df), _UNKNOWN)
 
 
 @contextmanager
