@@ -6,6 +6,7 @@ Delta, and not with one of Postgres.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -32,6 +33,11 @@ class Expectation:
 
     name: str
     expected: str | Column
+
+    @property
+    def reason(self) -> str:
+        """What is said of a row that breaks it, in JSON."""
+        return json.dumps({"by": "expect", "rule": self.name}, ensure_ascii=False, separators=(",", ":"))
 
     @property
     def met(self) -> Column:
@@ -94,19 +100,17 @@ class Expectations:
         """Texts, so that every destination holds them; of a topic all in one."""
         from pyspark.sql import functions as f
 
-        broken = [
-            f.when(~one.met, f.struct(f.lit("expect").alias("by"), f.lit(one.name).alias("rule")))
-            for one in self.expect
-        ]
-        reasons = f.array_compact(f.array(*broken))
-        row = f.struct("*") if self.values else None
+        # ``concat_ws`` leaves nulls out: of an expectation that is met nothing is said.
+        said = [f.when(~one.met, f.lit(one.reason)) for one in self.expect]
+        reasons = f.concat(f.lit("["), f.concat_ws(",", *said), f.lit("]"))
+        row = f.to_json(f.struct("*"), _WITH_NULLS) if self.values else None
         hashed = digest.row_hash(rows.schema)
-        said = f.to_json(reasons).alias("reasons")
         if not self.records:
-            kept = f.lit(None).cast("string") if row is None else f.to_json(row, _WITH_NULLS)
-            return said, kept.alias("row"), hashed.alias("hash")
-        whole = [reasons.alias("reasons"), *([] if row is None else [row.alias("row")]), hashed.alias("hash")]
-        return hashed.cast("string").alias("key"), f.to_json(f.struct(*whole), _WITH_NULLS).alias("value"), said
+            kept = f.lit(None).cast("string") if row is None else row
+            return reasons.alias("reasons"), kept.alias("row"), hashed.alias("hash")
+        parts = [f.lit('{"reasons":'), reasons, *([] if row is None else [f.lit(',"row":'), row])]
+        value = f.concat(*parts, f.lit(',"hash":'), hashed.cast("string"), f.lit("}"))
+        return hashed.cast("string").alias("key"), value.alias("value"), reasons.alias("reasons")
 
 
 def _no_condition(pipeline: str, one: Expectation, reason: str) -> Exception:
