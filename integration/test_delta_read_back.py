@@ -45,9 +45,8 @@ ROWS = [
 
 
 @pytest.mark.slow
-def test_describe_history_shows_the_marker_whichever_committer_wrote_it(
-    harness: SparkHarness, spark: SparkSession
-) -> None:
+def test_describe_history_shows_the_marker_whichever_committer_wrote_it(spark: SparkSession, tmp_path: Path) -> None:
+    harness = SparkHarness(spark, tmp_path / "rows")
     with Story(harness) as story:
         for committer in ("log", "spark"):
             harness.options = {"committer": committer}

@@ -3,6 +3,7 @@
 import pytest
 from tests.sinks.kafka_harness import KafkaHarness
 
+from onceonly.protocol import Sight
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.conformance import SinkConformance
 from onceonly_sinks.conformance.story import Story
@@ -29,3 +30,15 @@ class TestTopicsByColumn(SinkConformance):
             position = other.fences()
             assert (position.marker, position.has_rows) == (None, False)
             story.holds(first)
+
+    def test_a_look_shows_the_newest_marker(self, harness: KafkaHarness) -> None:
+        """As above: to another pipeline, topics that no row has named hold nothing."""
+        with Story(harness) as story:
+            reader = story.reader()
+            assert reader.look() == Sight(None, 0)
+            driver = story.driver(1)
+            driver.writes()
+            newest = driver.marker(driver.writes().epoch)
+            assert reader.look() == Sight(newest, newest.epoch.number)
+            assert story.driver(2).sink.look().marker == newest
+            assert story.stranger(1, "other", pipeline="conformance-other").sink.look() == Sight(None, 0)

@@ -75,7 +75,8 @@ def active_session() -> SparkSession | None:
         from pyspark.sql import SparkSession
     except ImportError:
         return None
-    session = SparkSession.getActiveSession()
+    # A thread of the user's own has no active session, and the process has one all the same.
+    session = SparkSession.getActiveSession() or getattr(SparkSession, "_instantiatedSession", None)
     # Spark's committer speaks to Delta's own classes, which are out of reach on Spark Connect.
     if session is None or not hasattr(session, "_jsparkSession"):
         return None
