@@ -156,6 +156,20 @@ def test_more_bad_rows_than_may_be_stop_the_query_until_an_operator_lets_them_th
     assert pg.ids() == good(range(330), range(340, 680))
 
 
+def test_an_expectation_may_be_called_like_anything_that_is_counted(stream: FileStream, pg: PostgresTarget) -> None:
+    expect = {"rows": "id <> 1", "filtered": "id <> 2", "high": "id <> 3", "low": "id > 3", "bad": "id < 9"}
+    wrapped = exactly_once(pg.sink(), quality=Quality(expect=expect, quarantine=aside(pg)))
+    stream.receive(range(10)).run(wrapped)
+    assert pg.ids() == [4, 5, 6, 7, 8]
+    assert [receipt.rows for receipt in wrapped.last_receipts] == [5, 5]
+    ledger = SqlLedger(pg.dsn)
+    ledger.open()
+    [record] = ledger.epochs("orders")
+    ledger.close()
+    assert record.epoch.bad is not None
+    assert dict(record.epoch.bad.reasons) == {"rows": 1, "filtered": 1, "high": 1, "low": 4, "bad": 1}
+
+
 def test_values_are_left_out_on_request(stream: FileStream, pg: PostgresTarget) -> None:
     quality = Quality(expect=EXPECT, quarantine=aside(pg), values=False)
     stream.receive(range(10)).run(exactly_once(pg.sink(), quality=quality))

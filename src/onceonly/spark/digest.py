@@ -76,7 +76,7 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
         found.append(f.count(f.when(good & column.isNull(), 1)).alias(_metric("filtered", one.within)))
         for reason in one.reasons:
             said = f.instr(column.getField("reasons"), f'"rule":"{reason}"') > 0
-            found.append(f.count(f.when(said, 1)).alias(_metric(reason, one.within)))
+            found.append(f.count(f.when(said, 1)).alias(_said(reason)))
     return found
 
 
@@ -92,6 +92,11 @@ def _sums(row: Column, counted: Column, within: str = "") -> list[Column]:
 
 def _metric(name: str, within: str) -> str:
     return f"{name} of {within}" if within else name
+
+
+def _said(reason: str) -> str:
+    """Name of the metric of a reason; the user calls it what he likes, ``rows`` or ``filtered`` as well."""
+    return f"said: {reason}"
 
 
 HASH = "onceonly row hash"
@@ -129,7 +134,7 @@ def filtered(values: Mapping[str, Any], within: str) -> int:
 
 def reasons(values: Mapping[str, Any], one: Summed) -> tuple[tuple[str, int], ...]:
     """For how many rows each reason was said; without those of none."""
-    found = ((reason, values[_metric(reason, one.within)]) for reason in one.reasons)
+    found = ((reason, values[_said(reason)]) for reason in one.reasons)
     return tuple(sorted((reason, rows) for reason, rows in found if rows))
 
 
