@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,6 +15,7 @@ from onceonly import faults
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer
+from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import operator
@@ -118,3 +121,42 @@ def left_behind(root: Path, staging: str | None = None) -> Pipeline:
         driver.writes(2)
     faults.disarm()
     return pipeline
+
+
+class WideDriver(Driver):
+    """A driver whose batches have outputs; a number stands for the batch of that epoch that ``made`` gives."""
+
+    made: Callable[[int], Any]
+
+    def writes_wide(self, *batches: Any, max_bad: MaxBad = None) -> State:
+        for batch in batches:
+            wide = self.made(batch) if isinstance(batch, int) else batch
+            if self.state is None:
+                named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                state = coordinator.start("orders", named, owner, offered(wide.number), max_bad=max_bad)
+            else:
+                state = coordinator.resume(self.state, offered(wide.number))
+            self.state = self.runner.run(state, wide)
+        assert self.state is not None
+        return self.state
+
+
+_ONCE = (Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER)
+_PER_SINK = (
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+)
+CRASHES = [(point, 1) for point in _ONCE] + [(point, hit) for point in _PER_SINK for hit in (1, 2, 3)]
+"""Each point on the way of a staged epoch into three sinks, and which time it is passed."""
+
+
+def crashed(driver: WideDriver, point: Point, hit: int) -> None:
+    """Have a driver write epoch 1, and die at a point of epoch 2."""
+    driver.writes_wide(1)
+    faults.arm(point, crash, hit)
+    with pytest.raises(Crash):
+        driver.writes_wide(2)
+    faults.disarm()

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.core.several import Crash, Driver, Pipeline, crash, offered
+from tests.core.several import CRASHES, Pipeline, WideDriver, crashed
 from tests.core.stories import epochs
 
-from onceonly import faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator
-from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
@@ -77,19 +73,8 @@ class Outputs(Pipeline):
                 assert receipt.rows == marker.epoch.digest_in(sink.id).rows
 
 
-class Start(Driver):
-    def writes_wide(self, *batches: Wide | int) -> State:
-        for batch in batches:
-            wide = Wide(batch) if isinstance(batch, int) else batch
-            number = wide.number
-            if self.state is None:
-                named = tuple(sink.id for sink in self.sinks)
-                state = coordinator.start("orders", named, secrets.token_hex(4), offered(number))
-            else:
-                state = coordinator.resume(self.state, offered(number))
-            self.state = self.runner.run(state, wide)
-        assert self.state is not None
-        return self.state
+class Start(WideDriver):
+    made = Wide
 
 
 @pytest.fixture
@@ -100,30 +85,11 @@ def pipeline(tmp_path: Path) -> Outputs:
 @pytest.fixture
 def behind(pipeline: Outputs) -> Outputs:
     """Epoch 2 is in the first sink only."""
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(Point.COMMIT_AFTER, crash)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
+    crashed(pipeline.start(), Point.COMMIT_AFTER, 1)
     return pipeline
 
 
 # ---- in real stores
-
-
-WRITING = [
-    Point.STAGE_BEFORE,
-    Point.STAGE_AFTER,
-    Point.PREPARE_BEFORE,
-    Point.PREPARE_AFTER,
-    Point.COMMIT_BEFORE,
-    Point.COMMIT_SENT,
-    Point.COMMIT_AFTER,
-    Point.RECORD_BEFORE,
-    Point.RECORD_AFTER,
-]
-ONCE = {Point.STAGE_BEFORE, Point.STAGE_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER}
 
 
 def test_a_sink_of_an_output_holds_its_columns_and_no_others(pipeline: Outputs) -> None:
@@ -134,16 +100,9 @@ def test_a_sink_of_an_output_holds_its_columns_and_no_others(pipeline: Outputs) 
     assert [(one.name, one.digest.rows, one.filtered) for one in state.work.epoch.outputs] == [("picked", 5, 5)]
 
 
-@pytest.mark.parametrize(
-    ("point", "hit"), [(point, hit) for point in WRITING for hit in ((1,) if point in ONCE else (1, 2, 3))], ids=str
-)
+@pytest.mark.parametrize(("point", "hit"), CRASHES, ids=str)
 def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Outputs, point: Point, hit: int) -> None:
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(point, crash, hit)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
+    crashed(pipeline.start(), point, hit)
     pipeline.start().writes_wide(2, 3)
     pipeline.holds_outputs(3)
 

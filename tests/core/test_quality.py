@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.core.several import Crash, Driver, Pipeline, crash, offered
+from tests.core.several import CRASHES, Crash, Pipeline, WideDriver, crash, crashed
 from tests.core.stories import epochs
 
 from onceonly import Output, Quality, exactly_once, faults
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator
 from onceonly.machine.outputs import MaxBad, allowed, unbalanced
-from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.content import BAD, Digest, column_of
 from onceonly_checkpoints.content import Output as Held
@@ -86,18 +83,8 @@ class Quarantined(Pipeline):
         assert len({tuple(marker.epoch.chain for marker, _ in sink.history()) for sink in (a, b, c)}) == 1
 
 
-class Start(Driver):
-    def writes_wide(self, *batches: Wide | int, max_bad: MaxBad = None) -> State:
-        for batch in batches:
-            wide = Wide(batch) if isinstance(batch, int) else batch
-            if self.state is None:
-                named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                state = coordinator.start("orders", named, owner, offered(wide.number), max_bad=max_bad)
-            else:
-                state = coordinator.resume(self.state, offered(wide.number))
-            self.state = self.runner.run(state, wide)
-        assert self.state is not None
-        return self.state
+class Start(WideDriver):
+    made = Wide
 
 
 @pytest.fixture
@@ -105,20 +92,9 @@ def pipeline(tmp_path: Path) -> Quarantined:
     return Quarantined(tmp_path)
 
 
-WRITING = [Point.STAGE_AFTER, Point.PREPARE_AFTER, Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE]
-ONCE = {Point.STAGE_AFTER, Point.RECORD_BEFORE}
-
-
-@pytest.mark.parametrize(
-    ("point", "hit"), [(point, hit) for point in WRITING for hit in ((1,) if point in ONCE else (1, 2, 3))], ids=str
-)
+@pytest.mark.parametrize(("point", "hit"), CRASHES, ids=str)
 def test_a_crash_anywhere_is_healed_by_the_next_start(pipeline: Quarantined, point: Point, hit: int) -> None:
-    driver = pipeline.start()
-    driver.writes_wide(1)
-    faults.arm(point, crash, hit)
-    with pytest.raises(Crash):
-        driver.writes_wide(2)
-    faults.disarm()
+    crashed(pipeline.start(), point, hit)
     pipeline.start().writes_wide(2, 3)
     pipeline.holds_apart(3)
 
