@@ -171,11 +171,15 @@ class SparkBatch:
         found = Digest(0, left_out=tuple(sorted(self._leave_out)))
         here = digest.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else self._engine.hashed(self._df, self._leave_out)
-        with self._pieces(), closing(self._engine.arrow(rows)) as batches, _collecting():
-            for batch in batches:
-                found += here(batch) if here else digest.of_hashes(batch.columns[-1])
-                yield _cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
+        for batch in self._brought(rows):
+            found += here(batch) if here else digest.of_hashes(batch.columns[-1])
+            yield frames.cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
         self._digest = lambda: found
+
+    def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
+        """Rows as they arrive at the driver, in the engine's own types."""
+        with self._pieces(), closing(self._engine.arrow(rows)) as batches, _collecting():
+            yield from batches
 
     def _pieces(self) -> AbstractContextManager[None]:
         """Say how many rows a record batch has, unless they are few or the user said it."""
@@ -293,11 +297,6 @@ def _spelled(place: str) -> str:
     return f"file:{place}" if is_local(place) else place
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns under their own names and types; a cast of none forgets how many rows there are."""
-    return batch.rename_columns(schema.names).cast(schema) if schema.names else batch
-
-
 def _on_partition(task: Task, schema: pa.Schema) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -307,7 +306,7 @@ def _on_partition(task: Task, schema: pa.Schema) -> Any:
         if context is None:
             raise RuntimeError("a task of Spark runs on an executor, and nowhere else")
         attempt = Attempt(context.partitionId(), context.taskAttemptId())
-        answer = task(attempt, (_cast(batch, schema) for batch in batches))
+        answer = task(attempt, (frames.cast(batch, schema) for batch in batches))
         yield pa.RecordBatch.from_pydict({"answer": [json.dumps(answer)]})
 
     return run

@@ -49,6 +49,39 @@ def _marked(kind: Any) -> str | None:
     return next((mark.decode().upper() for mark in _MARKED_BY_SPARK if mark in marks), None)
 
 
+# ---- Rows in the types that a schema says.
+
+
+def cast(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows as Spark hands them over, under the names and in the types of a schema."""
+    import pyarrow as pa
+
+    if not schema.names:
+        return rows  # rows without columns would forget how many they are
+    columns = [_cast(column, field.type) for column, field in zip(rows.columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(array: Any, kind: pa.DataType) -> Any:
+    """An array in another type; part by part, as a part that is never null is so only where what holds it is there.
+
+    Arrow's own cast counts the parts of a null structure as nulls of theirs, and refuses them.
+    """
+    import pyarrow as pa
+    from pyarrow import types
+
+    if array.type == kind:
+        return array
+    if types.is_struct(kind):
+        parts = [_cast(array.field(at), part.type) for at, part in enumerate(kind)]
+        valid = array.is_valid().buffers()[1] if array.null_count else None
+        return pa.Array.from_buffers(kind, len(array), [valid], children=parts)
+    if types.is_list(kind) and types.is_list(array.type):
+        values = _cast(array.values, kind.value_type)
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[values])
+    return array.cast(kind)
+
+
 # ---- Schemas, rows, settings.
 
 
