@@ -1,6 +1,7 @@
 """What outputs and a quarantine cost an epoch, and the one pass that makes them a write of files.
 
-``python -m benchmarks.outputs`` prints a table and writes it to ``results/outputs.md``. All sinks are Delta tables.
+``python -m benchmarks.outputs`` prints a table and writes it to ``results/outputs.md``. Sinks are Delta tables, each
+with a commit of its own, or tables of one Postgres, which commit together.
 """
 
 from __future__ import annotations
@@ -15,16 +16,20 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import psycopg
+
 from benchmarks import streams
 from benchmarks.data import SCHEMAS, Shape, generate
 from benchmarks.rounds import HEAD, Job, rows
 from onceonly import ExactlyOnce, Output, Quality, exactly_once
-from onceonly.protocol import Estimate
+from onceonly.protocol import Estimate, Sink
 from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly_checkpoints import chain
+from onceonly_lab.servers.postgres import EmbeddedPostgres
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.postgres import PostgresSink
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,9 +41,16 @@ NONE_BAD, SOME_BAD, OUTPUTS = "a quarantine, no bad row", "a quarantine, 1 % bad
 UNKNOWN = Estimate(None, None)
 PLAIN_PASS, WIDE_PASS = "files of all rows", "files of all rows and two outputs"
 
+TABLE, TWO_TABLES = "one Postgres table", "two Postgres tables"
+TABLE_NONE_BAD, TABLE_SOME_BAD = "a quarantine beside the table, no bad row", "a quarantine beside the table, 1 % bad"
+
 JOBS = (
     Job(Shape("100 rows", 30, 100), 8, ONE, {STAGED: None, TWO: None, NONE_BAD: 1.03}),
     Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, ONE, {STAGED: None, SOME_BAD: 1.4, OUTPUTS: None}),
+)
+TABLE_JOBS = (
+    Job(Shape("100 rows", 30, 100), 8, TABLE, {TWO_TABLES: None, TABLE_NONE_BAD: 1.03}),
+    Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, TABLE, {TABLE_SOME_BAD: 1.4}),
 )
 PASS = Job(Shape("600,000 rows", 1, 600_000, tasks=2), 0, PLAIN_PASS, {WIDE_PASS: 1.5})
 
@@ -50,6 +62,7 @@ def main() -> int:
     """Measure all ways; always 0: a figure that is missed stands in the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.outputs", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="counted, after one that is not (default %(default)s)")
+    parser.add_argument("--only", default="", help="measure only jobs whose peer's name has this text")
     asked = parser.parse_args()
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="onceonly-outputs-"))
@@ -57,16 +70,19 @@ def main() -> int:
         spark = streams.session()
         stack.callback(spark.stop)
         lines = ["# What outputs and a quarantine cost", "", *HEAD]
-        for job in JOBS:
-            lines += rows(job, asked.rounds, partial(epochs, spark, job), root)
-        lines += rows(PASS, asked.rounds, partial(one_pass, spark), root)
+        server = stack.enter_context(EmbeddedPostgres(root / "postgres"))
+        ways = [(job, partial(epochs, spark, server.dsn, job)) for job in (*TABLE_JOBS, *JOBS)]
+        for job, measure in (*ways, (PASS, partial(one_pass, spark))):
+            if asked.only in job.peer:
+                lines += rows(job, asked.rounds, measure, root)
     text = "\n".join(lines)
     print(text)
-    (RESULTS / "outputs.md").write_text(f"{text}\n\n{_ABOUT}")
+    if not asked.only:
+        (RESULTS / "outputs.md").write_text(f"{text}\n\n{_ABOUT}")
     return 0
 
 
-def epochs(spark: SparkSession, job: Job, way: str, root: Path) -> float:
+def epochs(spark: SparkSession, dsn: str, job: Job, way: str, root: Path) -> float:
     """Write the input once, and return the median of ``durationMs.triggerExecution`` over the epochs that count.
 
     Raises:
@@ -74,13 +90,46 @@ def epochs(spark: SparkSession, job: Job, way: str, root: Path) -> float:
     """
     files = spark.readStream.schema(SCHEMAS[job.shape.kind]).option("maxFilesPerTrigger", 1)
     writer = files.parquet(str(generate(job.shape))).writeStream.trigger(availableNow=True).queryName("orders")
-    query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(_wrapped(way, root)).start()
+    tables = job.peer == TABLE
+    wrapped = _tables(way, dsn) if tables else _wrapped(way, root)
+    query = writer.option("checkpointLocation", str(root / "checkpoint")).foreachBatch(wrapped).start()
     query.awaitTermination()
     took = [one["durationMs"]["triggerExecution"] for one in query.recentProgress if "addBatch" in one["durationMs"]]
-    held = _count(root / "table") + (_count(root / "bad") if way in (NONE_BAD, SOME_BAD) else 0)
+    if tables:
+        held = _taken(dsn)
+    else:
+        held = _count(root / "table") + (_count(root / "bad") if way in (NONE_BAD, SOME_BAD) else 0)
     if held != job.shape.total:
         raise streams.WrongRows(f"{way}: {held} rows")
     return float(median(took[job.settling :]))
+
+
+def _tables(way: str, dsn: str) -> ExactlyOnce:
+    table, bad = PostgresSink(dsn, table="orders"), PostgresSink(dsn, table="bad")
+    if way == TWO_TABLES:
+        return exactly_once(table, PostgresSink(dsn, table="other"))
+    if way in (TABLE_NONE_BAD, TABLE_SOME_BAD):
+        return exactly_once(table, quality=_quality(bad, some=way == TABLE_SOME_BAD))
+    return exactly_once(table)
+
+
+def _taken(dsn: str) -> int:
+    """How many rows were written, good and bad; all of it goes, so that the next run does not pay for it."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        found = 0
+        for name in ("orders", "bad"):
+            there = connection.execute("SELECT to_regclass(%s)", (name,)).fetchone()
+            row = connection.execute(f"SELECT count(*) FROM {name}").fetchone() if there and there[0] else None
+            found += row[0] if row else 0
+        connection.execute("DROP TABLE IF EXISTS orders, bad, other")
+        connection.execute("DROP SCHEMA onceonly CASCADE")
+        connection.execute("CHECKPOINT")
+    return found
+
+
+def _quality(bad: Sink, *, some: bool) -> Quality:
+    expect = {"id": "id % 100 <> 7" if some else "id >= 0", "at": "at IS NOT NULL"}
+    return Quality(expect=expect, quarantine=bad, max_bad=0.02)
 
 
 def _wrapped(way: str, root: Path) -> ExactlyOnce:
@@ -90,8 +139,7 @@ def _wrapped(way: str, root: Path) -> ExactlyOnce:
     if way == TWO:
         return exactly_once(table, other)
     if way in (NONE_BAD, SOME_BAD):
-        expect = {"id": "id >= 0" if way == NONE_BAD else "id % 100 <> 7", "at": "at IS NOT NULL"}
-        return exactly_once(table, quality=Quality(expect=expect, quarantine=bad, max_bad=0.02))
+        return exactly_once(table, quality=_quality(bad, some=way == SOME_BAD))
     if way == OUTPUTS:
         few = Output(bad, name="few", where=FEW)
         return exactly_once(table, Output(other, name="events", where=LARGE, select=AS_EVENT), few)

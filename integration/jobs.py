@@ -46,7 +46,8 @@ class Job:
 
     Attributes:
         name: ``queryName``, and so the pipeline.
-        kind: ``postgres``, ``delta``, ``delta-spark``, where Spark commits, or ``kafka``.
+        kind: ``postgres``, with ``:table`` behind it for another table, ``delta``, ``delta-spark``, where Spark
+            commits, or ``kafka``.
         target: DSN of the database, path of the table, or ``<brokers> <topic>``.
         inbox: directory with the input.
         checkpoint: its checkpoint.
@@ -151,10 +152,11 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
 
 def make_sink(kind: str, target: str) -> Sink:
     """The sink of a job; a kind's driver is imported only where it is used."""
+    kind, _, table = kind.partition(":")
     if kind == "postgres":
         from onceonly_sinks.postgres import PostgresSink
 
-        return PostgresSink(target, table=TABLE)
+        return PostgresSink(target, table=table or TABLE)
     if kind == "kafka":
         from onceonly_sinks.kafka import KafkaSink
 

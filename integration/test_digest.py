@@ -22,7 +22,8 @@ from onceonly.protocol import Estimate
 from onceonly.spark import digest
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.digest import row_hash
-from onceonly.spark.frames import of_arrow
+from onceonly.spark.frames import arrow_schema, of_arrow
+from onceonly.spark.outputs import DividedBatch, OutputSpec, ResolvedOutput
 from onceonly_checkpoints.content import Digest
 
 pytestmark = pytest.mark.spark
@@ -77,6 +78,51 @@ def test_a_batch_has_one_digest_whichever_way_it_goes(rows: DataFrame, tmp_path)
     staged.write(str(tmp_path / "staged"))
     assert driver(rows) == executors(rows) == nowhere(rows) == staged.digest()
     assert driver(rows).rows == 500
+
+
+def test_a_structure_may_be_null_whose_parts_never_are(spark: SparkSession, tmp_path: Path) -> None:
+    record = "struct(id AS x, array(struct(id AS y, timestamp_millis(id) AS at)) AS list)"
+    rows = spark.range(10).selectExpr("id", f"if(id > 4, {record}, null) AS record")
+    wanted = [row["record"] and row["record"]["list"][0]["at"] for row in rows.orderBy("id").collect()]
+    for size in (UNKNOWN, FEW):
+        table = pa.Table.from_batches(list(SparkBatch(rows, size).arrow())).sort_by("id")
+        table.validate(full=True)
+        found = table["record"].to_pylist()
+        assert [one and one["x"] for one in found] == [None] * 5 + [*range(5, 10)]
+        assert [one and one["list"][0]["at"].timestamp() for one in found] == [
+            one and one.timestamp() for one in wanted
+        ]
+    staged = SparkBatch(rows, UNKNOWN)
+    staged.write(str(tmp_path / "staged"))
+    assert driver(rows) == driver(rows, FEW) == executors(rows) == staged.digest()
+
+
+def test_outputs_of_few_rows_are_counted_as_spark_counts_those_of_many(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(50).selectExpr("id", "if(id % 5 = 0, null, concat('w', id)) AS word", "id / 7 AS share")
+    wanted = (
+        OutputSpec("few", ("a",), "id % 10 <> 7 AND id > 40", ("id AS key", "word AS value")),
+        OutputSpec("none", ("b",), "id > 100"),
+        OutputSpec("bad", ("c",), "id % 10 = 7", ('concat(\'[{"rule":"x"},\', word) AS reasons', "id"), ("x", "y")),
+    )
+    resolved = [
+        ResolvedOutput(
+            one, "", arrow_schema(one.of(rows)), frozenset({"value"} if one.name == "few" else ()), one.column()
+        )
+        for one in wanted
+    ]
+    few, many = (DividedBatch(rows, resolved, size) for size in (FEW, UNKNOWN))
+    here = pa.Table.from_batches(list(few.arrow()))
+    there = pa.Table.from_batches(list(many.arrow()))
+    assert here.sort_by("id").equals(there.sort_by("id"))
+    staged = DividedBatch(rows, resolved, UNKNOWN)
+    staged.write(str(tmp_path / "staged"))
+    assert few.digest() == many.digest() == staged.digest()
+    assert few.outputs() == many.outputs() == staged.outputs()
+    assert [(one.digest.rows, one.filtered, one.reasons) for one in few.outputs()] == [
+        (8, 37, ()),
+        (0, 45, ()),
+        (5, 45, (("x", 5),)),
+    ]
 
 
 PLAIN = {

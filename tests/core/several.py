@@ -18,7 +18,7 @@ from onceonly.machine.facts import Offer
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime import operator
+from onceonly.runtime import operator, together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stagefiles import directory
 from onceonly.runtime.staging import Staging
@@ -47,13 +47,19 @@ def offered(number: int) -> Offer:
 
 
 class Pipeline:
-    """Three stores and what a driver needs; each ``Driver`` is a start of the query."""
+    """Three stores and what a driver needs; each ``Driver`` is a start of the query.
 
-    def __init__(self, root: Path, names: tuple[str, ...] = NAMES, staging: str | None = None) -> None:
+    Those of ``beside`` share a transaction.
+    """
+
+    def __init__(
+        self, root: Path, names: tuple[str, ...] = NAMES, staging: str | None = None, beside: tuple[str, ...] = ()
+    ) -> None:
         root.mkdir(exist_ok=True)
         self.root = root
         self.staging = staging or str(root / "staging")
-        self.stores = {name: MemoryStore() for name in names}
+        first = MemoryStore()
+        self.stores = {name: MemoryStore(beside=first if name in beside else None) for name in names}
         self.ledger = SqlLedger(str(root / "ledger.db"))
 
     def sinks(self) -> list[MemorySink]:
@@ -102,8 +108,9 @@ class Driver:
     def writes(self, *numbers: int, table: pa.Table | None = None) -> State:
         for number in numbers:
             if self.state is None:
-                ids = tuple(sink.id for sink in self.sinks)
-                state = coordinator.start("orders", ids, secrets.token_hex(4), offered(number), stages=len(ids) == 1)
+                ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                said = {"stages": len(ids) == 1, "together": together.groups(self.sinks)}
+                state = coordinator.start("orders", ids, owner, offered(number), **said)
             else:
                 state = coordinator.resume(self.state, offered(number))
             self.state = self.runner.run(state, ArrowBatch(table or rows(number)))
@@ -133,7 +140,8 @@ class WideDriver(Driver):
             wide = self.made(batch) if isinstance(batch, int) else batch
             if self.state is None:
                 named, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
-                state = coordinator.start("orders", named, owner, offered(wide.number), max_bad=max_bad)
+                said = {"max_bad": max_bad, "together": together.groups(self.sinks), "divided": True}
+                state = coordinator.start("orders", named, owner, offered(wide.number), **said)
             else:
                 state = coordinator.resume(self.state, offered(wide.number))
             self.state = self.runner.run(state, wide)

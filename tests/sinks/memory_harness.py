@@ -1,5 +1,6 @@
 """A fresh memory store as a target of the conformance suite."""
 
+import itertools
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,8 @@ from onceonly_sinks.conformance import NotTested, SinkHarness
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
+_numbers = itertools.count(1)
+
 
 def with_column(table: pa.Table, name: str | None) -> pa.Table:
     """The rows with a column more that is false throughout, if it has a name."""
@@ -16,8 +19,14 @@ def with_column(table: pa.Table, name: str | None) -> pa.Table:
 
 
 class MemoryHarness(SinkHarness):
-    def __init__(self, sink: type[MemorySink] = MemorySink, key: tuple[str, ...] = (), **options: Any) -> None:
-        self.store = MemoryStore()
+    def __init__(
+        self,
+        sink: type[MemorySink] = MemorySink,
+        key: tuple[str, ...] = (),
+        beside: MemoryStore | None = None,
+        **options: Any,
+    ) -> None:
+        self.store = MemoryStore(f"beside_{next(_numbers)}" if beside else "rows", beside)
         self._sink = sink
         self._options = {"key": key, **options}
 
@@ -34,7 +43,7 @@ class MemoryHarness(SinkHarness):
         raise NotTested("The store lives in this process and ends with it.")
 
     def another(self) -> SinkHarness:
-        return type(self)(self._sink, **self._options)
+        return type(self)(self._sink, beside=self.store, **self._options)
 
     def values(self) -> list[Any]:
         if self._options.get("key"):

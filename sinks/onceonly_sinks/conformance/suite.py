@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import fencing, killing, mishaps, racing, replacing, writing
+from onceonly_sinks.conformance import fencing, killing, mishaps, racing, replacing, together, writing
 from onceonly_sinks.conformance.harness import (
     Claim,
     ConformanceFailure,
@@ -25,6 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
     *mishaps.UNKNOWN_CLAIMS,
     *writing.READING_CLAIMS,
     *replacing.CLAIMS,
+    *together.CLAIMS,
     *racing.CLAIMS,
     *killing.CLAIMS,
     *replacing.KILLING_CLAIMS,

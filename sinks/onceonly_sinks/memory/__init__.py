@@ -15,6 +15,7 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Disturbance,
+    Estimate,
     OutcomeUnknown,
     Position,
     Prepared,
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
-    from onceonly.protocol import Recorder
+    from onceonly.protocol import Recorder, Sink
+    from onceonly.protocol.optional import Span
 
 __all__ = ["MemorySink", "MemoryStore"]
 
@@ -200,18 +202,50 @@ class MemorySink(SinkBase):
             DestinationError: E508, our fence does not stand.
             OutcomeUnknown: the answer was lost.
         """
-        ours = own(prepared, ArrowRows)
-        table, count = (ours.table, ours.rows) if ours else (None, 0)
         with self.store.lock:
-            self._follows(_marker(self._standing(marker.fence)), marker)
-            number = marker.epoch.number
-            replaces = marker.epoch.replaces
-            if replaces and (reason := self.keeps_from_replacing(replaces)):
-                raise refusal(self._id, marker.pipeline, reason)
-            made = Entry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
-            entry = self.store.add(made)
+            entry = self.store.add(self._entry(prepared, marker))
         self._answer(Point.COMMIT_SENT)
         return self._receipt(entry, marker)
+
+    def shares(self, other: Sink) -> bool:
+        """Whether the other one's store was made beside this one's."""
+        ours, theirs = self.store, other.store if isinstance(other, MemorySink) else None
+        return theirs is not None and theirs is not ours and theirs.lock is ours.lock
+
+    def streams(self, estimate: Estimate) -> bool:
+        """Always: there is no other way here."""
+        return True
+
+    def prepare_beside(
+        self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+    ) -> ArrowRows:
+        """As :meth:`prepare`."""
+        return self.prepare(batch, epoch)
+
+    def commit_beside(
+        self,
+        prepared: Prepared | None,
+        marker: Marker,
+        beside: Sequence[tuple[Sink, Prepared | None, Marker]],
+        ledger: Recorder | None = None,
+    ) -> tuple[Receipt, ...]:
+        """As :meth:`commit`, with an entry in each of the stores, or in none."""
+        others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, MemorySink)]
+        with self.store.lock:
+            made = [(sink, sink._entry(rows, one), one) for sink, rows, one in [(self, prepared, marker), *others]]
+            added = [(sink, sink.store.add(entry), one) for sink, entry, one in made]
+        self._answer(Point.COMMIT_SENT)
+        return tuple(sink._receipt(entry, one) for sink, entry, one in added)
+
+    def _entry(self, prepared: Prepared | None, marker: Marker) -> Entry:
+        """What is to be added, where fence and chain stand."""
+        ours = own(prepared, ArrowRows)
+        table, count = (ours.table, ours.rows) if ours else (None, 0)
+        self._follows(_marker(self._standing(marker.fence)), marker)
+        number, replaces = marker.epoch.number, marker.epoch.replaces
+        if replaces and (reason := self.keeps_from_replacing(replaces)):
+            raise refusal(self._id, marker.pipeline, reason)
+        return Entry(self._writer, marker.fence, marker.text, number, table, count, self._merge, replaces=replaces)
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """The receipt of a marker that stands under our fence.

@@ -6,6 +6,7 @@ import itertools
 import threading
 import uuid
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qs, urlencode
@@ -212,6 +213,7 @@ class MemoryStore:
 
     Args:
         name: leaf of the default sink id.
+        beside: another store; what is done to both can be one transaction.
 
     Attributes:
         address: finds the store again in this process; see :meth:`at`.
@@ -222,10 +224,10 @@ class MemoryStore:
     _all: ClassVar[WeakValueDictionary[str, MemoryStore]] = WeakValueDictionary()
     _numbers = itertools.count(1)
 
-    def __init__(self, name: str = "rows") -> None:
+    def __init__(self, name: str = "rows", beside: MemoryStore | None = None) -> None:
         self.name = name
         self.address = f"{name}@{next(self._numbers)}"
-        self.lock = threading.RLock()
+        self.lock: AbstractContextManager[Any] = beside.lock if beside else threading.RLock()
         self.identity = uuid.uuid4().hex
         self._log: list[Entry] = []
         self._serials = itertools.count(1)

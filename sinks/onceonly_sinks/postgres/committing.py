@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import DBAPIError
 
 from onceonly.errors import refuse
+from onceonly.faults import Point
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def fill(
-    transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker, ledger: Recorder | None
-) -> tuple[Connection, Receipt]:
-    """The transaction with all of the epoch in it, and what its receipt will be.
+    connection: Connection, transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker
+) -> Receipt:
+    """Bring all that a sink gets of an epoch into the transaction, and tell what its receipt will be.
 
     The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes.
 
@@ -36,8 +37,6 @@ def fill(
         Refused: a row cannot be taken, and it was found which.
         DBAPIError: the same, in the server's words.
     """
-    ready = rows.connection if rows else None
-    connection = ready or transactions.begin(target.writer.session(marker.fence), transactions.lock_seconds)
     try:
         span = marker.epoch.replaces
         if span and (rows is None or rows.cleared != span):
@@ -47,9 +46,6 @@ def fill(
         where = head.advance(connection, marker, oid, count, target.visibility)
         if where is None:
             raise _why_not(connection, marker, target, oid)
-        receipt = head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
-        if ledger is not None:
-            _record(ledger, connection, marker, receipt)
     except DBAPIError as error:
         transactions.drop(connection)
         if (refused := searching.located(transactions, target, rows, marker, error)) is not None:
@@ -58,7 +54,7 @@ def fill(
     except BaseException:
         transactions.drop(connection)
         raise
-    return connection, receipt
+    return head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
 
 
 def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, epoch: int) -> int:
@@ -130,10 +126,33 @@ def _why_not(connection: Connection, marker: Marker, target: Target, oid: int) -
     return refused or refuse("E210", epoch=marker.epoch.number, sink=marker.sink, pipeline=marker.pipeline)
 
 
-def _record(ledger: Recorder, connection: Connection, marker: Marker, receipt: Receipt) -> None:
+def send(
+    transactions: Transactions,
+    connection: Connection,
+    marker: Marker,
+    receipts: tuple[Receipt, ...],
+    ledger: Recorder | None,
+) -> None:
+    """Commit what was filled in, with the ledger's record if the transaction carries it.
+
+    Raises:
+        OutcomeUnknown: sent, and no answer came.
+        Refused: the server refused; nothing is visible.
+        DestinationError: E511, the ledger cannot record the epoch.
+    """
+    if ledger is not None:
+        try:
+            _record(ledger, connection, marker, receipts)
+        except BaseException:
+            transactions.drop(connection)
+            raise
+    transactions.send(connection, Point.COMMIT_SENT)
+
+
+def _record(ledger: Recorder, connection: Connection, marker: Marker, receipts: tuple[Receipt, ...]) -> None:
     now = time.time_ns() // 1_000_000
-    record = EpochRecord(marker.pipeline, marker.fence, marker.epoch, (receipt,), recorded_ms=now)
+    entry = EpochRecord(marker.pipeline, marker.fence, marker.epoch, receipts, recorded_ms=now)
     try:
-        ledger.record(record, connection=connection)
+        ledger.record(entry, connection=connection)
     except LedgerUnavailable as error:
         raise refuse("E511", ledger=ledger.address, reason=str(error)) from error

@@ -138,6 +138,15 @@ BACKENDS = """
 SELECT pid, application_name FROM pg_catalog.pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_catalog.pg_backend_pid() AND starts_with(application_name, %(prefix)s)
 """
+# A transaction of several sinks has the name of one of them. Whoever changes or locks a row leaves its number in it.
+HOLDERS = f"""
+SELECT a.pid, a.application_name
+FROM onceonly.head h
+JOIN pg_catalog.pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = h.xmax
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid
+WHERE {OURS} AND a.datname = current_database() AND a.pid <> pg_catalog.pg_backend_pid()
+  AND starts_with(a.application_name, 'onceonly:')
+"""
 # By name, too: the process id may be another session's by now.
 TERMINATE = """
 SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity
@@ -363,8 +372,10 @@ def writers(connection: Connection, oid: int) -> list[str]:
 
 def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:
     """Process id and name of the other sessions that write for this sink, under whatever fence."""
-    rows = connection.exec_driver_sql(BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})
-    return [(row[0], row[1]) for row in rows]
+    rows = [*connection.exec_driver_sql(BACKENDS, {"prefix": f"onceonly:{writer.tag}:"})]
+    if exists(connection):
+        rows += connection.exec_driver_sql(HOLDERS, {"pipeline": writer.pipeline, "sink": writer.sink})
+    return sorted({(row[0], row[1]) for row in rows})
 
 
 def of_generation_up_to(highest: int, session: str) -> bool:

@@ -186,7 +186,12 @@ class Loader:
         return self._last[1] if self._last else None
 
     def load(
-        self, batch: Batch, epoch: int, limit: int | None, clear: Callable[[Connection], Span] | None = None
+        self,
+        batch: Batch,
+        epoch: int,
+        limit: int | None,
+        clear: Callable[[Connection], Span] | None = None,
+        within: Connection | None = None,
     ) -> PostgresPrepared:
         """Stream the rows through the driver into an open transaction.
 
@@ -197,6 +202,8 @@ class Loader:
             epoch: its number.
             limit: bytes in Arrow form; ``None`` for any.
             clear: takes rows away before these come, and says of which epochs: the same keys may come again.
+            within: the open transaction of another sink that the rows are brought into; ``None``: one of our own. It
+                is rolled back where this fails.
 
         Raises:
             TooLarge: more than ``limit``; everything was rolled back.
@@ -206,13 +213,19 @@ class Loader:
         first = next(batches, None)
         if first is None:
             return PostgresPrepared(plan, 0, _nothing)
-        connection, plan = self._begin(batch.schema, plan)
+        connection = within
         try:
+            if connection is None:
+                connection, plan = self._begin(batch.schema, plan)
+            else:
+                plan = self._standing(connection, batch.schema, plan)
             cleared = clear(connection) if clear else None
-            made = self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit))
+            waits = staging.BATCH if within is None else f"{staging.BATCH}_{self.target.writer.tag}"
+            made = self._stream(connection, plan, epoch, _capped(itertools.chain([first], batches), limit), waits)
             return replace(made, cleared=cleared)
         except BaseException:
-            self._transactions.drop(connection)
+            if connection is not None:
+                self._transactions.drop(connection)
             raise
 
     def _plan(self, batch: pa.Schema) -> Plan:
@@ -236,12 +249,24 @@ class Loader:
             return connection, plan
         connection = self._transactions.begin(self._session, self._transactions.lock_seconds)
         try:
-            plan = self.target.plan(connection, batch, lock=True)
+            return connection, self._planned(connection, batch)
         except BaseException:
             self._transactions.drop(connection)
             raise
+
+    def _planned(self, connection: Connection, batch: pa.Schema) -> Plan:
+        plan = self.target.plan(connection, batch, lock=True)
         self._last = (batch, plan)
-        return connection, plan
+        return plan
+
+    def _standing(self, connection: Connection, batch: pa.Schema, plan: Plan) -> Plan:
+        """The plan that is true in a transaction of another sink, with the table locked as by :meth:`_begin`."""
+        if plan.added:
+            return plan
+        name, stamp = plan.table.name, plan.table.stamp
+        if stamp and self._transactions.tried(connection, schema.locking(name), schema.stamping(name)) == [stamp]:
+            return plan
+        return self._planned(connection, batch)
 
     def _begin_as_planned(self, plan: Plan) -> Connection | None:
         """The same in one round trip, where the table still is what it was."""
@@ -262,12 +287,12 @@ class Loader:
         return None
 
     def _stream(
-        self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch]
+        self, connection: Connection, plan: Plan, epoch: int, rows: Iterable[pa.RecordBatch], waiting_in: str
     ) -> PostgresPrepared:
         merge = self.target.merge
         # What the table still lacks is made by the commit: made here, it would keep everybody else out until then.
         waits = bool(merge.key) or not plan.table.oid or bool(plan.added)
-        relation = staging.create_temporary(connection, plan) if waits else plan.table.name.sql
+        relation = staging.create_temporary(connection, plan, waiting_in) if waits else plan.table.name.sql
         constants = {} if waits else _constants(plan, epoch)
         copy = statement(relation, [*plan.columns, *constants])
         encoder = Encoder(plan, constants)

@@ -99,6 +99,10 @@ class Saying:
                 raise
             raise said from (None if failure is None or failure.quotes else error)
 
+    def against(self, judge: Judge) -> Exception | None:
+        """What the head says against an attempt now; ``None``: nothing, or there is no answer."""
+        return self._head(judge)[1]
+
     def _said(self, error: Exception, failure: Failure | None, types: Mapping[str, str]) -> Exception:
         if isinstance(error, ValueRefused):
             return staging.refused(self._writer.sink, error)

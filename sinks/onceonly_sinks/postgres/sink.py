@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,15 @@ from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
     Capabilities,
+    Conflict,
     Disturbance,
+    Estimate,
     Milestone,
     Position,
     Prepared,
     Recorder,
     Sight,
+    Sink,
     SinkBase,
     own,
 )
@@ -287,10 +290,31 @@ class PostgresSink(SinkBase):
         """
         return self._prepared(batch, epoch, span)
 
-    def _prepared(self, batch: Batch, epoch: int, span: Span | None = None) -> PostgresPrepared:
-        fence = self._standing
-        with self._said.attempt(lambda found: head.fenced(found, fence, self._id), self._types):
-            prepared = self._load(batch, epoch, span)
+    def shares(self, other: Sink) -> bool:
+        """Whether the other one is of the same database, login and patience; a function of the user's is left alone."""
+        if not isinstance(other, PostgresSink) or self._options.apply or other._options.apply:
+            return False
+        ours, theirs = ((one._server, one._options.patience, one._options.lock_timeout) for one in (self, other))
+        return ours == theirs
+
+    def streams(self, estimate: Estimate) -> bool:
+        """Whether it is no larger than the driver may take."""
+        return self._options.through_driver(estimate)
+
+    def prepare_beside(
+        self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+    ) -> PostgresPrepared:
+        """As :meth:`prepare`, in the transaction of the others if they have opened one."""
+        ready = [(_own_kind(sink), own(rows, PostgresPrepared)) for sink, rows in beside]
+        within = next((rows.connection for _, rows in ready if rows and rows.connection), None)
+        with self._fenced_in_any([sink for sink, _ in ready]):
+            return self._prepared(batch, epoch, span, within)
+
+    def _prepared(
+        self, batch: Batch, epoch: int, span: Span | None = None, within: Connection | None = None
+    ) -> PostgresPrepared:
+        with self._said.attempt(self._fenced, self._types):
+            prepared = self._load(batch, epoch, span, within)
         try:
             faults.fire(Point.PREPARE_SENT)
         except BaseException:
@@ -298,13 +322,32 @@ class PostgresSink(SinkBase):
             raise
         return prepared
 
-    def _load(self, batch: Batch, epoch: int, span: Span | None) -> PostgresPrepared:
+    def _fenced(self, found: head.Head | None) -> Exception | None:
+        return head.fenced(found, self._standing, self._id)
+
+    @contextmanager
+    def _fenced_in_any(self, others: Sequence[PostgresSink]) -> Generator[None]:
+        """Within, a transaction that was taken back is a newer driver's doing where one of the others is fenced.
+
+        He has its fence put into one sink after the other, and ends the session that all of them write in at the first.
+        """
+        try:
+            yield
+        except Conflict:
+            for sink in others:
+                if (refused := sink._said.against(sink._fenced)) is not None:
+                    raise refused from None
+            raise
+
+    def _load(self, batch: Batch, epoch: int, span: Span | None, within: Connection | None) -> PostgresPrepared:
         loader = self._loader
         if loader is None:
             raise RuntimeError("install a fence before an epoch is prepared")
         if self._options.through_driver(batch.estimate):
             try:
-                return loader.load(batch, epoch, self._options.limit, partial(self._clear, span) if span else None)
+                # What lies still has been measured; given up, it would take the rows of the others along.
+                limit = self._options.limit if within is None else None
+                return loader.load(batch, epoch, limit, partial(self._clear, span) if span else None, within)
             except TooLarge:
                 pass  # rolled back: the estimate was too low, executors do it
         return loader.stage(batch, epoch)
@@ -323,18 +366,48 @@ class PostgresSink(SinkBase):
             IdentityError: E207, E208, E210: the sink or the table is not what the epoch follows.
             DestinationError: E501 to E519: nothing was written.
         """
-        rows = own(prepared, PostgresPrepared)
+        return self.commit_beside(prepared, marker, (), ledger)[0]
+
+    def commit_beside(
+        self,
+        prepared: Prepared | None,
+        marker: Marker,
+        beside: Sequence[tuple[Sink, Prepared | None, Marker]],
+        ledger: Recorder | None = None,
+    ) -> tuple[Receipt, ...]:
+        """As :meth:`commit`, with the rows and markers of other sinks in the same transaction."""
+        given = [(self, prepared, marker), *((_own_kind(sink), rows, one) for sink, rows, one in beside)]
+        parts = [(sink, own(rows, PostgresPrepared), one) for sink, rows, one in given]
+        open_ = next((rows.connection for _, rows, _ in parts if rows and rows.connection), None)
+        receipts: tuple[Receipt, ...] = ()
+        with self._fenced_in_any([sink for sink, _, _ in parts]):
+            for sink, rows, one in parts:
+                open_, receipt = sink._fill(open_, rows, one)
+                receipts = (*receipts, receipt)
+            assert open_ is not None
+            with self._said.attempt(lambda found: head.judge(found, marker), dict):
+                committing.send(self._transactions, open_, marker, receipts, ledger)
+        for sink, rows, one in parts:
+            if rows is not None:
+                rows.abandon()
+            sink._prune(one)
+        return receipts
+
+    def _fill(
+        self, within: Connection | None, rows: PostgresPrepared | None, marker: Marker
+    ) -> tuple[Connection, Receipt]:
         types = rows.plan.types if rows else {}
         with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
-            transaction, receipt = committing.fill(self._transactions, self._aim, rows, marker, ledger)
-            self._transactions.send(transaction, Point.COMMIT_SENT)
-        if rows is not None:
-            rows.abandon()
-        if self._options.markers is not None and pruning.due(receipt.epoch):
-            upto = pruning.last_to_go(receipt.epoch, self._options.markers, self._recorded)
+            session = self._writer.session(marker.fence)
+            connection = within or self._transactions.begin(session, self._transactions.lock_seconds)
+            return connection, committing.fill(connection, self._transactions, self._aim, rows, marker)
+
+    def _prune(self, marker: Marker) -> None:
+        epoch = marker.epoch.number
+        if self._options.markers is not None and pruning.due(epoch):
+            upto = pruning.last_to_go(epoch, self._options.markers, self._recorded)
             pruning.prune(self._transactions, self._writer, marker.fence, upto)
-        self._recorded = receipt.epoch  # by the next commit: an epoch is recorded before the next one is committed
-        return receipt
+        self._recorded = epoch  # by the next commit: an epoch is recorded before the next one is committed
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Whether an epoch landed after all; afterwards it cannot land any more.
@@ -479,3 +552,14 @@ class PostgresSink(SinkBase):
     def _refusals(self) -> AbstractContextManager[None]:
         """Say a failure of the database in our words; only around what certainly did not commit."""
         return self._said.refusals()
+
+
+def _own_kind(sink: Sink) -> PostgresSink:
+    """A sink that shares our transaction.
+
+    Raises:
+        TypeError: it is of another kind.
+    """
+    if not isinstance(sink, PostgresSink):
+        raise TypeError(f"{type(sink).__name__} shares no transaction with a Postgres sink")
+    return sink

@@ -57,10 +57,10 @@ def create(connection: Connection, name: str, plan: Plan) -> None:
     connection.exec_driver_sql(f"CREATE UNLOGGED TABLE onceonly.{quote(name)} ({lines})", {})
 
 
-def create_temporary(connection: Connection, plan: Plan) -> str:
+def create_temporary(connection: Connection, plan: Plan, name: str = BATCH) -> str:
     """Make a table of the open transaction with the columns of the plan; return its quoted name."""
-    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {BATCH} ({plan.ddl}) ON COMMIT DROP", {})
-    return f"pg_temp.{BATCH}"
+    connection.exec_driver_sql(f"CREATE TEMPORARY TABLE {name} ({plan.ddl}) ON COMMIT DROP", {})
+    return f"pg_temp.{name}"
 
 
 def drop(connection: Connection, name: str) -> None:

@@ -157,6 +157,28 @@ class Transactions:
             self.drop(connection, cut=True)
             raise
 
+    def tried(self, connection: Connection, *statements: tuple[str, Mapping[str, Any]]) -> list[Any] | None:
+        """The rows of the last of some statements in an open transaction; ``None`` where a table is not there.
+
+        In one trip, and in a savepoint, as a failure would end the transaction.
+
+        Raises:
+            psycopg.Error: a statement failed for another reason, or the server does not answer.
+        """
+        session = raw(connection)
+        try:
+            with session.pipeline():
+                session.execute("SAVEPOINT onceonly_tried")
+                cursors = [session.execute(statement, parameters) for statement, parameters in statements]
+                session.execute("RELEASE SAVEPOINT onceonly_tried")
+            return cursors[-1].fetchall()  # type: ignore[no-any-return]
+        except Exception as error:
+            failure = classify.read(error)
+            if failure is None or failure.state != classify.NO_SUCH_TABLE:
+                raise
+            session.execute("ROLLBACK TO SAVEPOINT onceonly_tried")
+            return None
+
     @contextmanager
     def reading(self) -> Generator[Connection]:
         """A transaction that only reads."""

@@ -19,7 +19,7 @@ from onceonly.machine.estimate import Past
 from onceonly.machine.facts import Happening, Offer
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
-from onceonly.runtime import events, runs
+from onceonly.runtime import events, runs, together
 from onceonly.spark.input import Input
 from onceonly.spark.written import Written
 
@@ -87,9 +87,11 @@ class Epochs:
                 offer,
                 adopt=given.adopt,
                 overlap=given.overlap,
-                stages=given.stages,
+                stages=given.staging is not None,
                 on_refresh=given.on_refresh,
                 max_bad=given.max_bad,
+                together=together.groups(given.sinks),
+                divided=given.divided,
             )
         else:
             state = coordinator.resume(opening.state, offer)

@@ -21,6 +21,7 @@ from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
+from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
 from onceonly.runtime.staging import Staging
@@ -176,8 +177,8 @@ def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
 
     urls = [sink.ledger_url for sink in chosen.sinks if sink.capabilities.carries_ledger]
     own = next((url for url in urls if url), None)
-    # One transaction carries rows and record only where there is no other sink to wait for.
-    alone = len(chosen.sinks) == 1
+    # One transaction carries rows and record only where there is no other transaction to wait for.
+    alone = len(chosen.sinks) == 1 or together.groups(chosen.sinks) == (chosen.ids,)
     if chosen.ledger is None and own:
         return SqlLedger(own), alone
     if chosen.ledger is None:

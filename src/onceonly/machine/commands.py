@@ -191,7 +191,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Write the batch once, with a manifest. Answer: :class:`Staged`.
+    """Have the batch lie still: written once, with a manifest, or in memory. Answer: :class:`Staged`.
 
     Attributes:
         number: of the epoch.
@@ -199,6 +199,7 @@ class Stage:
         slice: what is written.
         trim: which rows of the batch are left out.
         healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
+        lasting: whether the rows must outlive this process; else its memory will do.
     """
 
     number: int
@@ -206,13 +207,21 @@ class Stage:
     slice: Slice
     trim: Trim | None = None
     healing: bool = False
+    lasting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The bytes lie still: the reference to their manifest, the rows in them, the digest of the action, its outputs."""
+    """The bytes lie still.
 
-    manifest: str
+    Attributes:
+        manifest: the reference to their manifest; ``None`` for rows in the memory of this process.
+        rows: how many there are.
+        digest: of the action.
+        outputs: of the same action.
+    """
+
+    manifest: str | None
     rows: int
     digest: Digest
     outputs: tuple[Output, ...] = ()
@@ -235,6 +244,7 @@ class Prepare:
         trim: which rows of the batch are left out.
         replaces: first and last of the epochs whose rows leave in the transaction that brings these.
         output: name of what the sink gets instead of all rows; ``None`` where it gets them all.
+        beside: sinks that are prepared already and commit in the same transaction.
     """
 
     sink: str
@@ -242,6 +252,7 @@ class Prepare:
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None
     output: str | None = None
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,24 +265,41 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken``, ``Unknown``, ``Again``."""
+    """Commit rows and ``marker`` in one transaction. Answer: ``Committed``, ``Overtaken``, ``Unknown``, ``Again``.
+
+    Attributes:
+        marker: of the sink.
+        beside: of other sinks, whose rows are in the same transaction.
+    """
 
     marker: Marker
+    beside: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sink said yes, or was found to hold the epoch; ``passed``: what others did and it let pass before that."""
+    """The sink said yes, or was found to hold the epoch.
+
+    Attributes:
+        receipt: of the sink.
+        passed: what others did and it let pass before that.
+        beside: receipts of the other sinks in the transaction.
+    """
 
     receipt: Receipt
     passed: tuple[Disturbance, ...] = ()
+    beside: tuple[Receipt, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class LookUp:
-    """Find out whether ``marker`` landed. Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``."""
+    """Find out whether ``marker`` landed, and those ``beside``.
+
+    Answer: ``Committed``, ``Absent``, ``Overtaken`` or ``Unknown``.
+    """
 
     marker: Marker
+    beside: tuple[Marker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@
     GATHER    which input files do recorded epochs hold              -> COMPARE
     EXECUTE   a skipped batch of a stateful query still runs         -> RECORD | REFUSED
     INTEND    the ledger notes what is about to be written           -> STAGE | PREPARE
-    STAGE     several sinks: the batch's one action, into files      -> PREPARE
+    STAGE     several sinks, or outputs: the batch's one action      -> PREPARE
     PREPARE   rows near each sink, invisible; of one sink the action -> COMMIT | PROBE (higher generation)
-    COMMIT    rows and marker in one transaction, per sink           -> RECORD | LOOK_UP | READ (healed) | REFUSED
+    COMMIT    rows and markers, transaction by transaction           -> RECORD | LOOK_UP | READ (healed) | REFUSED
                                                                         | PROBE (higher generation)
     LOOK_UP   after a lost answer: did it land                       -> as COMMIT | PROBE (higher generation)
     RECORD    receipts into the ledger; of a skip, its input files   -> DONE
@@ -78,9 +78,12 @@ def start(
     stages: bool = False,
     on_refresh: OnRefresh = "stop",
     max_bad: MaxBad = None,
+    together: tuple[tuple[str, ...], ...] = (),
+    divided: bool = False,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    job = Job(pipeline, sinks, owner, offer, adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad)
+    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided)
+    job = Job(pipeline, sinks, owner, offer, *said)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
 
@@ -125,13 +128,20 @@ def _index(state: State) -> Command:
 
 def _stage(state: State) -> Command:
     work = state.work
-    return Stage(work.number, state.opening.fence, state.written, work.trim, healing=bool(work.healing))
+    fence, healing = state.opening.fence, bool(work.healing)
+    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=state.job.lasting)
 
 
 def _prepare(state: State) -> Command:
     work = state.work
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
-    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None)
+    (together,) = (one for one in state.transactions if state.sink in one)
+    beside = tuple(sink for sink in state.targets[: work.index] if sink in together)
+    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside)
+
+
+def _beside(state: State) -> tuple[Marker, ...]:
+    return tuple(marker(state, sink) for sink in state.transaction[1:])
 
 
 def _record(state: State) -> Command:
@@ -167,8 +177,8 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
     Phase.PREPARE: _prepare,
-    Phase.COMMIT: lambda state: Commit(marker(state, state.sink)),
-    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink)),
+    Phase.COMMIT: lambda state: Commit(marker(state, state.sink), _beside(state)),
+    Phase.LOOK_UP: lambda state: LookUp(marker(state, state.sink), _beside(state)),
     Phase.RECORD: _record,
     Phase.DONE: lambda state: Return(),
     Phase.REFUSED: _refuse,

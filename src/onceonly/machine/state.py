@@ -56,9 +56,11 @@ class Job:
         dropped: the sink that the opening takes out of the pipeline (``queries drop-sink``).
         heals: whether a sink is brought to the epoch of the others although it once held it (``txn resolve``).
         overlap: what becomes of a batch that offers rows of recorded epochs.
-        stages: epochs are staged although there is one sink.
+        stages: epochs are staged in files although nobody may have to be brought to one.
         on_refresh: what becomes of a full refresh.
         max_bad: how many rows of an epoch may be bad.
+        together: sinks that can commit in one transaction, group by group; any other sink has its own.
+        divided: batches have outputs.
     """
 
     pipeline: str
@@ -73,11 +75,26 @@ class Job:
     stages: bool = False
     on_refresh: OnRefresh = "stop"
     max_bad: MaxBad = None
+    together: tuple[tuple[str, ...], ...] = ()
+    divided: bool = False
 
     @property
     def staged(self) -> bool:
-        """Whether an epoch's bytes are staged: several sinks must get the same ones, one may be asked to."""
-        return self.stages or len(self.sinks) > 1
+        """Whether an epoch's rows are staged: several sinks must get the same ones, one may be asked to."""
+        return self.stages or self.divided or len(self.sinks) > 1
+
+    @property
+    def lasting(self) -> bool:
+        """Whether staged rows must outlive the driver: a transaction may commit them, and another one lack them."""
+        return self.stages or len(self.transactions(self.sinks)) > 1
+
+    def transactions(self, sinks: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """Sinks by the transaction that they commit in, in the order of the first of each."""
+        group = {sink: together for together in self.together for sink in together}
+        found: dict[tuple[str, ...], list[str]] = {}
+        for sink in sinks:
+            found.setdefault(group.get(sink, (sink,)), []).append(sink)
+        return tuple(map(tuple, found.values()))
 
     def of(self, offer: Offer | None) -> Job:
         """The same for another batch; what an operator said, and the start of a target, belong to the first one."""
@@ -90,6 +107,8 @@ class Job:
             stages=self.stages,
             on_refresh=self.on_refresh,
             max_bad=self.max_bad,
+            together=self.together,
+            divided=self.divided,
         )
 
 
@@ -143,7 +162,7 @@ class Work:
     """The batch and the epoch at hand; nothing of it outlives either.
 
     Attributes:
-        index: which sink is next in a phase that goes through several of them.
+        index: which sink, or which transaction, is next in a phase that goes through several of them.
         unknowns: lost answers in a row.
         healing: sinks that are brought to the epoch of the others; empty while a new epoch is written.
         descent: recorded epochs from the offered batch id on; ``None``: not looked up.
@@ -197,9 +216,20 @@ class State:
         return self.work.healing or self.job.sinks
 
     @property
+    def transactions(self) -> tuple[tuple[str, ...], ...]:
+        """The same sinks, by the transaction that they commit in."""
+        return self.job.transactions(self.targets)
+
+    @property
+    def transaction(self) -> tuple[str, ...]:
+        """The sinks of the transaction that is next, in a phase that goes through several of them."""
+        return self.transactions[self.work.index]
+
+    @property
     def sink(self) -> str:
-        """The sink that is next in a phase that goes through several of them."""
-        return self.targets[self.work.index]
+        """The sink that is next in a phase that goes through several of them, or the first of a transaction."""
+        committing = self.phase in {Phase.COMMIT, Phase.LOOK_UP}
+        return self.transaction[0] if committing else self.targets[self.work.index]
 
     @property
     def offered(self) -> Offer:

@@ -33,6 +33,7 @@ from onceonly.machine.facts import (
     NewEpoch,
     Offer,
     OpeningFacts,
+    OutOfPhase,
     Proceed,
     Reading,
     Refusal,
@@ -214,6 +215,8 @@ def _missing(state: State, outcome: Missing) -> State:
 
 
 def _staged(state: State, outcome: Staged) -> State:
+    if outcome.manifest is None and state.job.lasting:
+        raise OutOfPhase(state.phase.value, "rows that outlive this process")
     if outcome.rows != (rows := rows_in(outcome.digest, outcome.outputs)):
         return _miscounted(state, "the staged files", outcome.rows, rows)
     if found := unbalanced(outcome.digest, outcome.outputs):
@@ -396,9 +399,9 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: t
 
 def _committed(state: State, outcome: Committed) -> State:
     following = state.work.index + 1
-    work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt), unknowns=0)
+    work = replace(state.work, receipts=(*state.work.receipts, outcome.receipt, *outcome.beside), unknowns=0)
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
-    if following < len(state.targets):
+    if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
     state = replace(state, happenings=(*state.happenings, *_set_aside(state)))
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)

@@ -16,6 +16,7 @@ from onceonly.protocol.batch import (
 )
 from onceonly.protocol.optional import (
     EPOCH,
+    Enlists,
     Examinable,
     Forgets,
     Identified,
@@ -64,6 +65,7 @@ __all__ = [
     "Conflict",
     "Disturbance",
     "EPOCH",
+    "Enlists",
     "Estimate",
     "Examinable",
     "Forgets",

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.protocol.values import Allowed, Disturbance, Milestone, Transaction
-from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.epoch import Marker, Receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from onceonly.protocol.batch import Batch
+    from onceonly.protocol.batch import Batch, Estimate
     from onceonly.protocol.health import Check, Observed
-    from onceonly.protocol.sink import Prepared
+    from onceonly.protocol.sink import Prepared, Recorder, Sink
 
 
 @runtime_checkable
@@ -78,6 +78,56 @@ class Replaces(Protocol):
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
         """As ``prepare``, for an epoch in whose transaction the rows of others leave."""
+        ...
+
+
+@runtime_checkable
+class Enlists(Protocol):
+    """A sink whose rows and marker can be committed in the transaction of another sink. Optional; asked before a run.
+
+    Each keeps its own fence, head and marker: the transaction holds only where all of them are what ``commit`` demands.
+    Without it sinks commit one after the other: until the last has, readers see an epoch in some of them, and its rows
+    are staged where they outlive a crash.
+    """
+
+    def shares(self, other: Sink) -> bool:
+        """Whether one transaction can bring rows of both: the same destination under the same login.
+
+        The destination is not asked. Both sinks say the same, and of three sinks each two.
+        """
+        ...
+
+    def streams(self, estimate: Estimate) -> bool:
+        """Whether a batch of this size goes through the driver's memory to the destination."""
+        ...
+
+    def prepare_beside(
+        self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None
+    ) -> Prepared:
+        """As ``prepare``, or with ``span`` as ``prepare_replacing``, in the transaction of what is prepared already.
+
+        Where this fails, what is prepared beside it may be lost as well.
+
+        Args:
+            batch: the rows.
+            epoch: its number.
+            beside: the other sinks that are prepared, each with what it has prepared.
+            span: epochs whose rows leave.
+        """
+        ...
+
+    def commit_beside(
+        self,
+        prepared: Prepared | None,
+        marker: Marker,
+        beside: Sequence[tuple[Sink, Prepared | None, Marker]],
+        ledger: Recorder | None = None,
+    ) -> tuple[Receipt, ...]:
+        """As ``commit``, with the rows and markers of other sinks in the same transaction: all of it or nothing.
+
+        Returns:
+            The receipts, ours first.
+        """
         ...
 
 

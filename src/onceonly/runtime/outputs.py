@@ -130,6 +130,16 @@ class OutputBatch:
         return self._digest
 
 
+def of(wide: Wide, outputs: tuple[Output, ...], name: str | None) -> OutputBatch:
+    """What a sink gets of wide rows: an output by its name, or all good rows.
+
+    Raises:
+        KeyError: there is no such output.
+    """
+    digest = wide.digest() if name is None else {one.name: one.digest for one in outputs}[name]
+    return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
+
+
 @dataclass(frozen=True, slots=True)
 class Picking:
     """A task over wide rows that hands one over what is taken of them."""

@@ -26,6 +26,7 @@ from onceonly.protocol import (
     Batch,
     Conflict,
     Disturbance,
+    Enlists,
     Identified,
     OutcomeUnknown,
     Permissive,
@@ -37,7 +38,7 @@ from onceonly.protocol import (
     TooLargeForDriver,
 )
 from onceonly.protocol.batch import Trim, Trimmable
-from onceonly.runtime import indexing, replacing, staging, stops
+from onceonly.runtime import indexing, replacing, staging, stops, together
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
 from onceonly.runtime.staging import Stages, Still
@@ -277,17 +278,21 @@ class Runner:
         return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
-        rows, staging = self._rows(state), self._staging
-        if staging is None:
-            raise OutOfPhase(state.phase.value, "a staging area")
+        rows = _trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
         with self._timed("stage"):
-            made = staging.write(_trimmed(rows, command.trim), command.number, command.fence, command.slice)
-        self._staged = made.batch
+            still = None if command.lasting else together.collect(rows, self._of(state))
+            reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
         if command.healing:
-            self._borrowed = made.reference.text  # computed again for sinks that were behind: no marker names it
+            self._borrowed = reference  # computed again for sinks that were behind: no marker names it
         faults.fire(Point.STAGE_AFTER)
-        return c.Staged(made.reference.text, made.batch.rows, made.batch.digest(), made.batch.outputs)
+        return c.Staged(reference, self._staged.rows, self._staged.digest(), self._staged.outputs)
+
+    def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
+        if self._staging is None:
+            raise OutOfPhase(state.phase.value, "a staging area")
+        made = self._staging.write(rows, command.number, command.fence, command.slice)
+        return made.reference.text, made.batch
 
     def _rows(self, state: State) -> Batch:
         if self._batch is None:
@@ -314,29 +319,46 @@ class Runner:
         faults.fire(Point.PREPARE_AFTER)
         return c.Prepared(prepared.rows, counted)
 
-    @staticmethod
-    def _prepared_in(sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
+    def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
+        if command.beside and isinstance(sink, Enlists):
+            beside = [(self._sinks[one], self._prepared[one]) for one in command.beside]
+            return sink.prepare_beside(batch, command.number, beside, command.replaces)
         if command.replaces is None:
             return sink.prepare(batch, command.number)
         return replacing.able(sink).prepare_replacing(batch, command.number, command.replaces)
 
     def _commit(self, state: State, command: c.Commit) -> c.Outcome:
         sink = self._sinks[command.marker.sink]
-        prepared = self._prepared.get(sink.id)
-        recorder = Carried(self._ledger, state.job.offer, tuple(self.phases.items())) if self._carried else None
+        whole = 1 + len(command.beside) == len(state.job.sinks)  # not where one is brought to the epoch of the others
+        carries = self._carried and whole
+        recorder = Carried(self._ledger, state.job.offer, tuple(self.phases.items())) if carries else None
         faults.fire(Point.COMMIT_BEFORE)
         with self._timed("commit"), naming(sink):
             try:
-                receipt = sink.commit(prepared, command.marker, recorder)
+                receipt, *beside = self._committed_in(sink, command, recorder)
             except Superseded as fenced:
                 return c.Overtaken(fenced.found)
             except OutcomeUnknown as lost:
                 return c.Unknown(lost.reason)
             except Conflict as conflict:
                 return self._taken_back(conflict)
-        self._prepared.pop(sink.id, None)
+        for one in (command.marker, *command.beside):
+            self._prepared.pop(one.sink, None)
         faults.fire(Point.COMMIT_AFTER)
-        return c.Committed(receipt, _passed(sink))
+        return c.Committed(receipt, self._let_pass(command), tuple(beside))
+
+    def _committed_in(self, sink: Sink, command: c.Commit, recorder: Carried | None) -> tuple[Receipt, ...]:
+        prepared, marker = self._prepared.get(sink.id), command.marker
+        if not command.beside:
+            return (sink.commit(prepared, marker, recorder),)
+        if not isinstance(sink, Enlists):
+            raise OutOfPhase("commit", f"a transaction of {sink.id} for several sinks")
+        others = [(self._sinks[one.sink], self._prepared.get(one.sink), one) for one in command.beside]
+        return sink.commit_beside(prepared, marker, others, recorder)
+
+    def _let_pass(self, command: c.Commit | c.LookUp) -> tuple[Disturbance, ...]:
+        sinks = [self._sinks[one.sink] for one in (command.marker, *command.beside)]
+        return tuple(passed for sink in sinks if isinstance(sink, Permissive) for passed in sink.passed())
 
     def _taken_back(self, conflict: Conflict) -> c.Outcome:
         """Nothing is held while others are waited for: what is prepared in other sinks would stand in their way."""
@@ -347,16 +369,23 @@ class Runner:
         return c.Again(conflict.reason, conflict.blocker)
 
     def _look_up(self, _: State, command: c.LookUp) -> c.Outcome:
-        sink = self._sinks[command.marker.sink]
-        with self._timed("look up"), naming(sink):
-            try:
-                receipt = sink.look_up(command.marker)
-            except Superseded as fenced:
-                return c.Overtaken(fenced.found)
-            except OutcomeUnknown as lost:
-                return c.Unknown(lost.reason)
+        receipts: list[Receipt | None] = []
+        for marker in (command.marker, *command.beside):
+            sink = self._sinks[marker.sink]
+            with self._timed("look up"), naming(sink):
+                try:
+                    receipts.append(sink.look_up(marker))
+                except Superseded as fenced:
+                    return c.Overtaken(fenced.found)
+                except OutcomeUnknown as lost:
+                    return c.Unknown(lost.reason)
         faults.fire(Point.LOOK_UP_AFTER)
-        return c.Committed(receipt, _passed(sink)) if receipt else c.Absent()
+        receipt, *beside = receipts
+        there = [one for one in beside if one]
+        # All are asked, though one that is not there says it of all: a newer fence may stand in any of them.
+        if receipt is None or len(there) < len(beside):
+            return c.Absent()
+        return c.Committed(receipt, self._let_pass(command), tuple(there))
 
     def _record(self, state: State, command: c.Record) -> c.Outcome:
         faults.fire(Point.RECORD_BEFORE)
@@ -391,10 +420,6 @@ class Runner:
             indexing.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
         refused = stops.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
         raise stops.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
-
-
-def _passed(sink: Sink) -> tuple[Disturbance, ...]:
-    return tuple(sink.passed()) if isinstance(sink, Permissive) else ()
 
 
 def _trimmed(batch: Batch, trim: Trim | None) -> Batch:

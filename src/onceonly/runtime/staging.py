@@ -351,8 +351,7 @@ class StagedBatch:
         """
         if not self.outputs:
             return self
-        digest = self.digest() if name is None else {one.name: one.digest for one in self.outputs}[name]
-        return outputs.OutputBatch(self, outputs.pick(self.outputs, name, self._schema), digest)
+        return outputs.of(self, self.outputs, name)
 
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):

@@ -73,10 +73,10 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
             raise TypeError(f"column {one.within} is no structure")
         hashed = row_hash(parts, one.left_out, one.within)
         found += _sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
-        found.append(f.count(f.when(good & column.isNull(), 1)).alias(_metric("filtered", one.within)))
+        found.append(f.count(f.when(good & column.isNull(), 1)).alias(metric("filtered", one.within)))
         for reason in one.reasons:
-            said = f.instr(column.getField("reasons"), f'"rule":"{reason}"') > 0
-            found.append(f.count(f.when(said, 1)).alias(_said(reason)))
+            named = f.instr(column.getField("reasons"), spelled(reason)) > 0
+            found.append(f.count(f.when(named, 1)).alias(said(reason)))
     return found
 
 
@@ -85,18 +85,24 @@ def _sums(row: Column, counted: Column, within: str = "") -> list[Column]:
 
     # In halves, whose sums have room: the sum of whole hashes overflows, and under ANSI the metric then held 5 of 10
     # rows while the batch went on without an error.
-    high = f.sum(f.shiftrightunsigned(row, 32)).alias(_metric("high", within))
-    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias(_metric("low", within))
-    return [f.count(counted).alias(_metric("rows", within)), high, low]
+    high = f.sum(f.shiftrightunsigned(row, 32)).alias(metric("high", within))
+    low = f.sum(row.bitwiseAND(f.lit(0xFFFFFFFF))).alias(metric("low", within))
+    return [f.count(counted).alias(metric("rows", within)), high, low]
 
 
-def _metric(name: str, within: str) -> str:
+def metric(name: str, within: str) -> str:
+    """Name of a metric of the rows, or of a column that is summed up by itself."""
     return f"{name} of {within}" if within else name
 
 
-def _said(reason: str) -> str:
+def said(reason: str) -> str:
     """Name of the metric of a reason; the user calls it what he likes, ``rows`` or ``filtered`` as well."""
     return f"said: {reason}"
+
+
+def spelled(reason: str) -> str:
+    """How the part ``reasons`` says a reason."""
+    return f'"rule":"{reason}"'
 
 
 HASH = "onceonly row hash"
@@ -122,19 +128,19 @@ def quote(name: str) -> str:
 
 def from_metrics(values: Mapping[str, Any], leave_out: Iterable[str] = (), within: str = "") -> Digest:
     """Digest from the observed metrics, which were asked for without some columns; sums over no rows are null."""
-    rows, high, low = (values[_metric(name, within)] or 0 for name in ("rows", "high", "low"))
+    rows, high, low = (values[metric(name, within)] or 0 for name in ("rows", "high", "low"))
     return Digest(rows, high, low, tuple(sorted(leave_out)))
 
 
 def filtered(values: Mapping[str, Any], within: str) -> int:
     """Rows that had neither the column nor what sets them aside."""
-    found: int = values[_metric("filtered", within)]
+    found: int = values[metric("filtered", within)]
     return found
 
 
 def reasons(values: Mapping[str, Any], one: Summed) -> tuple[tuple[str, int], ...]:
     """For how many rows each reason was said; without those of none."""
-    found = ((reason, values[_said(reason)]) for reason in one.reasons)
+    found = ((reason, values[said(reason)]) for reason in one.reasons)
     return tuple(sorted((reason, rows) for reason, rows in found if rows))
 
 

@@ -9,7 +9,7 @@ row by row, too.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from onceonly.spark import digest, frames, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
+from onceonly.spark.tally import Tally, tally
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import BAD, Output, column_of
 
@@ -211,11 +212,33 @@ class DividedBatch(SparkBatch):
     @property
     def dataframe(self) -> DataFrame:
         """The observed rows with a column for each output; every access starts a new attempt."""
-        summed = tuple(one.summed for one in self._outputs)
-        observed = self._engine.observed(self._df, self._leave_out, summed)
+        observed = self._engine.observed(self._df, self._leave_out, self._summed)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         self._values = observed.get
         return observed.dataframe
+
+    def arrow(self) -> Iterator[pa.RecordBatch]:
+        """Wide rows as they arrive at the driver; digest and outputs are there once the last one has.
+
+        Raises:
+            TooLargeForDriver: there are more than Spark brings to a driver.
+        """
+        counted = tally(self._df.schema, self._leave_out, self._summed) if self._few else None
+        if counted is None:
+            return (frames.cast(batch, self._schema) for batch in self._brought(self.dataframe))
+        return self._counted(counted)
+
+    def _counted(self, counted: Tally) -> Iterator[pa.RecordBatch]:
+        self._digest, self._values = None, dict
+        for batch in self._brought(self._df):
+            counted.add(batch)
+            yield frames.cast(batch, self._schema)
+        self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
+        self._values = lambda: counted.values
+
+    @property
+    def _summed(self) -> tuple[digest.Summed, ...]:
+        return tuple(one.summed for one in self._outputs)
 
     def outputs(self) -> tuple[Output, ...]:
         """What some sinks get instead of all rows, counted in the action that staged them."""

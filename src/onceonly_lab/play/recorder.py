@@ -131,14 +131,16 @@ class HistoryRecorder:
         said = epoch.number if isinstance(epoch, Epoch) else epoch
         self.append(Entry("driver", kind, op, number, sink=sink, epoch=said))
 
-    def staged(self, number: int, epoch: int, content: Digest, manifest: str, taken: Range | None = None) -> None:
+    def staged(
+        self, number: int, epoch: int, content: Digest, manifest: str | None, taken: Range | None = None
+    ) -> None:
         """A driver was told what is staged where.
 
         Args:
             number: of the driver.
             epoch: its number.
             content: digest of the rows.
-            manifest: names the bytes.
+            manifest: names the bytes; ``None`` for rows in the driver's memory.
             taken: what of the source they are. Rows computed again must be the same for the same range only: on
                 another checkpoint a batch may be cut otherwise. ``None`` where no plan promises the same rows.
         """

@@ -16,6 +16,7 @@ from onceonly_sinks.memory.store import Entry, MemoryStore, Writer
 
 
 @caught_by(
+    "a_newer_fence_in_either_stops_both",
     "position_is_refused_to_a_superseded_driver",
     "a_zombie_fenced_before_it_prepares_writes_nothing",
     "a_zombie_fenced_between_prepare_and_commit_writes_nothing",

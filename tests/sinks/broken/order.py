@@ -83,6 +83,7 @@ class JoinsOnceOnly(MemorySink):
 
 
 @caught_by(
+    "both_follow_what_stands_in_them",
     "a_replayed_epoch_writes_nothing",
     "the_marker_survives_maintenance",
     "one_of_racing_commits_lands",
@@ -97,6 +98,7 @@ class WritesReplaysAgain(MemorySink):
 
 
 @caught_by(
+    "both_follow_what_stands_in_them",
     "a_replayed_epoch_writes_nothing",
     "another_epoch_under_a_committed_number_is_refused",
     "an_older_epoch_is_refused",

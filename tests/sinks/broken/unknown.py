@@ -31,6 +31,7 @@ class RetriesBlindly(MemorySink):
 
 
 @caught_by(
+    "a_lost_answer_is_looked_up_in_each",
     "a_lost_answer_to_an_install_is_found_by_installing_again",
     "a_commit_whose_answer_was_lost_is_unknown_and_there_once",
     "looking_up_finds_a_commit_whose_answer_was_lost",
@@ -46,6 +47,7 @@ class TakesALostAnswerForAYes(MemorySink):
 
 
 @caught_by(
+    "a_lost_answer_is_looked_up_in_each",
     "a_lost_answer_to_an_install_is_found_by_installing_again",
     "a_commit_whose_answer_was_lost_is_unknown_and_there_once",
     "looking_up_finds_a_commit_whose_answer_was_lost",
@@ -63,6 +65,7 @@ class TakesALostAnswerForANo(MemorySink):
 
 
 @caught_by(
+    "a_lost_answer_is_looked_up_in_each",
     "a_lost_answer_to_an_install_is_found_by_installing_again",
     "a_commit_whose_answer_was_lost_is_unknown_and_there_once",
     "looking_up_finds_a_commit_whose_answer_was_lost",
@@ -76,7 +79,11 @@ class PassesNoFaultPoint(MemorySink):
         pass
 
 
-@caught_by("looking_up_finds_a_commit_whose_answer_was_lost", "looking_up_a_marker_alone_finds_it")
+@caught_by(
+    "a_lost_answer_is_looked_up_in_each",
+    "looking_up_finds_a_commit_whose_answer_was_lost",
+    "looking_up_a_marker_alone_finds_it",
+)
 class FindsNothing(MemorySink):
     """Looking up always says that it is not there."""
 
