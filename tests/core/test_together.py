@@ -10,7 +10,7 @@ from tests.core.several import CRASHES, NAMES, Crash, Pipeline, crash, offered, 
 from tests.core.stories import cut, offer
 from tests.core.test_quality import Quarantined
 
-from onceonly import faults
+from onceonly import exactly_once, faults
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator
@@ -219,3 +219,17 @@ def test_rows_that_are_too_many_for_one_of_them_are_staged_in_files(tmp_path: Pa
     driver.writes(2, table=rows(2).slice(0, 1))
     assert pipeline.staged() == []
     assert sorted(row["id"] for row in pipeline.sinks_open()[1].rows()) == [*range(11)]
+
+
+# ---- what is said of it
+
+
+def test_the_promise_says_who_commits_together() -> None:
+    one = MemoryStore("one")
+    sinks = [MemorySink("a", one), MemorySink("b"), MemorySink("c", MemoryStore(beside=one))]
+    said = str(exactly_once(*sinks).explain())
+    assert "  but      a and c commit in one transaction\n  readers  for a moment some sinks show" in said
+    said = str(exactly_once(sinks[0], sinks[2]).explain())
+    assert "one transaction brings each epoch to all of them" in said
+    assert "see an epoch in all of them or in none" in said
+    assert "one after the other" not in said

@@ -236,6 +236,20 @@ def test_who_shares_no_transaction(apart: tuple[dict[str, Any], dict[str, Any]])
     assert same.shares(PostgresSink("dbname='orders'", table="d", key="id"))
 
 
+DSNS = ("postgresql://ann:se%20cret@db:5433/orders?options=-c%20search_path%3Da", "host=db dbname=orders user='an n'")
+
+
+@pytest.mark.parametrize("dsn", DSNS)
+def test_another_table_of_the_same_database_shares_its_transaction(dsn: str) -> None:
+    pg = PostgresSink(dsn, table="orders", key="id", lock_timeout=7.0)
+    bad = pg.table("orders_bad")
+    assert bad.shares(pg)
+    assert bad.id == "postgres:orders_bad"
+    assert bad.ledger_url == pg.ledger_url
+    assert bad.capabilities.append_only
+    assert not pg.table("orders_seen", patience=3.0).shares(pg)
+
+
 def test_a_sink_of_another_kind_is_refused(dsn: str) -> None:
     with Pair(dsn) as pair, pytest.raises((TypeError, OnceOnlyError)):
         pair.writers[0].sink.prepare_beside(ArrowBatch(orders(1)), 1, [(object(), object())])  # type: ignore[list-item]

@@ -132,6 +132,13 @@ class Server:
         return make_conninfo("", **kept)
 
     @property
+    def dsn(self) -> str:
+        """Key-value string, with secrets."""
+        from psycopg.conninfo import make_conninfo
+
+        return make_conninfo("", **self.parameters)
+
+    @property
     def url(self) -> str:
         """SQLAlchemy URL, with secrets."""
         from sqlalchemy import URL

@@ -189,6 +189,19 @@ class PostgresSink(SinkBase):
         arguments: dict[str, Any] = from_described(said)
         return cls(dsn, table, **arguments)
 
+    def table(self, name: str, **options: Any) -> Self:
+        """A sink for another table of this database; in one query the two commit in one transaction.
+
+        Args:
+            name: as ``table`` of the class.
+            options: as those of the class; without them as by default, but for ``patience`` and ``lock_timeout``.
+
+        Raises:
+            ConfigurationError: E110, as by the class.
+        """
+        said = {"patience": self._options.patience, "lock_timeout": self._options.lock_timeout, **options}
+        return type(self)(self._server.dsn, name, **said)
+
     def log_in_like(self, ledger: str) -> None:
         """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
         with suppress(OnceOnlyError):

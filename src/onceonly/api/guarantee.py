@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.machine.facts import Adopt, OnRefresh
 from onceonly.protocol import Sink
+from onceonly.runtime import together
 from onceonly_checkpoints.content import BAD
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import pairs, place, table, words
@@ -117,10 +118,7 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
     """
     reports = [derive(sink, plan, written, chosen).text for sink in sinks]
     if len(sinks) > 1:
-        reports.append(
-            f"{_ALIKE[bool(chosen.outputs)]}: each epoch is staged once and committed to them one after the other.\n"
-            "  readers  for a moment some sinks show an epoch that others do not show yet"
-        )
+        reports.append(f"{_ALIKE[bool(chosen.outputs)]}: {_committed(sinks)}")
     elif chosen.staged:
         reports.append("Each epoch is staged first, and committed from there: it need not fit into the driver.")
     if chosen.on_refresh == "replace":
@@ -130,6 +128,19 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
             "  unless   the source no longer holds what the sinks do: what it has let go is gone from them, too"
         )
     return "\n".join(reports)
+
+
+def _committed(sinks: Sequence[Sink]) -> str:
+    """In which transactions an epoch gets to several sinks."""
+    groups = together.groups(sinks)
+    if groups == (tuple(sink.id for sink in sinks),):
+        return (
+            "one transaction brings each epoch to all of them.\n"
+            "  readers  see an epoch in all of them or in none of them"
+        )
+    lines = ["each epoch is staged once and committed to them one after the other."]
+    lines += [f"  but      {' and '.join(group)} commit in one transaction" for group in groups]
+    return "\n".join([*lines, "  readers  for a moment some sinks show an epoch that others do not show yet"])
 
 
 def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chosen) -> Guarantee:
