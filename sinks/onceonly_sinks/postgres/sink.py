@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
-from onceonly.doctor import Check, Observed
-from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.protocol import (
     Batch,
     Capabilities,
     Conflict,
-    Disturbance,
     Estimate,
-    Milestone,
     Position,
     Prepared,
     Recorder,
     Sight,
     Sink,
-    SinkBase,
     own,
 )
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import classify, committing, head, health, pruning, replacing, transactions
+from onceonly_sinks.postgres import committing, head, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
-from onceonly_sinks.postgres.head import Writer
-from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, Target, TooLarge
+from onceonly_sinks.postgres.handle import Handle
+from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
 from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
     LOCK_TIMEOUT,
@@ -45,23 +39,19 @@ from onceonly_sinks.postgres.options import (
     from_described,
 )
 from onceonly_sinks.postgres.pruning import MARKERS
-from onceonly_sinks.postgres.saying import Saying
-from onceonly_sinks.postgres.server import Server, TableName, address_of, read_address
-from onceonly_sinks.postgres.transactions import Transactions, raw
+from onceonly_sinks.postgres.server import Server, TableName, read_address
 from onceonly_sinks.sql.tables import seen
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
     from typing_extensions import Self
 
     from onceonly_sinks.postgres.applying import Apply
 
-_PAGE = 500
 _READERS = "nothing to do: an ordinary SELECT sees whole epochs, as each is one transaction"
 
 
-class PostgresSink(SinkBase):
+class PostgresSink(Handle):
     """Writes each epoch to a Postgres table in one transaction with its marker.
 
     Rows are appended; with ``key=`` upserted; with ``apply=`` brought there by SQL of your own.
@@ -133,9 +123,8 @@ class PostgresSink(SinkBase):
         triggers: Triggers = "refuse",
         markers: int | None = MARKERS,
     ) -> None:
-        self._server = Server.parse(dsn)
-        self._name = TableName.parse(table)
-        self._options = Options.check(
+        server, name = Server.parse(dsn), TableName.parse(table)
+        options = Options.check(
             mode=mode,
             key=key,
             sequence=sequence,
@@ -150,19 +139,10 @@ class PostgresSink(SinkBase):
             triggers=triggers,
             markers=markers,
         )
-        super().__init__(id or f"postgres:{self._name.text}")
-        self._open: Transactions | None = None
-        self._saying: Saying | None = None
-        self._target: Target | None = None
+        super().__init__(server, name, options, id)
         self._fence: Fence | None = None
         self._recorded = 0
         self._loader: Loader | None = None
-
-    @property
-    def address(self) -> str:
-        """Connection string without secrets, table, and what differs from the defaults."""
-        said = self._options.described(self._id, f"postgres:{self._name.text}")
-        return address_of(self._server, self._name, said)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -172,11 +152,6 @@ class PostgresSink(SinkBase):
         return Capabilities(
             append, recountable, True, committer="transaction", readers=_READERS, dangers=self._dangers()
         )
-
-    @property
-    def ledger_url(self) -> str | None:
-        """SQLAlchemy URL of the target's database, with its secrets."""
-        return self._server.url
 
     @classmethod
     def from_address(cls, address: str) -> Self:
@@ -199,33 +174,10 @@ class PostgresSink(SinkBase):
         Raises:
             ConfigurationError: E110, as by the class.
         """
-        said = {"patience": self._options.patience, "lock_timeout": self._options.lock_timeout, **options}
-        return type(self)(self._server.dsn, name, **said)
-
-    def log_in_like(self, ledger: str) -> None:
-        """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
-        with suppress(OnceOnlyError):
-            self._server = self._server.with_secrets_of(Server.parse(ledger))
+        said: dict[str, Any] = {"patience": self._options.patience, "lock_timeout": self._options.lock_timeout}
+        return type(self)(self._server.dsn, name, **{**said, **options})
 
     # ---- opening
-
-    def open(self, pipeline: str) -> None:
-        """Connect and check that rows can be written there; creates nothing.
-
-        Raises:
-            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
-        """
-        self.close()
-        super().open(pipeline)
-        context = classify.Context(self._id, self.address)
-        self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
-        self._saying = Saying(self._open, self._writer, self._name, context)
-        with self._refusals(), self._open.reading() as connection:
-            name = survey.check(connection, self._id, self._name)
-            target = self._aiming_at(name)
-            target.look(connection)
-            target = replace(target, visibility=head.visibility(connection))
-        self._target = self._said.target = target
 
     def fence(self) -> Fence | None:
         """The newest installed fence, read without a lock."""
@@ -237,11 +189,6 @@ class PostgresSink(SinkBase):
         with self._refusals(), self._transactions.reading() as connection:
             newest = partial(head.newest_epoch, connection, self._writer)
             return seen(newest, partial(survey.has_any_row, connection, self._aim.name))
-
-    def identity_beside(self, known: str) -> str:
-        """The server's and the table's, as far as the server tells them; empty where there is no table."""
-        with self._refusals(), self._transactions.reading() as connection:
-            return self._here(connection).beside(known)
 
     def install(self, fence: Fence) -> None:
         """Make ``fence`` the newest where it is strictly greater, or find it standing; our tables are made here.
@@ -438,102 +385,11 @@ class PostgresSink(SinkBase):
             with self._refusals():
                 self._loader.sweep()
 
-    # ---- reading
-
-    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
-        """Markers with receipts, oldest first."""
-        while True:
-            with self._refusals(), self._transactions.reading() as connection:
-                known = head.exists(connection)
-                page = head.epochs_after(connection, self._writer, after, _PAGE) if known else []
-            yield from page
-            if len(page) < _PAGE:
-                return
-            after = page[-1][0].epoch.number
-
-    def milestone(self) -> Milestone | None:
-        """What the epochs were whose markers are gone."""
-        with self._refusals(), self._transactions.reading() as connection:
-            return pruning.milestone(connection, self._writer)
-
-    def recount(self) -> Mapping[int, int] | None:
-        """Rows per epoch, counted in the table.
-
-        ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
-        """
-        if not self._options.append:
-            return None
-        with self._refusals(), self._transactions.reading() as connection:
-            table = self._table(connection)
-            if table is None:
-                return {}
-            return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
-
-    def read_back(self, spark: SparkSession) -> DataFrame | None:
-        """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
-        if not self._options.append:
-            return None
-        with self._refusals(), self._transactions.reading() as connection:
-            table = self._table(connection)
-            if table is None or not self._numbers(connection, table):
-                return None
-            server = self._server.resolved(raw(connection))
-            return pruning.read_back(connection, server, table, spark)
-
-    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
-        """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
-        with self._refusals(), self._transactions.reading() as connection:
-            return survey.disturbances(since, self._here(connection))
-
-    def writers(self) -> list[str]:
-        """Pipelines with an epoch in the table, ours among them."""
-        with self._refusals(), self._transactions.reading() as connection:
-            return head.writers(connection, survey.oid(connection, self._aim.name))
-
-    def close(self) -> None:
-        """Release connections. May repeat."""
-        if self._open is not None:
-            self._open.close()
-
-    def examine(self, observed: Observed) -> Sequence[Check]:
-        """Whether role and table are right: rights, markers, the key's index; the server is looked at beside this.
-
-        Raises:
-            DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
-        """
-        with self._refusals(), self._transactions.reading() as connection:
-            role, table = health.read(connection, self._id, self._aim)
-        checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
-        return [*checks, *health.judge_visibility(self.address, role.role, self._aim.visibility)]
-
-    # ---- helpers
-
-    @property
-    def _transactions(self) -> Transactions:
-        if self._open is None:
-            raise RuntimeError("open the sink first")
-        return self._open
-
-    @property
-    def _aim(self) -> Target:
-        if self._target is None:
-            raise RuntimeError("open the sink first")
-        return self._target
-
     def _dangers(self) -> tuple[str, ...]:
         """What of the promise this server or these options take away."""
         allowed = "triggers of the table change rows before they are written; audit --deep compares them as they stand"
         unseen = self._target.visibility.lost if self._target else ()
         return (*([allowed] if self._options.triggers == "allow" else []), *unseen)
-
-    def _aiming_at(self, name: TableName) -> Target:
-        said = self._options
-        grows, triggers = said.schema == "add_columns", said.triggers == "allow"
-        return Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
-
-    @property
-    def _writer(self) -> Writer:
-        return Writer(self.pipeline, self._id)
 
     @property
     def _standing(self) -> Fence:
@@ -541,30 +397,10 @@ class PostgresSink(SinkBase):
             raise RuntimeError("install a fence first")
         return self._fence
 
-    def _here(self, connection: Connection) -> head.Place:
-        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
-
-    def _table(self, connection: Connection) -> survey.Table | None:
-        return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
-
-    def _numbers(self, connection: Connection, table: survey.Table) -> str | None:
-        """The column in which we alone number a table's rows by epoch."""
-        return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
-
     def _types(self) -> Mapping[str, str]:
         """Spark's types by column of the batch that was prepared last."""
         plan = self._loader.plan if self._loader else None
         return plan.types if plan else {}
-
-    @property
-    def _said(self) -> Saying:
-        if self._saying is None:
-            raise RuntimeError("open the sink first")
-        return self._saying
-
-    def _refusals(self) -> AbstractContextManager[None]:
-        """Say a failure of the database in our words; only around what certainly did not commit."""
-        return self._said.refusals()
 
 
 def _own_kind(sink: Sink) -> PostgresSink:

@@ -1,0 +1,199 @@
+"""What a Postgres sink is before it writes: where it writes to, how it is opened, and the half of it that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onceonly.doctor import Check, Observed
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Disturbance, Milestone, SinkBase
+from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_sinks.postgres import classify, head, health, pruning
+from onceonly_sinks.postgres import schema as survey
+from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.loading import Target
+from onceonly_sinks.postgres.options import Options
+from onceonly_sinks.postgres.saying import Saying
+from onceonly_sinks.postgres.server import Server, TableName, address_of
+from onceonly_sinks.postgres.transactions import Transactions, raw
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from sqlalchemy import Connection
+
+_PAGE = 500
+
+
+class Handle(SinkBase):
+    """Opens the target, and reads it without a fence: for audits, the doctor and every other command that looks.
+
+    Args:
+        server: the database.
+        name: the table.
+        options: as they were given.
+        id: the sink's id; ``None`` for one that is made of the table's name.
+    """
+
+    def __init__(self, server: Server, name: TableName, options: Options, id: str | None) -> None:
+        super().__init__(id or f"postgres:{name.text}")
+        self._server = server
+        self._name = name
+        self._options = options
+        self._open: Transactions | None = None
+        self._saying: Saying | None = None
+        self._target: Target | None = None
+
+    @property
+    def address(self) -> str:
+        """Connection string without secrets, table, and what differs from the defaults."""
+        said = self._options.described(self._id, f"postgres:{self._name.text}")
+        return address_of(self._server, self._name, said)
+
+    @property
+    def ledger_url(self) -> str | None:
+        """SQLAlchemy URL of the target's database, with its secrets."""
+        return self._server.url
+
+    def log_in_like(self, ledger: str) -> None:
+        """Take the password of a ledger that lies in this very database under this very user; see ``LogsIn``."""
+        with suppress(OnceOnlyError):
+            self._server = self._server.with_secrets_of(Server.parse(ledger))
+
+    # ---- opening
+
+    def open(self, pipeline: str) -> None:
+        """Connect and check that rows can be written there; creates nothing.
+
+        Raises:
+            DestinationError: E501 no answer, E502 login refused, E507 read-only, E508 no schema, or not such a table.
+        """
+        self.close()
+        super().open(pipeline)
+        context = classify.Context(self._id, self.address)
+        self._open = Transactions(self._server, context, self._options.patience, self._options.lock_timeout)
+        self._saying = Saying(self._open, self._writer, self._name, context)
+        with self._refusals(), self._open.reading() as connection:
+            name = survey.check(connection, self._id, self._name)
+            target = self._aiming_at(name)
+            target.look(connection)
+            target = replace(target, visibility=head.visibility(connection))
+        self._target = self._said.target = target
+
+    def identity_beside(self, known: str) -> str:
+        """The server's and the table's, as far as the server tells them; empty where there is no table."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return self._here(connection).beside(known)
+
+    # ---- reading
+
+    def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
+        """Markers with receipts, oldest first."""
+        while True:
+            with self._refusals(), self._transactions.reading() as connection:
+                known = head.exists(connection)
+                page = head.epochs_after(connection, self._writer, after, _PAGE) if known else []
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1][0].epoch.number
+
+    def milestone(self) -> Milestone | None:
+        """What the epochs were whose markers are gone."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return pruning.milestone(connection, self._writer)
+
+    def recount(self) -> Mapping[int, int] | None:
+        """Rows per epoch, counted in the table.
+
+        ``None`` where rows are not only added, without an epoch column, or where another sink numbers rows there, too.
+        """
+        if not self._options.append:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            if table is None:
+                return {}
+            return survey.recount(connection, table, column) if (column := self._numbers(connection, table)) else None
+
+    def read_back(self, spark: SparkSession) -> DataFrame | None:
+        """The rows of an append, each with its epoch; ``None`` without an epoch column, or if types do not return."""
+        if not self._options.append:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            if table is None or not self._numbers(connection, table):
+                return None
+            server = self._server.resolved(raw(connection))
+            return pruning.read_back(connection, server, table, spark)
+
+    def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
+        """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return survey.disturbances(since, self._here(connection))
+
+    def writers(self) -> list[str]:
+        """Pipelines with an epoch in the table, ours among them."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.writers(connection, survey.oid(connection, self._aim.name))
+
+    def close(self) -> None:
+        """Release connections. May repeat."""
+        if self._open is not None:
+            self._open.close()
+
+    def examine(self, observed: Observed) -> Sequence[Check]:
+        """Whether role and table are right: rights, markers, the key's index; the server is looked at beside this.
+
+        Raises:
+            DestinationError: E501 no answer, E506 no such epoch column, E508 rows cannot be kept in it safely.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            role, table = health.read(connection, self._id, self._aim)
+        checks = list(health.judge(self.address, self._aim.name, self._aim.merge, role, table))
+        return [*checks, *health.judge_visibility(self.address, role.role, self._aim.visibility)]
+
+    # ---- helpers
+
+    @property
+    def _transactions(self) -> Transactions:
+        if self._open is None:
+            raise RuntimeError("open the sink first")
+        return self._open
+
+    @property
+    def _aim(self) -> Target:
+        if self._target is None:
+            raise RuntimeError("open the sink first")
+        return self._target
+
+    def _aiming_at(self, name: TableName) -> Target:
+        said = self._options
+        grows, triggers = said.schema == "add_columns", said.triggers == "allow"
+        return Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
+
+    @property
+    def _writer(self) -> Writer:
+        return Writer(self.pipeline, self._id)
+
+    def _here(self, connection: Connection) -> head.Place:
+        return head.place(connection, survey.oid(connection, self._aim.name), self._aim.visibility)
+
+    def _table(self, connection: Connection) -> survey.Table | None:
+        return survey.inspect(connection, self._aim.name, self._id, self._options.epoch_column)
+
+    def _numbers(self, connection: Connection, table: survey.Table) -> str | None:
+        """The column in which we alone number a table's rows by epoch."""
+        return None if head.shared(connection, self._writer, table.oid) else table.epoch_column
+
+    @property
+    def _said(self) -> Saying:
+        if self._saying is None:
+            raise RuntimeError("open the sink first")
+        return self._saying
+
+    def _refusals(self) -> AbstractContextManager[None]:
+        """Say a failure of the database in our words; only around what certainly did not commit."""
+        return self._said.refusals()
