@@ -38,6 +38,8 @@ _REFRESHED = Bound(
     (_POSTGRES, _DELTA), records=1, drivers=3, ledgers=1, damages=(Damage.REFRESHED,), on_refresh="replace"
 )
 
+_TOGETHER = Bound((_POSTGRES, _POSTGRES), records=2, drivers=3, ledgers=1, bad=(0b01, 0b10), together=True, turns=True)
+
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
     "conflicts": Bound((_POSTGRES, _POSTGRES), records=2, drivers=2, unknowns=2, conflicts=True),
@@ -81,6 +83,8 @@ BOUNDS: dict[str, Bound] = {
     "refreshed": _REFRESHED,
     "outputs": Bound((_POSTGRES, _DELTA), records=2, drivers=3, ledgers=1, outputs=(0b01, 0b10)),
     "quarantine": Bound((_POSTGRES, _DELTA), records=2, drivers=3, ledgers=1, bad=(0b01, 0b10)),
+    "together": _TOGETHER,
+    "together-beside": replace(_TOGETHER, kinds=(_POSTGRES, _POSTGRES, _DELTA), drivers=2, ledgers=0),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),
     "misuse-larger": replace(_MISUSE, kinds=(_POSTGRES, _DELTA), drivers=3),

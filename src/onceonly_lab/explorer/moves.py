@@ -93,6 +93,9 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
     """Landings, which cost a look at the target alone, and the others."""
     events, slots, checkpoints = Events(bound), bound.slots, bound.checkpoints
     landings = [_Event((place,), events.landings, bound.unknowns_left) for place in range(bound.staging)]
+    if bound.group:
+        places = tuple(bound.sinks.index(sink) for sink in bound.group)
+        landings.append(_Event(places, events.landings_beside, bound.unknowns_left))
     others = [
         _Event((*checkpoints, bound.desk, *slots, bound.starts_left), events.starts, bound.starts_left),
         _Event((bound.ledger, bound.losses_left), events.losses, bound.losses_left),

@@ -15,7 +15,7 @@ Where all rules are kept (``Bound.whole_steps``) three more are taken together w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -44,15 +44,15 @@ class Carrier:
         self._places: dict[type, Callable[[Any], tuple[int, ...]]] = {
             c.Probe: lambda _: (*range(bound.staging), bound.staging, bound.ledger),
             InstallLast: lambda _: (*range(bound.staging), bound.unknowns_left),
-            StageFirst: lambda first: (*self._at_sink(first), bound.staging),
+            StageFirst: lambda first: (*self._at(first.sinks), bound.staging),
             c.Recall: lambda _: (bound.ledger,),
             c.Recollect: lambda _: (bound.ledger,),
             c.Gather: lambda _: (bound.ledger,),
             c.Look: lambda _: (*range(bound.staging),),
             c.Install: self._at_sink,
             c.Read: self._at_sink,
-            c.Commit: lambda command: self._at_sink(command.marker),
-            c.LookUp: lambda command: self._at_sink(command.marker),
+            c.Commit: self._at_sinks,
+            c.LookUp: self._at_sinks,
             c.Index: lambda _: (bound.ledger, bound.staging),
             c.Record: lambda _: (bound.ledger, bound.staging),
             c.Fetch: lambda _: (bound.staging,),
@@ -76,8 +76,14 @@ class Carrier:
             StageFirst: writing.stage_first,
         }
 
-    def _at_sink(self, command: c.Install | c.Read | StageFirst | Any) -> tuple[int, ...]:
+    def _at_sink(self, command: c.Install | c.Read) -> tuple[int, ...]:
         return self._bound.sinks.index(command.sink), self._bound.unknowns_left
+
+    def _at_sinks(self, command: c.Commit | c.LookUp) -> tuple[int, ...]:
+        return self._at([one.sink for one in (command.marker, *command.beside)])
+
+    def _at(self, sinks: Sequence[str]) -> tuple[int, ...]:
+        return (*(self._bound.sinks.index(sink) for sink in sinks), self._bound.unknowns_left)
 
     def places(self, driver: Driver) -> tuple[int, ...]:
         """The places that the driver's next step looks at, besides its own."""
@@ -105,7 +111,7 @@ class Carrier:
         if isinstance(command, c.Install) and state.work.index + 1 == len(state.job.sinks):
             return InstallLast(command)
         if isinstance(command, c.Stage) and not state.work.healing:
-            return StageFirst(command, state.job.sinks[0])
+            return StageFirst(command, state.job.transactions(state.job.sinks)[0])
         return command
 
     def steps(self, driver: Driver, parts: World) -> Changes:

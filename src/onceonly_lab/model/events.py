@@ -35,6 +35,11 @@ class Events:
         for reply in self._wire.landings(cast(Target, parts[0])):
             yield Change(reply.words, (reply.target,))
 
+    def landings_beside(self, parts: World) -> Iterator[Change]:
+        """``(targets)``: a transaction of several sinks lands in all of them."""
+        for words, targets in self._wire.landings_beside(cast(tuple[Target, ...], parts)):
+            yield Change(words, targets)
+
     def starts(self, parts: World) -> Iterator[Change]:
         """``(checkpoint, checkpoint, desk, driver, driver, left)``: a driver is started, maybe in another's place."""
         first, second, desk, *drivers, times = cast(

@@ -33,12 +33,14 @@ class Breach(StrEnum):
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
     ASIDE = "X-ASIDE"
+    APART = "X-APART"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
     Breach.ASIDE: "A bad row stands in the quarantine of its epoch and in no other sink.",
+    Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
 }
 
 Name = Anomaly | Breach
@@ -154,6 +156,7 @@ def checks(bound: Bound) -> tuple[Check, ...]:
     return (
         *(Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts))) for one in targets),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
+        *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
         Check((*targets, bound.staging), _behind),
         *(Check((one, bound.ledger), _audit) for one in targets),
         *(Check((one, place, bound.desk), _returned) for place in bound.checkpoints for one in targets),
@@ -187,6 +190,18 @@ def _cross(parts: World) -> Violation | None:
         differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
         if differ and None not in (first.content, held.content):
             return Violation(Anomaly.CROSS, f"sink '{other.name}' holds other rows for epoch {held.epoch.number}")
+    return None
+
+
+def _apart(parts: World) -> Violation | None:
+    """Who reads two sinks of one transaction sees an epoch in both or in neither."""
+    targets = cast(tuple[Target, ...], parts)
+    if any(target.broken for target in targets):
+        return None
+    first, *others = ([held.epoch.chain for held in target.held] for target in targets)
+    if any(chains != first for chains in others):
+        held = ", ".join(f"'{target.name}' {len(target.held)}" for target in targets)
+        return Violation(Breach.APART, f"sinks of one transaction hold different epochs: {held}")
     return None
 
 

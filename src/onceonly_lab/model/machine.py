@@ -142,7 +142,7 @@ class Machine:
                 target = replace(target, stopped_by=reply.outcome.found.owner)
             yield Change(
                 f"{driver.name} {reply.words}{end(after)}",
-                (after, target, left.less if lost else left),
+                (after, target, *reply.beside, left.less if lost else left),
                 reply.fate,
             )
 

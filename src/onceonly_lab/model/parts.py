@@ -202,6 +202,7 @@ class Flight:
         decided: it has been decided and is only hidden (Kafka); it lands before anybody who waits for it reads.
         turn: the target's turn that it was made for.
         clears: whether rows that its epoch replaces leave with it.
+        beside: the other sinks of its transaction: it lands while it is in flight in all of them, and in all at once.
     """
 
     fence: Fence
@@ -209,6 +210,7 @@ class Flight:
     decided: bool = False
     turn: int = 0
     clears: bool = True
+    beside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ class Rule(Enum):
     CLEARED_WITH_MARKER = "rows that a full refresh replaces leave in a transaction before the one that brings others"
     MARKERS_OUTPUT = "a sink that is behind gets the output of the call and not that of the marker"
     SET_ASIDE = "a sink without an output gets all rows that lie staged, the bad ones as well"
+    TOGETHER = "sinks of one transaction commit one after the other, from the driver's memory"
+    EVERY_HEAD = "a transaction of several sinks looks at fence and chain of the first one alone"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

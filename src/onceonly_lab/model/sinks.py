@@ -11,7 +11,7 @@ its own, and the marker last (``transactional=False``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.machine.commands import Absent, Again, Committed, Installed, Outcome, Overtaken, Unknown
@@ -71,6 +71,7 @@ class Reply:
         outcome: the answer; ``None``: the call is not over.
         memory: what the sink object remembers while the call is not over.
         fate: what became of what was sent.
+        beside: the targets of other sinks in the same transaction, afterwards.
     """
 
     words: str
@@ -78,6 +79,7 @@ class Reply:
     outcome: Outcome | Raised | None
     memory: int | None = None
     fate: Fate = Fate.ANSWERED
+    beside: tuple[Target, ...] = ()
 
 
 Replies = Iterator[Reply]
@@ -190,6 +192,33 @@ class Wire:
         if self._conflicting and target.kind is Kind.POSTGRES:
             yield Reply(f"{words}; it is taken back for another writer", target, _AGAIN, fate=Fate.TAKEN_BACK)
 
+    def commit_beside(
+        self, targets: Sequence[Target], markers: Sequence[Marker], contents: Sequence[Digest], *, healing: bool
+    ) -> Replies:
+        """Rows and markers of several sinks in one transaction; each of them is what a commit of its own demands."""
+        seen = tuple(self._settled(target, None) for target in targets)
+        words = f"commits epoch {markers[0].epoch.number} to sinks {', '.join(one.name for one in targets)} at once"
+        looked = zip(seen, markers, strict=True)
+        for target, marker in list(looked)[: 1 if Rule.EVERY_HEAD in self._off else None]:
+            if (refused := self._refused(target, marker.fence) or self._misplaced(target, marker)) is not None:
+                yield _of_all(f"cannot: {words}", seen, refused)
+                return
+        clears = not (healing and Rule.HEALER_DELETES in self._off)
+        names = tuple(target.name for target in seen)
+        flights = [
+            Flight(one.fence, Held(one.epoch, one, content), clears=clears, beside=names)
+            for one, content in zip(markers, contents, strict=True)
+        ]
+        after = tuple(landed(target, flight) for target, flight in zip(seen, flights, strict=True))
+        first, *beside = (receipt(one, target.identity) for one, target in zip(markers, seen, strict=True))
+        yield _of_all(words, after, Committed(first, beside=tuple(beside)))
+        yield _of_all(f"{words}; the answer is lost", after, _LOST, Fate.ANSWER_LOST)
+        yield _of_all(f"{words}; the request is lost", seen, _LOST, Fate.REQUEST_LOST)
+        flying = tuple(_flying(target, flight) for target, flight in zip(seen, flights, strict=True))
+        yield _of_all(f"{words}; no answer, it is still in flight", flying, _LOST, Fate.IN_FLIGHT)
+        if self._conflicting:
+            yield _of_all(f"{words}; it is taken back for another writer", seen, _AGAIN, Fate.TAKEN_BACK)
+
     def _puts(self, target: Target, marker: Marker, content: Digest, memory: int | None) -> Replies:
         """One put more of an epoch: its rows, and then its marker. What stands is looked at before the first one."""
         at, number = memory or 0, marker.epoch.number
@@ -265,11 +294,42 @@ class Wire:
         else:
             yield Reply(f"{words}: it is not there", seen, _ABSENT)
 
+    def look_up_beside(self, targets: Sequence[Target], markers: Sequence[Marker]) -> Replies:
+        """Whether an epoch of several sinks landed; afterwards it cannot land any more."""
+        seen = tuple(self._settled(target, None, closing=True) for target in targets)
+        words = f"looks epoch {markers[0].epoch.number} up in sinks {', '.join(one.name for one in targets)}"
+        for target, marker in zip(seen, markers, strict=True):
+            if (refused := self._refused(target, marker.fence)) is not None:
+                yield _of_all(f"{words}: fenced", seen, refused)
+                return
+        found = [
+            receipt(marker, target.identity)
+            for target, marker in zip(seen, markers, strict=True)
+            if target.newest is not None and self._is(target.newest, marker)
+        ]
+        if len(found) == len(seen):
+            yield _of_all(f"{words}: it is there", seen, Committed(found[0], beside=tuple(found[1:])))
+        else:
+            yield _of_all(f"{words}: it is not there", seen, _ABSENT)
+
     # ---- what happens by itself
+
+    def landings_beside(self, targets: Sequence[Target]) -> Iterator[tuple[str, tuple[Target, ...]]]:
+        """Transactions of several sinks in flight that land now: those that nobody has ended in any of them."""
+        for flight in targets[0].flights:
+            copies = [_copy(target, flight) for target in targets] if flight.beside else [None]
+            if None in copies or flight.held is None:
+                continue
+            number, names = flight.held.epoch.number, ", ".join(flight.beside)
+            words = f"late: epoch {number} in flight from generation {flight.fence.generation} lands in sinks {names}"
+            pairs = zip(targets, copies, strict=True)
+            yield words, tuple(landed(target, copy) for target, copy in pairs if copy is not None)
 
     def landings(self, target: Target) -> Replies:
         """Changes in flight that land now."""
         for flight in target.flights:
+            if flight.beside:
+                continue
             rest = tuple(other for other in target.flights if other is not flight)
             what = f"epoch {flight.held.epoch.number}" if flight.held else f"generation {flight.fence.generation}"
             words = f"late: {what} in flight from generation {flight.fence.generation} lands in sink '{target.name}'"
@@ -400,6 +460,18 @@ class Wire:
         turn = target.turn + (self._fine and target.kind is Kind.DELTA)
         flights = target.flights if self._lingers(target) else tuple(one for one in target.flights if one.decided)
         return replace(target, turn=turn, flights=flights)
+
+
+def _of_all(
+    words: str, targets: tuple[Target, ...], outcome: Outcome | Raised | None, fate: Fate = Fate.ANSWERED
+) -> Reply:
+    return Reply(words, targets[0], outcome, fate=fate, beside=targets[1:])
+
+
+def _copy(target: Target, flight: Flight) -> Flight | None:
+    """What is in flight to a target of the same transaction."""
+    same = (one for one in target.flights if (one.fence, one.beside) == (flight.fence, flight.beside))
+    return next((one for one in same if one.held and flight.held and one.held.epoch == flight.held.epoch), None)
 
 
 def _put(target: Target, record: int) -> Target:

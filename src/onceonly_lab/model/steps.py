@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ from onceonly.machine import coordinator, look
 from onceonly.machine.state import Phase, State
 from onceonly.protocol import Sight
 from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.epoch import Fence, Receipt, receipts_of
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.machine import Changes, Machine, end, salt
 from onceonly_lab.model.parts import (
@@ -55,7 +56,7 @@ class Opening:
         """Look at every sink, and propose a generation."""
         targets = cast(tuple[Target, ...], parts[: self._bound.staging])
         staging, ledger = cast(tuple[StagingArea, SimulatedLedger], parts[self._bound.staging :])
-        fences = tuple(self._wire.fence(target) for target in targets if target.name in state.job.sinks)
+        fences = tuple(self._wire.fence(target) for target in _called(targets, state))
         if Rule.HIGHEST in self._off:
             fences = (Fence(ledger.generation, ""),)
         after = self._machine.on(driver, state, c.Probed(fences))
@@ -93,7 +94,7 @@ class Opening:
 
     def look(self, driver: Driver, state: State, _: c.Look, *targets: Target) -> Changes:
         """Look at every sink, without a fence."""
-        called = [target for target in targets if target.name in state.job.sinks]
+        called = _called(targets, state)
         receipts = receipts_of(state.opening.head)
         sights = tuple(self._sight(target, receipts.get(target.name)) for target in called)
         known = state.opening.head.epoch.number if state.opening.head else 0
@@ -196,12 +197,18 @@ class Opening:
 # ---- A driver's steps for one epoch, in the simulated world.
 
 
+def _called(targets: Sequence[Target], state: State) -> list[Target]:
+    """The targets of a call, in its order."""
+    named = {target.name: target for target in targets}
+    return [named[sink] for sink in state.job.sinks]
+
+
 @dataclass(frozen=True, slots=True)
 class StageFirst:
-    """STAGE, with the first COMMIT after it."""
+    """STAGE, with the first COMMIT after it, and the sinks of that one."""
 
     stage: c.Stage
-    sink: str
+    sinks: tuple[str, ...]
 
 
 class Writing:
@@ -254,39 +261,69 @@ class Writing:
             Rule.WHOLE not in self._off,
             outputs=outputs,
         )
-        answer = c.Staged(reference, rows.rows, content, outputs)
+        answer = c.Staged(reference if command.lasting else None, rows.rows, content, outputs)
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
-        kept = staging if Rule.KEPT in self._off else staging.add(staged)
-        yield Change(f"{driver.name} stages epoch {command.number} as {reference}{end(after)}", (after, kept))
+        kept = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
+        where = f"stages epoch {command.number} as {reference}" if command.lasting else "takes the rows into its memory"
+        yield Change(f"{driver.name} {where}{end(after)}", (after, kept))
 
     def stage_first(self, driver: Driver, state: State, first: StageFirst, *parts: Part) -> Changes:
         """Stage an epoch, and commit it to the first sink."""
-        target, left, staging = cast(tuple[Target, Left, StagingArea], parts)
+        *sinks, staging = cast(tuple[Any, ...], parts)
         (staged,) = self.stage(driver, state, first.stage, staging)
         ready, area = cast(tuple[Driver, StagingArea], staged.parts)
         assert ready.state is not None
         command = coordinator.next(ready.state)
         assert isinstance(command, c.Commit)
-        for change in self.commit(ready, ready.state, command, target, left):
+        for change in self.commit(ready, ready.state, command, *sinks):
             yield Change(f"{staged.words}; {change.words}", (*change.parts, area), change.fate)
 
-    def commit(self, driver: Driver, state: State, command: c.Commit, target: Target, left: Left) -> Changes:
-        """Commit an epoch to a sink."""
-        content = brought(driver.content, driver.outputs, target.name) or command.marker.epoch.digest
-        if Rule.SET_ASIDE in self._off and driver.content and not command.marker.epoch.output(target.name):
+    def commit(self, driver: Driver, state: State, command: c.Commit, *parts: Part) -> Changes:
+        """Commit an epoch to a sink, or to several in one transaction."""
+        *targets, left = cast(tuple[Any, ...], parts)
+        markers, healing = (command.marker, *command.beside), bool(state.work.healing)
+        contents = [self._content(driver, state, one, target) for one, target in zip(markers, targets, strict=True)]
+        if command.beside and Rule.TOGETHER in self._off:
+            replies = self._one_more(targets, markers, contents, driver.memory or 0)
+        elif command.beside:
+            replies = self._wire.commit_beside(targets, markers, contents, healing=healing)
+        elif Rule.EVERY_SINK in self._off and state.work.index:
+            after = self._machine.on(driver, state, c.Committed(receipt(command.marker)))
+            yield Change(f"{driver.name} does not wait for sink '{targets[0].name}'", (after, targets[0], left))
+            return
+        else:
+            replies = self._wire.commit(targets[0], markers[0], contents[0], driver.memory, healing=healing)
+        yield from self._machine.said(driver, state, replies, left)
+
+    def _one_more(
+        self, targets: Sequence[Target], markers: Sequence[Marker], contents: Sequence[Digest], at: int
+    ) -> wire.Replies:
+        """Sinks of one transaction, each in one of its own."""
+        last = at + 1 == len(targets)
+        for reply in self._wire.commit(targets[at], markers[at], contents[at], None):
+            now = [*targets[:at], reply.target, *targets[at + 1 :]]
+            outcome, memory = reply.outcome, None
+            if isinstance(outcome, c.Committed):
+                first, *beside = (receipt(one) for one in markers)
+                outcome, memory = (c.Committed(first, beside=tuple(beside)), None) if last else (None, at + 1)
+            yield replace(reply, target=now[0], beside=tuple(now[1:]), outcome=outcome, memory=memory)
+
+    def _content(self, driver: Driver, state: State, marker: Marker, target: Target) -> Digest:
+        """What a sink is brought."""
+        content = brought(driver.content, driver.outputs, target.name) or marker.epoch.digest
+        if Rule.SET_ASIDE in self._off and driver.content and not marker.epoch.output(target.name):
             content = together(driver.content, driver.outputs)
         if Rule.STAGED in self._off:
             content = Digest(content.rows, content.high, 1_000_000 * (1 + state.work.index) + salt(driver, state))
-        if Rule.EVERY_SINK in self._off and state.work.index:
-            after = self._machine.on(driver, state, c.Committed(receipt(command.marker)))
-            yield Change(f"{driver.name} does not wait for sink '{target.name}'", (after, target, left))
-            return
-        replies = self._wire.commit(target, command.marker, content, driver.memory, healing=bool(state.work.healing))
-        yield from self._machine.said(driver, state, replies, left)
+        return content
 
-    def look_up(self, driver: Driver, state: State, command: c.LookUp, target: Target, left: Left) -> Changes:
-        """Look an epoch up in a sink."""
-        replies = self._wire.look_up(target, command.marker)
+    def look_up(self, driver: Driver, state: State, command: c.LookUp, *parts: Part) -> Changes:
+        """Look an epoch up in a sink, or in all those of a transaction."""
+        *targets, left = cast(tuple[Any, ...], parts)
+        if command.beside:
+            replies = self._wire.look_up_beside(targets, (command.marker, *command.beside))
+        else:
+            replies = self._wire.look_up(targets[0], command.marker)
         yield from self._machine.said(driver, state, replies, left)
 
     def record(

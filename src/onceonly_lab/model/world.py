@@ -199,6 +199,8 @@ class Bound:
         outputs: which records the last sink gets, instead of all: of the drivers in turn, so that the program's call is
             another one from start to start.
         bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
+        together: whether all Postgres sinks commit in one transaction.
+        turns: whether every second driver names the sinks in reverse order.
     """
 
     kinds: tuple[Kind, ...]
@@ -230,6 +232,14 @@ class Bound:
     on_refresh: OnRefresh = "stop"
     outputs: tuple[Records, ...] = ()
     bad: tuple[Records, ...] = ()
+    together: bool = False
+    turns: bool = False
+
+    @cached_property
+    def group(self) -> tuple[str, ...]:
+        """Ids of the sinks that commit in one transaction; none where each has its own."""
+        named = [sink for sink, kind in zip(self.sinks, self.kinds, strict=True) if kind is Kind.POSTGRES]
+        return tuple(named) if self.together and len(named) > 1 else ()
 
     @cached_property
     def whole_steps(self) -> bool:
@@ -334,13 +344,16 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         wrapper: tells several of one driver apart.
         left_out: the sink that the program's call does not name.
     """
+    sinks = bound.sinks[::-1] if bound.turns and driver.number % 2 == 0 else bound.sinks
     state = coordinator.start(
         PIPELINE,
-        tuple(sink for sink in bound.sinks if sink != left_out),
+        tuple(sink for sink in sinks if sink != left_out),
         f"owner-{driver.number}{wrapper}",
         offered,
         overlap="trim" if bound.trims else "stop",
         stages=bound.stages,
         on_refresh=bound.on_refresh,
+        together=(bound.group,) if bound.group else (),
+        divided=bool(bound.outputs or bound.bad),
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))
