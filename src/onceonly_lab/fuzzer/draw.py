@@ -78,7 +78,14 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
-    return _refreshed(chance, _misused(chance, drawn))
+    return _paired(chance, _refreshed(chance, _misused(chance, drawn)))
+
+
+def _paired(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With a second table of the same Postgres, which commits in the transaction of the first."""
+    if Kind.POSTGRES not in drawn.sinks or chance.random() >= 0.3:
+        return drawn
+    return replace(drawn, sinks=(*drawn.sinks, Kind.POSTGRES))
 
 
 def _refreshed(chance: random.Random, drawn: Schedule) -> Schedule:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Intent
@@ -149,6 +150,7 @@ def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
         trims=schedule.trims,
         stages=schedule.stages,
         on_refresh="replace" if schedule.replaces else "stop",
+        together=True,
     )
 
 
@@ -272,10 +274,13 @@ class Scene(World):
         """What was delayed lands once its time has come, if it still can."""
         for when in [when for when in self._landings if everything or when <= len(self.steps)]:
             self._landings.remove(when)
-            late = next((reply for one in self.targets.values() for reply in self.wire.landings(one)), None)
-            if late is not None:
-                self.change(late.target)
-                self.steps.append(late.words)
+            alone = ((one.words, (one.target,)) for each in self.targets.values() for one in self.wire.landings(each))
+            beside = self.wire.landings_beside([self.targets[one] for one in self.bound.group])
+            words, targets = next(chain(alone, beside), ("", ()))
+            for target in targets:
+                self.change(target)
+            if words:
+                self.steps.append(words)
                 self.judge()
 
     def judge(self) -> None:

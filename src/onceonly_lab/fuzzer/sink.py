@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onceonly import faults
@@ -13,6 +13,7 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Conflict,
+    Estimate,
     OutcomeUnknown,
     Position,
     Prepared,
@@ -21,6 +22,7 @@ from onceonly.protocol import (
     SinkBase,
     Superseded,
 )
+from onceonly.protocol import Sink as Contract
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.fuzzer.scene import Scene
@@ -179,12 +181,15 @@ class SceneSink(SinkBase):
         if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
             return receipt(marker)
         self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
-        staged = scene.ever_staged.get(marker.epoch.manifest or "")
-        healing = staged is not None and staged.generation != marker.fence.generation
+        healing = self._healing(marker)
         ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory, healing=healing)  # noqa: E731
         outcome = self._call(ask, Point.COMMIT_SENT)
         self._answered(Op.COMMIT, outcome, marker.epoch)
         return receipt(marker)
+
+    def _healing(self, marker: Marker) -> bool:
+        staged = self._scene.ever_staged.get(marker.epoch.manifest or "")
+        return staged is not None and staged.generation != marker.fence.generation
 
     def look_up(self, marker: Marker) -> Receipt | None:
         """Whether an epoch landed.
@@ -221,7 +226,8 @@ class SceneSink(SinkBase):
                 faults.fire(point)
             due, self._process.due = self._process.due, ()
             reply = self._scene.chosen(replies, due)
-            self._scene.change(reply.target)
+            for changed in (reply.target, *reply.beside):
+                self._scene.change(changed)
             self._scene.told(f"{self._process.name} {reply.words}")
             self._scene.suffer(self._process, tuple(one for one in due if one.action not in SENDING))
             if reply.outcome is not None:
@@ -272,7 +278,60 @@ class TellingSink(SceneSink):
         return self._target.identity
 
 
+class EnlistingSink(TellingSink):
+    """A handle on a target that shares a transaction with others of its kind."""
+
+    def shares(self, other: object) -> bool:
+        """With every one of the same scene."""
+        return isinstance(other, EnlistingSink) and other is not self
+
+    def streams(self, estimate: Estimate) -> bool:
+        """Never: there are no rows that a driver could hold, so they are staged as what is too large is."""
+        return False
+
+    def prepare_beside(
+        self, batch: Batch, epoch: int, beside: object, span: tuple[int, int] | None = None
+    ) -> PreparedContent:
+        """Take the rows."""
+        return self.prepare(batch, epoch)
+
+    def commit_beside(
+        self,
+        prepared: Prepared | None,
+        marker: Marker,
+        beside: Sequence[tuple[Contract, Prepared | None, Marker]],
+        ledger: Recorder | None = None,
+    ) -> tuple[Receipt, ...]:
+        """Rows and markers of several targets.
+
+        Raises:
+            Superseded: one of them is under another fence.
+            OutcomeUnknown: the answer was lost.
+        """
+        scene = self._scene
+        others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, EnlistingSink)]
+        parts = [(self, prepared, marker), *others]
+        markers = [one for _, _, one in parts]
+        contents = [rows.content if isinstance(rows, PreparedContent) else one.epoch.digest for _, rows, one in parts]
+        for sink, _, one in parts:
+            sink._asks(Op.COMMIT, one.fence.generation, one.epoch)
+        healing = self._healing(marker)
+
+        def ask(target: Target, _: int | None) -> Replies:
+            targets = [target, *(sink._target for sink, _, _ in parts[1:])]
+            return scene.wire.commit_beside(targets, markers, contents, healing=healing)
+
+        outcome = self._call(ask, Point.COMMIT_SENT)
+        for sink, _, one in parts[1:]:
+            scene.recorder.answers(self._process.number, Op.COMMIT, kind_of(Op.COMMIT, outcome), sink.id, one.epoch)
+        self._answered(Op.COMMIT, outcome, marker.epoch)
+        return tuple(map(receipt, markers))
+
+
+_KINDS = {Sink.KAFKA: SceneSink, Sink.POSTGRES: EnlistingSink}
+"""Handles by what tells less than all, or more."""
+
+
 def handle(scene: Scene, process: Process, name: str) -> SceneSink:
-    """A handle that tells as much as the real sink does: what Kafka has confirmed may be hidden from a look."""
-    kind = SceneSink if scene.targets[name].kind is Sink.KAFKA else TellingSink
-    return kind(scene, process, name)
+    """A handle that does as much as the real sink does: what Kafka has confirmed may be hidden from a look."""
+    return _KINDS.get(scene.targets[name].kind, TellingSink)(scene, process, name)

@@ -316,7 +316,7 @@ class Wire:
 
     def landings_beside(self, targets: Sequence[Target]) -> Iterator[tuple[str, tuple[Target, ...]]]:
         """Transactions of several sinks in flight that land now: those that nobody has ended in any of them."""
-        for flight in targets[0].flights:
+        for flight in targets[0].flights if targets else ():
             copies = [_copy(target, flight) for target in targets] if flight.beside else [None]
             if None in copies or flight.held is None:
                 continue

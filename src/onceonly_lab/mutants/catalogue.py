@@ -331,5 +331,14 @@ MUTANTS: tuple[Mutant, ...] = (
         Making(sink=refresh.ClearsFirst),
         Terms(),
     ),
+    Mutant(
+        "M31",
+        "tables of one database committed one after the other, from the driver's memory",
+        "crash between",
+        (Anomaly.STUCK,),
+        _on(_P, _P, faults=_CRASH_BETWEEN),
+        Making(runner=transactions.CommitsOneByOne),
+        _AT_THE_END,
+    ),
 )
 """In the order of their numbers. Every one is broken in one place, and runs on real stores."""

@@ -1,4 +1,4 @@
-"""M1, M2, M10-M14, M17-M20, M22, M28: rows and marker in two transactions; staged bytes; writers and readers."""
+"""M1, M2, M10-M14, M17-M20, M22, M28, M31: rows and marker in two transactions; staged bytes; writers and readers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder, Sink
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime.indexing import Carried
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.content import Output
@@ -148,7 +149,7 @@ class HealsInTwoSteps(RecordingRunner):
         return super()._commit(state, command)
 
 
-# ---- M12, M13, M14, M19, M28: bytes of an epoch that nobody keeps, that are believed unread, or dropped too early.
+# ---- M12, M13, M14, M19, M28, M31: bytes of an epoch that nobody keeps, that are believed unread, or go too early.
 
 
 class ComputesAgain(RecordingRunner):
@@ -211,6 +212,17 @@ class BelievesTheStage(RecordingRunner):
         self._staged = _Believed(pa.concat_tables(tables))
         faults.fire(Point.FETCH_AFTER)
         return c.Staged(command.manifest, state.work.epoch.digest.rows, state.work.epoch.digest)
+
+
+class CommitsOneByOne(RecordingRunner):
+    """M31: sinks that share a transaction get one each, and what lies in the driver's memory is all that heals them."""
+
+    def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
+        return sink.prepare(batch, command.number)
+
+    def _committed_in(self, sink: Sink, command: c.Commit, recorder: Carried | None) -> tuple[Receipt, ...]:
+        markers = (command.marker, *command.beside)
+        return tuple(self._sinks[one.sink].commit(self._prepared.get(one.sink), one) for one in markers)
 
 
 class SweepsTooEarly(RecordingRunner):

@@ -12,6 +12,7 @@ from onceonly.faults import Point
 from onceonly.machine import calls, coordinator
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
+from onceonly.runtime import together
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Checkpoint, Planned
 from onceonly_lab.play.world import Killed, Process, World
@@ -191,6 +192,7 @@ class Driver(Turns):
             overlap="trim" if schedule.trims else "stop",
             stages=schedule.stages,
             on_refresh="replace" if schedule.replaces else "stop",
+            together=together.groups(self._parts.sinks),
         )
 
     def taken(self, offer: Offer) -> Offer | None:

@@ -231,15 +231,17 @@ class Servers:
         number = next(self._runs)
         folder = self.root / f"run{number}"
         folder.mkdir()
-        return folder, tuple(self._place(kind, folder, number, numbered=numbered) for kind in kinds)
+        names = [f"rows{number}" if kind not in kinds[:at] else f"rows{number}_{at}" for at, kind in enumerate(kinds)]
+        made = zip(kinds, names, strict=True)
+        return folder, tuple(self._place(kind, folder, name, numbered=numbered) for kind, name in made)
 
-    def _place(self, kind: Kind, folder: Path, number: int, *, numbered: bool) -> Place:
+    def _place(self, kind: Kind, folder: Path, name: str, *, numbered: bool) -> Place:
         if kind is Kind.DELTA:
-            return DeltaPlace(folder / f"rows{number}", numbered=numbered)
+            return DeltaPlace(folder / name, numbered=numbered)
         if kind is Kind.POSTGRES and self.postgres is not None:
-            return PostgresPlace(*self.postgres, f"rows{number}", numbered=numbered)
+            return PostgresPlace(*self.postgres, name, numbered=numbered)
         if kind is Kind.KAFKA and self.kafka is not None:
-            return KafkaPlace(self.kafka.server, self.kafka.wire, self.kafka.inner, f"rows{number}")
+            return KafkaPlace(self.kafka.server, self.kafka.wire, self.kafka.inner, name)
         raise LookupError(f"no server for {kind}")
 
 

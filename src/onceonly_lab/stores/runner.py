@@ -11,7 +11,7 @@ from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.play.recorder import HistoryRecorder, kind_of
@@ -74,23 +74,24 @@ class RecordingRunner(Runner):
 
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
         asked, number, recorder = _asked(state, command), self._process.number, self._world.recorder
-        if asked is not None:
-            recorder.asks(number, *asked)
+        for one in asked:
+            recorder.asks(number, *one)
         try:
             outcome = self._send(state, command)
         except Killed:
             self._vanish()
             raise
         except Exception as error:
-            if asked is not None:  # a refusal by a commit is certain, one by a look-up is none
-                certain = isinstance(error, OnceOnlyError) and asked.op is not Op.LOOK_UP
-                recorder.answers(number, asked.op, Kind.FAIL if certain else Kind.INFO, asked.sink, asked.epoch)
+            for one in reversed(asked):  # a refusal by a commit is certain, one by a look-up is none
+                certain = isinstance(error, OnceOnlyError) and one.op is not Op.LOOK_UP
+                recorder.answers(number, one.op, Kind.FAIL if certain else Kind.INFO, one.sink, one.epoch)
             raise
         if isinstance(command, c.Stage) and isinstance(outcome, c.Staged):
             taken = self._world.source.taken(state.offered.lineage.query_id, command.slice)
             recorder.staged(number, command.number, outcome.digest, outcome.manifest, taken)
-        elif asked is not None:
-            recorder.answers(number, asked.op, kind_of(asked.op, outcome), asked.sink, asked.epoch)
+        else:
+            for one in reversed(asked):
+                recorder.answers(number, one.op, kind_of(one.op, outcome), one.sink, one.epoch)
         return outcome
 
     def _send(self, state: State, command: c.Command) -> c.Outcome:
@@ -110,17 +111,22 @@ class RecordingRunner(Runner):
             self._world.places[sink].vanish(one)
 
 
-def _asked(state: State, command: c.Command) -> Asked | None:
+def _asked(state: State, command: c.Command) -> tuple[Asked, ...]:
+    """What is asked; of several sinks where one transaction brings an epoch to all of them."""
     match command:
-        case c.Commit(marker):
-            return Asked(Op.COMMIT, marker.sink, marker.epoch, marker.fence.generation)
-        case c.LookUp(marker):
-            return Asked(Op.LOOK_UP, marker.sink, marker.epoch, marker.fence.generation)
+        case c.Commit(marker, beside):
+            return tuple(_of_epoch(Op.COMMIT, one) for one in (marker, *beside))
+        case c.LookUp(marker, beside):
+            return tuple(_of_epoch(Op.LOOK_UP, one) for one in (marker, *beside))
         case c.Record(epoch, fence, skipped=False):
-            return Asked(Op.RECORD, LEDGER, epoch, fence.generation)
+            return (Asked(Op.RECORD, LEDGER, epoch, fence.generation),)
         case c.Stage(number):
-            return Asked(Op.STAGE, epoch=number)
+            return (Asked(Op.STAGE, epoch=number),)
         case c.Install(sink, fence):
-            return Asked(Op.INSTALL, sink, generation=fence.generation)
+            return (Asked(Op.INSTALL, sink, generation=fence.generation),)
         case _:
-            return None
+            return ()
+
+
+def _of_epoch(op: Op, marker: Marker) -> Asked:
+    return Asked(op, marker.sink, marker.epoch, marker.fence.generation)
