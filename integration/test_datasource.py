@@ -63,6 +63,15 @@ def test_several_sinks_hold_the_same_rows_of_one_epoch(
 
 
 @pytest.mark.postgres
+def test_two_tables_of_one_postgres_commit_together(stream: SourceStream, pg: PostgresTarget) -> None:
+    stream.receive(range(10), range(10, 25), []).run_to(pg.sink(), pg.sink().table("copy"))
+    assert pg.ids() == [row[0] for row in pg.says("select id from copy order by id")] == [*range(25)]
+    wrote = "select o.xmin::text, c.xmin::text, l.xmin::text from orders o join copy c using (id) "
+    together = pg.says(f"{wrote} join onceonly.ledger_epochs l on l.epoch = o._epoch")
+    assert all(len({*one}) == 1 for one in together), "rows of both, and the ledger's record"
+
+
+@pytest.mark.postgres
 def test_a_batch_that_comes_again_is_a_proven_skip(stream: SourceStream, pg: PostgresTarget) -> None:
     stream.receive(range(10), range(10, 20)).run_to(pg.sink())
     stream.remove("commits", 1)

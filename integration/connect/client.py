@@ -132,7 +132,8 @@ def main(url: str, folder: Path) -> None:
     hidden = folder / ".client"
     hidden.write_text(str(os.getpid()))
     hidden.rename(folder / "client")
-    jobs = [Job(**{**job, "also": ()}) for job in json.loads((folder / "jobs.json").read_text())]
+    told = json.loads((folder / "jobs.json").read_text())
+    jobs = [Job(**{**job, "also": tuple(map(tuple, job["also"]))}) for job in told]
     while not (folder / "stop").exists():
         try:
             serve(url, folder, jobs)

@@ -57,6 +57,21 @@ def test_one_epoch_goes_to_several_sinks_and_a_replay_to_none(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
 
 
+@pytest.mark.parametrize("limit", [None, 0], ids=["few rows", "too many for the driver"])
+def test_two_tables_of_one_postgres_commit_together(
+    connected: ConnectStream, pg: PostgresTarget, limit: int | None
+) -> None:
+    options = {} if limit is None else {"driver_limit": limit}
+    sink = pg.sink(**options)
+    connected.receive(range(10), range(10, 20)).write(sink, sink.table("copy", **options))
+    connected.remove("commits", 1)
+    connected.receive(range(20, 30)).write(sink, sink.table("copy", **options))
+    assert pg.ids() == [row[0] for row in pg.says("select id from copy order by id")] == list(range(30))
+    wrote = "select o.xmin::text, c.xmin::text, e.xmin::text from orders o join copy c using (id) "
+    together = pg.says(f"{wrote} join onceonly.epoch e on e.epoch = o._epoch")
+    assert all(len({*one}) == 1 for one in together)
+
+
 def test_state_goes_on_over_a_replay(connected: ConnectStream, pg: PostgresTarget, place: str) -> None:
     for _ in range(3):
         connected.receive(range(5))

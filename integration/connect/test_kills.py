@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from integration.connect.client import Wish, fired, session, start, wish
 from integration.connect.streams import PATIENCE_S, gone, patiently, revived, until
@@ -49,7 +51,29 @@ POINTS = (
 VICTIMS = ("worker",) * 10 + ("server",) * 6 + ("client",) * 4
 """Of twenty kills."""
 
-KINDS = ("postgres", "delta", "kafka")
+TABLES = "two tables"
+KINDS = ("postgres", "delta", "kafka", TABLES)
+
+
+class Tables(Scene):
+    """A pipeline into two tables of one Postgres, which commit together."""
+
+    @property
+    def _copy(self) -> Scene:
+        made = Scene(self.root, "postgres:copy", self.target, self.inbox)
+        made.name = self.name
+        return made
+
+    def job(self, **changes: Any) -> Job:
+        return super().job(also=((self._copy.kind, self.target),), **changes)
+
+    def holds_exactly(self, epochs: int) -> None:
+        super().holds_exactly(epochs)
+        with psycopg.connect(self.target) as connection:
+            copied = connection.execute("SELECT id, word FROM copy ORDER BY id").fetchall()
+        assert copied == self.rows()
+        assert [one.epoch.chain for one in self._copy.markers()] == [one.epoch.chain for one in self.markers()]
+        assert not [*self.root.glob("*.staging")]
 
 
 @pytest.fixture(params=KINDS)
@@ -59,6 +83,8 @@ def scene(
     """A pipeline into each kind of sink in turn."""
     name = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:12]
     match request.param:
+        case "two tables":
+            return Tables(tmp_path, "postgres", any_postgres.database(f"t{name}"))
         case "postgres":
             return Scene(tmp_path, "postgres", any_postgres.database(f"t{name}"))
         case "kafka":
@@ -150,8 +176,8 @@ def drawn(kind: str, kills: int, seed: int) -> list[Wish]:
 def test_no_kill_loses_or_doubles_a_row(
     mortal: ConnectServer, scene: Scene, tmp_path: Path, campaigns: list[Campaign], request: pytest.FixtureRequest
 ) -> None:
-    seed = request.config.getoption("--kill-seed")
-    wishes = drawn(scene.kind, request.config.getoption("--kills"), seed)
+    seed, kind = request.config.getoption("--kill-seed"), TABLES if isinstance(scene, Tables) else scene.kind
+    wishes = drawn(kind, request.config.getoption("--kills"), seed)
     assert wishes, f"--kills: at least {len(KINDS)}, one for each kind of sink"
     scene.inbox.fill(1)
     running = Campaign(mortal, tmp_path / "campaign", [scene.job()])
@@ -176,7 +202,7 @@ def test_no_kill_loses_or_doubles_a_row(
     heard = sum("client" not in pair for pair in pairwise(before))
     assert told.total() >= heard, told
     assert all(code is None or issubclass(class_of(code), SupersededRun) for code in told), told
-    print(f"seed {seed}, {scene.kind}: {[(one.victim, one.point) for one in wishes]}; ends {dict(told)}")
+    print(f"seed {seed}, {kind}: {[(one.victim, one.point) for one in wishes]}; ends {dict(told)}")
 
 
 @pytest.mark.parametrize("kills", [3, 20, 100])
