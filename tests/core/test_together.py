@@ -208,8 +208,8 @@ def test_a_sink_that_was_behind_before_they_shared_a_transaction_is_brought_to_t
 
 def test_rows_that_are_too_many_for_one_of_them_are_staged_in_files(tmp_path: Path) -> None:
     class Small(MemorySink):
-        def streams(self, estimate):
-            return estimate.size is None or estimate.size < 100
+        def holds(self, size):
+            return size.size is None or size.size < 100
 
     pipeline = Pipeline(tmp_path, beside=NAMES)
     driver = pipeline.driver()
@@ -219,6 +219,20 @@ def test_rows_that_are_too_many_for_one_of_them_are_staged_in_files(tmp_path: Pa
     driver.writes(2, table=rows(2).slice(0, 1))
     assert pipeline.staged() == []
     assert sorted(row["id"] for row in pipeline.sinks_open()[1].rows()) == [*range(11)]
+
+
+def test_a_sink_joins_those_that_commit_together(tmp_path: Path) -> None:
+    pipeline = Pipeline(tmp_path, beside=NAMES)
+    stores = dict(pipeline.stores)
+    pipeline.stores = {"a": stores["a"]}
+    pipeline.driver().writes(1, 2)
+    pipeline.stores = stores
+    state = pipeline.driver().writes(3)
+    assert state.work.epoch is not None
+    assert dict(state.work.epoch.sinks) == {"memory:a": 1, "memory:b": 3, "memory:c": 3}
+    assert epochs_held(pipeline) == {"memory:a": 3, "memory:b": 1, "memory:c": 1}
+    pipeline.driver().writes(3, 4)
+    assert epochs_held(pipeline) == {"memory:a": 4, "memory:b": 2, "memory:c": 2}
 
 
 # ---- what is said of it

@@ -12,7 +12,7 @@ import pytest
 from tests.sinks.postgres_writer import Writer, orders, rows, run
 
 from onceonly.errors import DestinationError, IdentityError, OnceOnlyError
-from onceonly.protocol import Conflict, OutcomeUnknown, Superseded
+from onceonly.protocol import Conflict, Estimate, OutcomeUnknown, Superseded
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.postgres import PostgresSink
@@ -234,6 +234,17 @@ def test_who_shares_no_transaction(apart: tuple[dict[str, Any], dict[str, Any]])
     assert not other.shares(one)
     same = PostgresSink("dbname=orders", table="c")
     assert same.shares(PostgresSink("dbname='orders'", table="d", key="id"))
+
+
+def test_what_may_lie_in_memory() -> None:
+    def holds(rows: int, size: int | None, **said: Any) -> bool:
+        return PostgresSink("dbname=orders", table="a", **said).holds(Estimate(rows, size))
+
+    assert holds(10, 1000)
+    assert not holds(10, None), "nobody knows how much that is"
+    assert not holds(10, 1000, driver_limit=999)
+    assert not holds(10, 1000, driver_limit=999, via="driver"), "it streams, and keeps nothing"
+    assert not holds(10, 1000, via="executors")
 
 
 DSNS = ("postgresql://ann:se%20cret@db:5433/orders?options=-c%20search_path%3Da", "host=db dbname=orders user='an n'")

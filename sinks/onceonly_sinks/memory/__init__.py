@@ -212,7 +212,7 @@ class MemorySink(SinkBase):
         ours, theirs = self.store, other.store if isinstance(other, MemorySink) else None
         return theirs is not None and theirs is not ours and theirs.lock is ours.lock
 
-    def streams(self, estimate: Estimate) -> bool:
+    def holds(self, size: Estimate) -> bool:
         """Always: there is no other way here."""
         return True
 

@@ -121,6 +121,10 @@ class Options:
             return self.via == "driver"
         return size.size is not None and size.size <= self.driver_limit
 
+    def in_memory(self, size: Estimate) -> bool:
+        """Whether a batch of this size may lie in the driver's memory, all of it at once."""
+        return self.via != "executors" and size.size is not None and size.size <= self.driver_limit
+
     @property
     def limit(self) -> int | None:
         """Bytes after which the driver gives up; ``None``: never."""

@@ -257,9 +257,9 @@ class PostgresSink(Handle):
         ours, theirs = ((one._server, one._options.patience, one._options.lock_timeout) for one in (self, other))
         return ours == theirs
 
-    def streams(self, estimate: Estimate) -> bool:
-        """Whether it is no larger than the driver may take."""
-        return self._options.through_driver(estimate)
+    def holds(self, size: Estimate) -> bool:
+        """Whether it is no larger than ``driver_limit``; what executors are to bring never is."""
+        return self._options.in_memory(size)
 
     def prepare_beside(
         self, batch: Batch, epoch: int, beside: Sequence[tuple[Sink, Prepared]], span: Span | None = None

@@ -97,8 +97,8 @@ class Enlists(Protocol):
         """
         ...
 
-    def streams(self, estimate: Estimate) -> bool:
-        """Whether a batch of this size goes through the driver's memory to the destination."""
+    def holds(self, size: Estimate) -> bool:
+        """Whether a batch of this size may lie in the driver's memory, all of it at once, on its way here."""
         ...
 
     def prepare_beside(

@@ -41,6 +41,9 @@ Writing (once per epoch):
    it cannot be said.
 9. ``sweep()``: remove staging that older generations left. Never touches what a marker names. Optional.
 
+Sinks that share a transaction (``Enlists``) are asked for 6 and 7 together: ``prepare_beside`` for each but the first
+one, and one ``commit_beside``, which demands of each of them what ``commit`` does, and commits all or nothing.
+
 A sink never retries a commit by itself, never compares by number alone, never swallows an error of the commit path.
 
 A destination that takes puts by key and has no conditional transaction declares ``transactional=False``, and less is

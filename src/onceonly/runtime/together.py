@@ -47,7 +47,7 @@ def collect(batch: Batch, sinks: Iterable[Sink]) -> InMemory | None:
     enlisted = [sink for sink in sinks if isinstance(sink, Enlists)]
 
     def fits(size: Estimate) -> bool:
-        return all(sink.streams(size) for sink in enlisted)
+        return all(sink.holds(size) for sink in enlisted)
 
     if not fits(batch.estimate):
         return None

@@ -285,7 +285,7 @@ class EnlistingSink(TellingSink):
         """With every one of the same scene."""
         return isinstance(other, EnlistingSink) and other is not self
 
-    def streams(self, estimate: Estimate) -> bool:
+    def holds(self, size: Estimate) -> bool:
         """Never: there are no rows that a driver could hold, so they are staged as what is too large is."""
         return False
 
