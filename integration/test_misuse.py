@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 
 import pytest
 from integration.streams import FileStream
@@ -10,7 +11,9 @@ from integration.targets import events, ids
 from pyspark import InheritableThread
 
 from onceonly import exactly_once
+from onceonly.audit import Verdict, audit
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
@@ -33,6 +36,28 @@ def test_a_second_call_for_a_batch_is_refused_and_says_how_to_write_it(stream, s
     assert "Batch 0" in said
     assert "before=" in said
     assert ids(sink) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.postgres
+def test_no_restart_brings_the_rest_of_a_batch_and_rows_by_hand_leave_the_verdict(stream, pg, spark):
+    wrapped = exactly_once(pg.sink())
+
+    def in_parts(df, batch_id):
+        wrapped(df.where(EVENS), batch_id)
+        wrapped(df.where(ODDS), batch_id)
+
+    said = stream.receive(range(10), range(10, 20)).fail(in_parts)
+    assert "no restart brings what the first call was not handed" in said
+    assert "put what is missing of batch 0 into the sink by hand" in said
+    pg.says("insert into orders (id, word) select n, 'w' || n from generate_series(1, 9, 2) n")
+    stream.run(exactly_once(pg.sink(), before=lambda df: df))
+    assert pg.ids() == [*range(20)]
+    ledger, judged = SqlLedger(pg.dsn), pg.sink()
+    with closing(ledger), closing(judged):
+        ledger.open()
+        found = audit(ledger, "orders", [judged], spark=spark)
+    assert found.verdict is Verdict.EXACTLY_ONCE
+    assert [(one.code, one.evidence) for one in found.findings] == [("A128", "5 rows beside those of the epochs")]
 
 
 def test_a_refused_second_call_that_is_swallowed_stops_the_query_at_its_next_batch(stream, sink, ledger):
