@@ -7,7 +7,8 @@ from integration.streams import settings
 from integration.targets import ids
 from pyspark.sql import functions as f
 
-from onceonly import OnceOnlyError, exactly_once
+from onceonly import OnceOnlyError, Output, Quality, exactly_once
+from onceonly_sinks.memory import MemorySink
 
 pytestmark = pytest.mark.spark
 
@@ -87,3 +88,33 @@ def test_rows_that_are_no_stream_are_refused(spark, sink):
     with pytest.raises(OnceOnlyError, match="no stream") as caught:
         exactly_once(sink).explain(spark.range(3))
     assert caught.value.code == "E110"
+
+
+OTHERS = (
+    ({"where": "sum(id) > 3"}, "E121"),
+    ({"select": ["id + 1"]}, "E121"),
+    ({"where": "rand() > 0.5"}, "E121"),
+    ({"where": "amount > 3"}, "E121"),
+    ({"where": "id > 3", "select": ["id AS key"]}, None),
+)
+
+
+@pytest.mark.parametrize(("said", "code"), OTHERS, ids=str)
+def test_outputs_are_looked_at_before_the_start(stream, sink, said, code):
+    few = Output(MemorySink("memory:few"), name="few", **said)
+    told = exactly_once(sink, few).explain(stream.receive(range(5)).read())
+    assert ("will be refused" in told) is (code is not None)
+    assert (f"[ONCE-{code}]" in told) is (code is not None)
+    assert ids(sink) == []
+
+
+def test_expectations_and_names_are_looked_at_before_the_start(stream, sink):
+    df = stream.receive(range(5)).read()
+    quality = Quality(expect={"positive": "id"}, quarantine=MemorySink("memory:bad"))
+    assert "[ONCE-E121]" in exactly_once(sink, quality=quality).explain(df)
+    named = Output(MemorySink("memory:few"), name="word")
+    assert "[ONCE-E120]" in exactly_once(sink, named).explain(df)
+    clock = Quality(expect={"after noon": "current_timestamp() > timestamp'2020-01-01'"})
+    assert "gives another value in each run" in exactly_once(sink, quality=clock).explain(df)
+    fine = Quality(expect={"positive": "id >= 0"})
+    assert "will be refused" not in exactly_once(sink, quality=fine).explain(df)

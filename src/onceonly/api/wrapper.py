@@ -35,8 +35,9 @@ from onceonly.spark import outputs, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.connect import worker
+from onceonly.spark.engine import Plan
 from onceonly.spark.input import read_input
-from onceonly.spark.outputs import DividedBatch
+from onceonly.spark.outputs import DividedBatch, ResolvedOutput
 from onceonly.spark.written import Written
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -112,11 +113,14 @@ class ExactlyOnce:
                 next="give the DataFrame that writeStream is called on, or leave it out",
             )
         plan = engine_for(df).foreseen(df)
-        found = written.foreseen(plan, given.shaped(df))
+        rows = given.shaped(df)
+        found = written.foreseen(plan, rows)
         text = guarantee.explain(given.sinks, plan, found, given.chosen)
         try:
             named = given.name or "the query"
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
+            if given.divided:
+                self._divide(plan, named, rows, found)
         except OnceOnlyError as refused:
             return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
         return Report(text)
@@ -161,14 +165,18 @@ class ExactlyOnce:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
         if opening.outputs is None or opening.outputs[0] != columns:
-            wanted = tuple(one.wanted for one in given.outputs)
-            if given.quality:
-                expectations = given.quality.expectations
-                expectations.check(opening.pipeline, rows)
-                wanted = expectations.divide(rows, wanted)
-            resolved = outputs.resolve(opening.run.plan, opening.pipeline, rows, wanted, found.left_out)
-            opening.outputs = columns, resolved
+            opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found)
         return DividedBatch(rows, opening.outputs[1], size, found.left_out, without)
+
+    def _divide(self, plan: Plan, pipeline: str, rows: DataFrame, found: Written) -> tuple[ResolvedOutput, ...]:
+        """What outputs and expectations make of the rows."""
+        given = self._arguments
+        wanted = tuple(one.wanted for one in given.outputs)
+        if given.quality:
+            expectations = given.quality.expectations
+            expectations.check(pipeline, rows)
+            wanted = expectations.divide(rows, wanted)
+        return outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
 
     def _look(self, opening: Opening, rows: DataFrame, columns: Sequence[tuple[str, str]]) -> Written:
         """What is known of the written rows: once per run; where a replay must give the same, for new columns again."""

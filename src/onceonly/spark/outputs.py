@@ -113,7 +113,7 @@ def resolve(
     Args:
         plan: of the query.
         pipeline: its name.
-        rows: a batch as it is written, without outputs.
+        rows: a batch as it is written, without outputs; or, before the start, the stream, of which less is known.
         outputs: what is wanted of it.
         left_out: columns of the rows that their digest leaves out.
 
@@ -149,7 +149,8 @@ def _resolved(
         raise _not_of_a_row(pipeline, wanted, f"two of its columns are called {twice}")
     if beyond := beyond_a_row(rows, wide):
         raise _not_of_a_row(pipeline, wanted, beyond)
-    columns, unsteady = frames.arrow_schema(shown), written.look(plan, shown).left_out
+    columns = frames.arrow_schema(shown)
+    unsteady = frozenset[str]() if rows.isStreaming else written.look(plan, shown).left_out
     if wanted.name == BAD and left_out:
         # One text holds all columns of a row, those as well that another order of the same rows may change.
         unsteady = frozenset(shown.columns) - {"reasons"}
@@ -164,6 +165,7 @@ _BEYOND = re.compile(
 def beyond_a_row(rows: DataFrame, wide: DataFrame) -> str | None:
     """What is added to the plan of rows that looks at more than one row, or gives another value in another run."""
     engine = engine_for(rows)
+    # Of a stream as well: what is added is computed in the callback, where a clock is the run's own.
     before, after = engine.analysed(rows, started=True), engine.analysed(wide, started=True)
     if (unstable := after.nondeterministic()) and not before.nondeterministic():
         return f"{unstable} gives another value in each run"
