@@ -208,7 +208,8 @@ def test_no_kill_loses_or_doubles_a_row(
 @pytest.mark.parametrize("kills", [3, 20, 100])
 def test_the_kills_that_are_asked_for_are_shared_among_the_sinks(kills: int) -> None:
     parts = [drawn(kind, kills, seed=7) for kind in KINDS]
-    assert [len(part) for part in parts] == [kills // 3 + (at < kills % 3) for at in range(3)]
+    kinds = len(KINDS)
+    assert [len(part) for part in parts] == [kills // kinds + (at < kills % kinds) for at in range(kinds)]
     assert all([one.number for one in part] == [*range(1, len(part) + 1)] for part in parts)
     if not kills % len(VICTIMS):
         assert Counter(one.victim for part in parts for one in part) == Counter(VICTIMS * (kills // len(VICTIMS)))
