@@ -59,6 +59,7 @@ class Job:
         outputs: of three sinks the second gets an output of all rows, as a topic takes them, the third one of even ids.
         expect: what is expected of each row; of three sinks the second is then the quarantine, and the third gets an
             output of even ids. Empty: nothing.
+        wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Job:
     on_refresh: str = "stop"
     outputs: bool = False
     expect: str = ""
+    wordless: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -172,8 +174,14 @@ def _with_value(df: DataFrame) -> DataFrame:
     return df.select("*", f.col("id").cast("string").alias("key"), f.to_json(f.struct("*")).alias("value"))
 
 
+def _without_word(where: str) -> Callable[[DataFrame], DataFrame]:
+    return lambda df: df.withColumn("word", f.expr(f"if({where}, null, word)"))
+
+
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
     shaped = _with_value if job.speaks_kafka and not (job.outputs or job.expect) else None
+    if job.wordless:
+        shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
     write = exactly_once(*job.divided(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh, quality=quality)
 

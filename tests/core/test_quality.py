@@ -21,6 +21,7 @@ from onceonly_checkpoints.content import BAD, Digest, column_of
 from onceonly_checkpoints.content import Output as Held
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
 
 ROWS = 10
 
@@ -198,10 +199,11 @@ def sink(name: str) -> MemorySink:
     ("said", "problem"),
     [
         ({"expect": {}}, "Quality(expect={}) is not understood"),
+        ({"quarantine": MemorySink(id="memory:bad")}, "no sink says what its destination demands"),
         ({"expect": ["id > 3"]}, "Quality(expect=['id > 3'])"),
         ({"expect": {'a "name"': "id > 3"}}, "without quotes"),
         ({"expect": {"": "id > 3"}}, "names of up to 63 characters"),
-        ({"expect": {f"e{number}": "id > 3" for number in range(101)}}, "one to 100 conditions"),
+        ({"expect": {f"e{number}": "id > 3" for number in range(101)}}, "up to 100 conditions"),
         ({"expect": {"it": "id > 3"}, "max_bad": -1}, "Quality(max_bad=-1)"),
         ({"expect": {"it": "id > 3"}, "max_bad": 1.5}, "Quality(max_bad=1.5)"),
         ({"expect": {"it": "id > 3"}, "max_bad": True}, "Quality(max_bad=True)"),
@@ -240,5 +242,11 @@ def test_the_promise_says_what_is_expected_and_who_gets_bad_rows() -> None:
     assert f"memory:few holds every row of output few once: the rows where amount > 1000, {expected}" in told
     aside = "memory:orders_bad holds every row of output bad once: every row that breaks an expectation"
     assert f"{aside} (amount: amount >= 0)." in told
+    table = PostgresSink("postgresql://localhost/shop", table="orders")
+    told = str(exactly_once(table, quality=Quality(quarantine=sink("orders_bad"))).explain())
+    assert (
+        "postgres:orders holds every row of the stream once, without rows that break a rule of postgres:orders." in told
+    )
+    assert "every row that breaks a rule of postgres:orders." in told
     assert "quality=Quality(expect={'amount': 'amount >= 0'}" in repr(wrapped)
     assert repr(wrapped).count("orders_bad") == 1

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import DestinationError, OnceOnlyError
 from onceonly.faults import Point
-from onceonly.protocol import OutcomeUnknown, Superseded
+from onceonly.protocol import Demanding, OutcomeUnknown, Sink, Superseded
+from onceonly.protocol.demands import Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.conformance.child import Child, Order
 from onceonly_sinks.conformance.harness import LANDS_LATE, SHOWS_PARTS, NotTested, SinkHarness, claims_of, told
@@ -276,7 +277,10 @@ def _looks_up(driver: Driver, marker: Marker) -> str:
 
 
 def every_type_comes_back_or_is_refused(harness: SinkHarness) -> str:
-    """Every value of the type table comes back as the sink says, or is refused with a code and leaves nothing."""
+    """Every value of the type table comes back as the sink says, or is refused with a code and leaves nothing.
+
+    What came back breaks no rule of a sink that says what its destination demands: else it would be kept from it.
+    """
     expect(not harness.values(), "A fresh target has values.")
     came, refusals = 0, list[str]()
     for kind in KINDS:
@@ -304,6 +308,7 @@ def _refusal(harness: SinkHarness, kind: Kind, case: Case) -> str:
         error = _tries(driver, planned)
         if error is None:
             _is_said(what, harness.values(), kind, case, said)
+            _is_as_demanded(what, driver.sink, planned.table)
             return ""
         expect(isinstance(error, OnceOnlyError), f"{what} was answered with {told(error)}.")
         expected = said.code if said else getattr(error, "code", "")
@@ -319,6 +324,13 @@ def _is_said(what: str, values: list[object], kind: Kind, case: Case, said: Cell
     expect(said is None or said.answer is not Answer.REFUSED, f"{what} was not refused.")
     wanted = said.becomes if said and said.becomes is not ... else case.value
     expect(alike(wanted, values[0], kind), f"{what}: {wanted!r} was read back as {values[0]!r}.")
+
+
+def _is_as_demanded(what: str, sink: Sink, table: pa.Table) -> None:
+    rules = sink.demands(table.schema) if isinstance(sink, Demanding) else ()
+    for rule in rules:
+        met = not isinstance(rule, Rule) or all(map(rule.met, table.column(rule.column).to_pylist()))
+        expect(met, f"{what} is held, and the sink says that it cannot be: {rule.says}.")
 
 
 CLAIMS = (

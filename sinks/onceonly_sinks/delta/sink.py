@@ -26,9 +26,11 @@ from onceonly.protocol import (
     Transaction,
     own,
 )
+from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import failures, reading, sparkcommitter, staging
+from onceonly_sinks.delta import columns as rules
+from onceonly_sinks.delta import demands, failures, reading, sparkcommitter, staging
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import Rung
@@ -42,6 +44,7 @@ from onceonly_sinks.delta.table import Table, is_table_name, location
 from onceonly_sinks.delta.writer import Writer
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
@@ -188,6 +191,17 @@ class DeltaSink(SinkBase):
             Writer(table, self._settings, self._spark, free=self._free is not None),
             Preparer(Planner(table, self._settings, self._spark)),
         )
+
+    def demands(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
+        """What the table demands of rows of these columns, as of its newest version.
+
+        Raises:
+            DestinationError: E506, Delta has no such type.
+        """
+        table, batch = self._open.table, rules.columns_of(rules.delta_schema(self._id, columns))
+        if table.reopen() is None or rules.is_placeholder(table.columns):
+            return demands.of(self._settings, (), {}, batch)
+        return demands.of(self._settings, table.columns, table.handle.metadata().configuration, batch)
 
     def fence(self) -> Fence | None:
         """The newest installed fence; without an owner where its text has aged out."""

@@ -194,6 +194,22 @@ class Cluster:
         """
         return set(self.settings(topic)["cleanup.policy"].split(","))
 
+    def keeps_by_key(self, topic: str) -> bool:
+        """Whether a topic is known to be compacted; a role that may not see its settings does not know.
+
+        Raises:
+            KafkaException: no answer.
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            return "compact" in self.policy(topic)
+        except KafkaException as error:
+            failure = classify.read(error)
+            if failure is None or failure.kind is not Kind.DENIED:
+                raise
+            return False
+
     def settings(self, topic: str) -> dict[str, str]:
         """A topic's settings, its own and those that it has from the brokers.
 

@@ -25,10 +25,12 @@ from onceonly.protocol import (
     Superseded,
     own,
 )
+from onceonly.protocol.demands import Rule
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.kafka import classify, reading, records, writing
+from onceonly_sinks.kafka import classify, demands, reading, records, writing
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Topic
+from onceonly_sinks.kafka.columns import Columns
 from onceonly_sinks.kafka.fencing import ProducerSlot
 from onceonly_sinks.kafka.options import Options, address_of, default_id, read_address
 from onceonly_sinks.kafka.producer import Destination, flat
@@ -38,6 +40,7 @@ from onceonly_sinks.kafka.transactions import lost
 from onceonly_sinks.kafka.writing import KafkaPrepared
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from typing_extensions import Self
 
 
@@ -138,6 +141,19 @@ class KafkaSink(SinkBase):
             destination.transactions.ready()
             destination.look_at([self._topic] if self._topic else [])
             _ = destination.cluster.id
+
+    def demands(self, columns: pa.Schema) -> Sequence[Rule]:
+        """What the topic demands of rows of these columns; of a topic that a column names, what any one does.
+
+        Raises:
+            DestinationError: E501 no answer; E506, they are not those of records.
+        """
+        present = Columns.check(self._id, columns, self._topic).present
+        with self._on.refusing():
+            topics = self._own_topic()
+            compacted = "key" in present and any(self._on.cluster.keeps_by_key(name) for name in topics)
+        partitions = [number for topic in topics.values() for number in topic.partitions]
+        return demands.of(present, partitions, compacted=compacted)
 
     def fence(self) -> Fence | None:
         """The newest claim or marker, as readers see it now."""

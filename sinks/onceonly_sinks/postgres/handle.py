@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Disturbance, Milestone, SinkBase
+from onceonly.protocol.demands import Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import classify, head, health, pruning
+from onceonly_sinks.postgres import classify, demands, head, health, pruning
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Target
@@ -21,6 +22,7 @@ from onceonly_sinks.postgres.server import Server, TableName, address_of
 from onceonly_sinks.postgres.transactions import Transactions, raw
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from sqlalchemy import Connection
 
@@ -88,6 +90,16 @@ class Handle(SinkBase):
             return self._here(connection).beside(known)
 
     # ---- reading
+
+    def demands(self, columns: pa.Schema) -> Sequence[Rule]:
+        """What the table demands of values of these columns, if it is there, or the one that would be made.
+
+        Raises:
+            DestinationError: E506, E508: it cannot take such columns.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            plan = self._aim.plan(connection, columns)
+        return demands.of(plan, columns, self._options.merge)
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts, oldest first."""

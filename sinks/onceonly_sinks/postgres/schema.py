@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onceonly.errors import OnceOnlyError, refuse
@@ -50,8 +50,9 @@ SELECT a.attname,
        CASE WHEN e.typtype = 'e' THEN 'enum' ELSE e.typname END,
        CASE WHEN t.typtype = 'd' THEN t.typtypmod ELSE a.atttypmod END,
        b.typelem <> 0 AND b.typcategory = 'A',
-       a.attnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated = '' AND a.attidentity <> 'a',
-       pg_catalog.format_type(a.atttypid, a.atttypmod)
+       a.attnotnull OR t.typnotnull, a.atthasdef OR a.attidentity <> '', a.attgenerated = '' AND a.attidentity <> 'a',
+       pg_catalog.format_type(a.atttypid, a.atttypmod),
+       ARRAY(SELECT l.enumlabel::text FROM pg_catalog.pg_enum l WHERE l.enumtypid = e.oid ORDER BY l.enumsortorder)
 FROM pg_catalog.pg_attribute a
 JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
 JOIN pg_catalog.pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
@@ -84,6 +85,7 @@ class Column:
         filled: has a default or is an identity, so that it may be left out.
         writable: not generated.
         ddl: type as SQL.
+        labels: of an enum, as it was looked at; a label more does not make another table of it.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Column:
     filled: bool
     writable: bool
     ddl: str
+    labels: Sequence[str] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True)

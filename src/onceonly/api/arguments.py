@@ -87,9 +87,9 @@ class Arguments:
         taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
         expected = ""
         if self.quality:
-            expected = self.quality.text
+            expected = self.quality.breaks(self.sinks)
             if self.quality.quarantine:
-                taken[self.quality.quarantine.id] = BAD, f"every row that breaks an expectation ({expected})"
+                taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}"
         return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected)
 
     def shaped(self, df: Any) -> Any:

@@ -89,7 +89,7 @@ class Chosen:
         staged: whether epochs are written to files first.
         on_refresh: what becomes of a full refresh.
         outputs: name and words of what a sink gets instead of all rows, by the sink's id.
-        expected: what is expected of each row, in words; empty for nothing.
+        expected: what a bad row breaks, in words; empty where none is.
     """
 
     adopt: Adopt = None
@@ -153,7 +153,7 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     if name:
         rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
     if chosen.expected and name != BAD:
-        rows = f"{rows}, without rows that break an expectation ({chosen.expected})"
+        rows = f"{rows}, without rows that break {chosen.expected}"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each opening fences older drivers out before it reads where the sink stands",

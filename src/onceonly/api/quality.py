@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.errors import refuse
-from onceonly.protocol import Sink
+from onceonly.protocol import Demanding, Sink
 from onceonly.spark.quality import Expectation, Expectations
 
 if TYPE_CHECKING:
+    from onceonly.spark.demands import Demanded
     from onceonly.spark.outputs import Column
 
 MOST = 100
@@ -20,19 +21,26 @@ MOST = 100
 _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
 
 
+@runtime_checkable
+class DemandingSink(Sink, Demanding, Protocol):
+    """A sink that knows what its destination demands."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
     """What is expected of each row, and the sink of those that are bad.
 
     A row that breaks an expectation is bad: no other sink gets it, and the quarantine gets it once, in the same epoch.
-    Kafka Connect calls such a place a dead letter queue, Delta pipelines call such conditions expectations.
+    With a quarantine so is a row that breaks a rule of a destination that is to get it: what columns of a table may
+    hold, and constraints of a Delta table, are read when the query starts. Kafka Connect calls such a place a dead
+    letter queue, Delta pipelines call such conditions expectations.
 
     Args:
         expect: conditions that every good row meets, by name: in Spark SQL or as Columns, on the columns that a row has
             after ``before=``. Null is not met.
-        quarantine: who gets bad rows, as text: ``reasons`` (a JSON list of objects ``{"by": "expect", "rule": name}``),
-            ``row`` (the row in JSON) and ``hash`` (64 bits, of the row). A topic gets all of it as JSON in ``value``.
-            Without it a bad row stops the query.
+        quarantine: who gets bad rows, as text: ``reasons`` (a JSON list of objects ``{"by": "expect", "rule": name}``,
+            or by a sink's id), ``row`` (the row in JSON) and ``hash`` (64 bits, of the row). A topic gets all of it as
+            JSON in ``value``. Without it a bad row stops the query.
         max_bad: how many rows of an epoch may be bad: a number, or a share of them, which lets a hundred through in any
             case. More stop the query, and nothing is written (E522).
         values: whether ``row`` is kept; else it is null.
@@ -41,18 +49,21 @@ class Quality:
         ``Quality(expect={"amount": "amount >= 0"}, quarantine=PostgresSink(dsn, table="orders_bad"))``
     """
 
-    expect: Mapping[str, str | Column]
+    expect: Mapping[str, str | Column] = field(default_factory=dict[str, "str | Column"])
     quarantine: Sink | None = None
     max_bad: int | float = 0.01
     values: bool = True
 
-    @property
-    def expectations(self) -> Expectations:
-        """What is expected, as the engine computes it."""
+    def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
+        """What every row must be, as the engine computes it.
+
+        Args:
+            demanded: what destinations demand of the rows that they get.
+        """
         expect = tuple(Expectation(name, expected) for name, expected in self.expect.items())
         sinks = (self.quarantine.id,) if self.quarantine else ()
         records = self.quarantine is not None and self.quarantine.capabilities.records
-        return Expectations(expect, sinks, records, self.values)
+        return Expectations(expect, tuple(demanded), sinks, records, self.values)
 
     @property
     def most(self) -> int | float:
@@ -64,9 +75,27 @@ class Quality:
         """What is expected, in words."""
         return ", ".join(f"{name}: {expected}" for name, expected in self.expect.items())
 
+    def demanding(self, sinks: Sequence[Sink]) -> tuple[DemandingSink, ...]:
+        """Those sinks whose destinations are asked what they demand of the rows that they get."""
+        asked = sinks if self.quarantine else ()
+        return tuple(sink for sink in asked if isinstance(sink, DemandingSink) and sink is not self.quarantine)
 
-def check(quality: Quality | None) -> None:
+    def breaks(self, sinks: Sequence[Sink]) -> str:
+        """What a bad row does, in words.
+
+        Args:
+            sinks: of the call.
+        """
+        expectation = [f"an expectation ({self.text})"] if self.expect else []
+        return " or ".join([*expectation, *(f"a rule of {sink.id}" for sink in self.demanding(sinks))])
+
+
+def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     """Refuse what cannot be expected of rows.
+
+    Args:
+        quality: what was said.
+        sinks: those of good rows.
 
     Raises:
         ConfigurationError: E110.
@@ -76,8 +105,11 @@ def check(quality: Quality | None) -> None:
     if not isinstance(quality, Quality):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
         raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
     expect, most = quality.expect, quality.max_bad
-    if not isinstance(expect, Mapping) or not 0 < len(expect) <= MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise _meaningless("expect", expect, f'one to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
+    if not isinstance(expect, Mapping) or len(expect) > MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _meaningless("expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')
+    if not expect and not quality.demanding(sinks):
+        without = "as no sink says what its destination demands" if quality.quarantine else "where no quarantine= is"
+        raise _meaningless("expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
     for name in expect:
         if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _meaningless("expect", name, "names of up to 63 characters, without quotes, backslashes and braces")

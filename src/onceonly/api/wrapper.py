@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import arguments, guarantee, sending
+from onceonly.api import arguments, demands, guarantee, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
@@ -35,6 +35,7 @@ from onceonly.spark import outputs, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.connect import worker
+from onceonly.spark.demands import Demanded
 from onceonly.spark.engine import Plan
 from onceonly.spark.input import read_input
 from onceonly.spark.outputs import DividedBatch, ResolvedOutput
@@ -165,15 +166,18 @@ class ExactlyOnce:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
         if opening.outputs is None or opening.outputs[0] != columns:
-            opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found)
+            demanded = demands.asked(given, opening.pipeline, rows)
+            opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
         return DividedBatch(rows, opening.outputs[1], size, found.left_out, without)
 
-    def _divide(self, plan: Plan, pipeline: str, rows: DataFrame, found: Written) -> tuple[ResolvedOutput, ...]:
-        """What outputs and expectations make of the rows."""
+    def _divide(
+        self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
+    ) -> tuple[ResolvedOutput, ...]:
+        """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
         wanted = tuple(one.wanted for one in given.outputs)
         if given.quality:
-            expectations = given.quality.expectations
+            expectations = given.quality.expectations(demanded)
             expectations.check(pipeline, rows)
             wanted = expectations.divide(rows, wanted)
         return outputs.resolve(plan, pipeline, rows, wanted, found.left_out)
@@ -263,8 +267,8 @@ def exactly_once(
     given = tuple(one for each in sinks for one in (each.sinks if isinstance(each, Output) else (each,)))
     divided = tuple(one for one in sinks if isinstance(one, Output))
     check(divided)
-    check_quality(quality)
     arguments.check_sinks(given)
+    check_quality(quality, given)
     if quality and quality.quarantine:
         given = (*given, quality.quarantine)
         arguments.check_sinks(given)

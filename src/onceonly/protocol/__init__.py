@@ -16,6 +16,7 @@ from onceonly.protocol.batch import (
 )
 from onceonly.protocol.optional import (
     EPOCH,
+    Demanding,
     Enlists,
     Examinable,
     Forgets,
@@ -63,6 +64,7 @@ __all__ = [
     "Batch",
     "Capabilities",
     "Conflict",
+    "Demanding",
     "Disturbance",
     "EPOCH",
     "Enlists",

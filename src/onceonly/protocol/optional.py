@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.values import Allowed, Disturbance, Milestone, Transaction
 from onceonly_checkpoints.epoch import Marker, Receipt
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from onceonly.protocol.batch import Batch, Estimate
@@ -127,6 +129,26 @@ class Enlists(Protocol):
 
         Returns:
             The receipts, ours first.
+        """
+        ...
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """A sink that knows what its destination demands of values. Optional; asked once a run where bad rows are kept.
+
+    A row that breaks such a rule is bad: no sink gets it but the quarantine. Without it the destination refuses the
+    row, which stops the query although there is a quarantine.
+    """
+
+    def demands(self, columns: pa.Schema) -> Sequence[Rule | Condition]:
+        """What rows of these columns must be, as the destination stands now; after ``open``, without a fence.
+
+        Never more than the destination demands: a row that it would have held must not be kept from it. What it
+        demands beyond is refused by ``prepare``.
+
+        Raises:
+            DestinationError: there is no answer; E506, it cannot take such columns at all.
         """
         ...
 

@@ -59,6 +59,12 @@ class OutputSpec:
 
         return f.when(condition(self.where), f.struct(*self._parts())).alias(column_of(self.name))
 
+    def part(self, name: str) -> Column:
+        """One of its columns, as a row has it."""
+        from pyspark.sql import functions as f
+
+        return f.struct(*self._parts()).getField(name)
+
     def _parts(self) -> list[Column]:
         from pyspark.sql import functions as f
 

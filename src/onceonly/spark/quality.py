@@ -1,4 +1,4 @@
-"""What is expected of each row, as columns: a row that breaks an expectation becomes one of output ``bad``.
+"""What each row must be, as columns: one that breaks an expectation, or a rule of a sink, is one of output ``bad``.
 
 Delta pipelines call such conditions expectations. One must be true: null does not meet it. So it is with a CHECK of
 Delta, and not with one of Postgres.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.spark import digest
+from onceonly.spark.demands import Demanded, Reason
 from onceonly.spark.outputs import OutputSpec, beyond_a_row, condition, first_line
 from onceonly_checkpoints.content import BAD
 
@@ -53,12 +54,14 @@ class Expectations:
 
     Attributes:
         expect: the expectations.
+        demanded: what the destinations of good rows demand of them.
         sinks: ids of the sinks that get bad rows; none where no row may be bad.
         records: whether these hold records of a key and a value.
         values: whether a bad row's values are kept.
     """
 
     expect: tuple[Expectation, ...]
+    demanded: tuple[Demanded, ...] = ()
     sinks: tuple[str, ...] = ()
     records: bool = False
     values: bool = True
@@ -89,19 +92,23 @@ class Expectations:
 
     def divide(self, rows: DataFrame, outputs: Sequence[OutputSpec]) -> tuple[OutputSpec, ...]:
         """The outputs of good rows alone, and that of bad ones."""
-        met = [one.met for one in self.expect]
-        good = reduce(and_, met)
+        from pyspark.sql import functions as f
+
+        expected = reduce(and_, [one.met for one in self.expect], f.lit(True))
+        reasons = [Reason(one.reason, one.name, ~one.met) for one in self.expect]
+        demanded = [reason for one in self.demanded for reason in one.reasons(rows, expected)]
+        good = reduce(and_, [~one.applies for one in demanded], expected)
         # Good first: what an output computes of a row, an expectation may be there to keep it from.
         narrowed = [replace(one, where=good & condition(one.where)) for one in outputs]
-        names = tuple(one.name for one in self.expect)
-        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, self._form(rows), names))
+        names = tuple(dict.fromkeys(one.rule for one in (*reasons, *demanded)))
+        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, self._form(rows, (*reasons, *demanded)), names))
 
-    def _form(self, rows: DataFrame) -> tuple[Column, ...]:
+    def _form(self, rows: DataFrame, why: Sequence[Reason]) -> tuple[Column, ...]:
         """Texts, so that every destination holds them; of a topic all in one."""
         from pyspark.sql import functions as f
 
-        # ``concat_ws`` leaves nulls out: of an expectation that is met nothing is said.
-        said = [f.when(~one.met, f.lit(one.reason)) for one in self.expect]
+        # ``concat_ws`` leaves nulls out: of what is met nothing is said.
+        said = [f.when(one.applies, f.lit(one.said)) for one in why]
         reasons = f.concat(f.lit("["), f.concat_ws(",", *said), f.lit("]"))
         row = f.to_json(f.struct("*"), _WITH_NULLS) if self.values else None
         hashed = digest.row_hash(rows.schema)

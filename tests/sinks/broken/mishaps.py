@@ -12,6 +12,7 @@ from tests.sinks.tutorial import SQLiteSink
 from onceonly.errors import refuse
 from onceonly.protocol import Batch, OutcomeUnknown
 from onceonly.protocol.batch import ArrowRows
+from onceonly.protocol.demands import NotNull, Rule
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
@@ -117,6 +118,14 @@ class RefusesDecimals(MemorySink):
         if any(pa.types.is_decimal(field.type) for field in batch.schema):
             raise refuse("E506", sink=self.id, difference="a decimal", next="write no decimals")
         return prepared
+
+
+@caught_by("every_type_comes_back_or_is_refused")
+class DemandsMoreThanItsStore(MemorySink):
+    """Says that its store holds no null, and so would have rows kept from it that it takes."""
+
+    def demands(self, columns: pa.Schema) -> tuple[Rule, ...]:
+        return tuple(Rule(name, NotNull()) for name in columns.names)
 
 
 class KeepsWhatItRefuses(RefusesDecimals):
