@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Output, Quality, exactly_once, faults
+from onceonly import Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -57,8 +57,9 @@ class Job:
         shout: write words in capitals: what a changed program does.
         on_refresh: what becomes of a full refresh.
         outputs: of three sinks the second gets an output of all rows, as a topic takes them, the third one of even ids.
-        expect: what is expected of each row; of three sinks the second is then the quarantine, and the third gets an
-            output of even ids. Empty: nothing.
+        expect: what is expected of each row; the second sink is then the quarantine, and a third one gets an output of
+            even ids. Empty: nothing.
+        mends: read a quarantine, a Delta table, in place of files, and bring its rows in with another word.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -74,6 +75,7 @@ class Job:
     on_refresh: str = "stop"
     outputs: bool = False
     expect: str = ""
+    mends: bool = False
     wordless: str = ""
 
     @property
@@ -89,9 +91,10 @@ class Job:
         """The sinks, in outputs where the job has them."""
         if not self.outputs and not self.expect:
             return [*self.sinks()]
-        whole, topic, table = self.sinks()
         if self.expect:
-            return [whole, Output(table, name="even", where="id % 2 = 0", select=["id", "word"])]
+            whole, _, *rest = self.sinks()
+            return [whole, *(Output(one, name="even", where="id % 2 = 0", select=["id", "word"]) for one in rest)]
+        whole, topic, table = self.sinks()
         as_events = ["CAST(id AS STRING) AS key", "to_json(struct(*)) AS value"]
         even = Output(table, name="even", where="id % 2 = 0", select=["id", "upper(word) AS loud"])
         return [whole, Output(topic, name="events", select=as_events), even]
@@ -144,7 +147,12 @@ def session() -> SparkSession:
 
 def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
     """Start a query: one file per batch until the files are used up."""
-    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(job.inbox)
+    few = spark.readStream.option("maxFilesPerTrigger", 1)
+    if job.mends:
+        bad = bad_rows(few.format("delta").load(job.inbox), SCHEMA).where("intact").select("row.*")
+        files = bad.withColumn("word", f.lit("mended"))
+    else:
+        files = few.schema(SCHEMA).parquet(job.inbox)
     rows = files.dropDuplicates(["id"]) if job.unique else files
     if job.shout:
         rows = rows.withColumn("word", f.upper("word"))
@@ -183,7 +191,14 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     if job.wordless:
         shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
-    write = exactly_once(*job.divided(), ledger=job.ledger, before=shaped, on_refresh=job.on_refresh, quality=quality)
+    write = exactly_once(
+        *job.divided(),
+        ledger=job.ledger,
+        before=shaped,
+        on_refresh=job.on_refresh,
+        quality=quality,
+        adopt="here" if job.mends else None,
+    )
 
     def batch(df: DataFrame, batch_id: int) -> None:
         say("begin", query=job.name, batch=batch_id)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from onceonly.errors import OnceOnlyError
     from onceonly.errors.refusals import Refused, refusal
     from onceonly.runtime.readpoint import ReadPoint, history, read_point
+    from onceonly.spark.badrow import bad_rows
 
 __all__ = [
     "ExactlyOnce",
@@ -23,6 +24,7 @@ __all__ = [
     "Quality",
     "ReadPoint",
     "Refused",
+    "bad_rows",
     "exactly_once",
     "history",
     "read_point",
@@ -49,6 +51,10 @@ def __getattr__(name: str) -> Any:
         from onceonly.api.quality import Quality
 
         found = {"Output": Output, "Quality": Quality}
+    elif name == "bad_rows":
+        from onceonly.spark.badrow import bad_rows
+
+        found = {"bad_rows": bad_rows}
     elif name == "start":
         from onceonly.api.starting import start
 

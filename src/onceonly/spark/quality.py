@@ -14,7 +14,7 @@ from operator import and_
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
-from onceonly.spark import digest
+from onceonly.spark import badrow
 from onceonly.spark.demands import Demanded, Reason
 from onceonly.spark.outputs import OutputSpec, beyond_a_row, condition, first_line
 from onceonly_checkpoints.content import BAD
@@ -100,24 +100,12 @@ class Expectations:
         good = reduce(and_, [~one.applies for one in demanded], expected)
         # Good first: what an output computes of a row, an expectation may be there to keep it from.
         narrowed = [replace(one, where=good & condition(one.where)) for one in outputs]
-        names = tuple(dict.fromkeys(one.rule for one in (*reasons, *demanded)))
-        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, self._form(rows, (*reasons, *demanded)), names))
-
-    def _form(self, rows: DataFrame, why: Sequence[Reason]) -> tuple[Column, ...]:
-        """Texts, so that every destination holds them; of a topic all in one."""
-        from pyspark.sql import functions as f
-
+        why = (*reasons, *demanded)
         # ``concat_ws`` leaves nulls out: of what is met nothing is said.
-        said = [f.when(one.applies, f.lit(one.said)) for one in why]
-        reasons = f.concat(f.lit("["), f.concat_ws(",", *said), f.lit("]"))
-        row = f.to_json(f.struct("*"), _WITH_NULLS) if self.values else None
-        hashed = digest.row_hash(rows.schema)
-        if not self.records:
-            kept = f.lit(None).cast("string") if row is None else row
-            return reasons.alias("reasons"), kept.alias("row"), hashed.alias("hash")
-        parts = [f.lit('{"reasons":'), reasons, *([] if row is None else [f.lit(',"row":'), row])]
-        value = f.concat(*parts, f.lit(',"hash":'), hashed.cast("string"), f.lit("}"))
-        return hashed.cast("string").alias("key"), value.alias("value"), reasons.alias("reasons")
+        said = f.concat_ws(",", *[f.when(one.applies, f.lit(one.said)) for one in why])
+        listed = f.concat(f.lit("["), said, f.lit("]"))
+        kept = badrow.kept(rows, listed, records=self.records, values=self.values)
+        return (*narrowed, OutputSpec(BAD, self.sinks, ~good, kept, tuple(dict.fromkeys(one.rule for one in why))))
 
 
 def _no_condition(pipeline: str, one: Expectation, reason: str) -> Exception:
@@ -125,6 +113,3 @@ def _no_condition(pipeline: str, one: Expectation, reason: str) -> Exception:
 
 
 _MET = "onceonly met"
-
-_WITH_NULLS = {"ignoreNullFields": "false"}
-"""Else a column that is null would be one that is not there."""
