@@ -62,7 +62,7 @@ def main() -> int:
     """Measure all ways; always 0: a figure that is missed stands in the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.outputs", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="counted, after one that is not (default %(default)s)")
-    parser.add_argument("--only", default="", help="measure only jobs whose peer's name has this text")
+    parser.add_argument("--only", default="", help="only jobs whose size and peer have this text: 100 rows, one P")
     asked = parser.parse_args()
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="onceonly-outputs-"))
@@ -73,7 +73,7 @@ def main() -> int:
         server = stack.enter_context(EmbeddedPostgres(root / "postgres"))
         ways = [(job, partial(epochs, spark, server.dsn, job)) for job in (*TABLE_JOBS, *JOBS)]
         for job, measure in (*ways, (PASS, partial(one_pass, spark))):
-            if asked.only in job.peer:
+            if asked.only in f"{job.shape.name}, {job.peer}":
                 lines += rows(job, asked.rounds, measure, root)
     text = "\n".join(lines)
     print(text)
