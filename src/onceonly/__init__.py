@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from onceonly.api.outputs import Output
     from onceonly.api.quality import Quality
+    from onceonly.api.routes import Route
     from onceonly.api.starting import start
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
@@ -24,6 +25,7 @@ __all__ = [
     "Quality",
     "ReadPoint",
     "Refused",
+    "Route",
     "bad_rows",
     "exactly_once",
     "history",
@@ -46,11 +48,12 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name in ("Output", "Quality"):
+    elif name in ("Output", "Quality", "Route"):
         from onceonly.api.outputs import Output
         from onceonly.api.quality import Quality
+        from onceonly.api.routes import Route
 
-        found = {"Output": Output, "Quality": Quality}
+        found = {"Output": Output, "Quality": Quality, "Route": Route}
     elif name == "bad_rows":
         from onceonly.spark.badrow import bad_rows
 

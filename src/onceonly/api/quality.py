@@ -90,6 +90,16 @@ class Quality:
         return " or ".join([*expectation, *(f"a rule of {sink.id}" for sink in self.demanding(sinks))])
 
 
+def check_kind(quality: Quality | None) -> None:
+    """Refuse what is no Quality.
+
+    Raises:
+        ConfigurationError: E110.
+    """
+    if not isinstance(quality, Quality | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+        raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
+
+
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     """Refuse what cannot be expected of rows.
 
@@ -102,8 +112,6 @@ def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     """
     if quality is None:
         return
-    if not isinstance(quality, Quality):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-        raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
     expect, most = quality.expect, quality.max_bad
     if not isinstance(expect, Mapping) or len(expect) > MOST:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise _meaningless("expect", expect, f'up to {MOST} conditions by name, {{"amount": "amount >= 0"}}')

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.api.arguments import LedgerPlace, refuse_plan
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
+from onceonly.api.routes import Route
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
 from onceonly.protocol import Sink
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def start(
     writer: DataStreamWriter,
-    *sinks: Sink | Output,
+    *sinks: Sink | Output | Route,
     name: str,
     checkpoint: str | os.PathLike[str],
     ledger: LedgerPlace = None,

@@ -25,8 +25,10 @@ from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
-from onceonly.api.quality import Quality
+from onceonly.api.quality import Quality, check_kind
 from onceonly.api.quality import check as check_quality
+from onceonly.api.routes import Route, expecting
+from onceonly.api.routes import check as check_route
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
@@ -212,7 +214,7 @@ def _arrived(given: Arguments) -> ExactlyOnce:
 
 
 def exactly_once(
-    *sinks: Sink | Output,
+    *sinks: Sink | Output | Route,
     name: str | None = None,
     ledger: LedgerPlace = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
@@ -229,7 +231,8 @@ def exactly_once(
     Args:
         sinks: where the rows go. Several get the same bytes: each batch is written once to ``staging``, and committed
             from there in the order of this call; sinks that a crash left behind are brought to the others' epoch. Sinks
-            in an :class:`onceonly.Output` get its rows and columns instead.
+            in an :class:`onceonly.Output` get its rows and columns instead, and those in an :class:`onceonly.Route` the
+            rows with their value of a column.
         name: the pipeline's stable name; default is the query's ``queryName``.
         ledger: index and history, rebuildable from the sink: an SQLAlchemy URL, a path of a SQLite file, or a
             ``Ledger``. Default: the sink's own database if it is one, else a SQLite file beside a local checkpoint.
@@ -264,9 +267,15 @@ def exactly_once(
             given what hangs on one.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
-    given = tuple(one for each in sinks for one in (each.sinks if isinstance(each, Output) else (each,)))
-    divided = tuple(one for one in sinks if isinstance(one, Output))
+    routed = tuple(one for one in sinks if isinstance(one, Route))
+    for route in routed:
+        check_route(route)
+    taking = tuple(one for each in sinks for one in (each.outputs if isinstance(each, Route) else (each,)))
+    given = tuple(one for each in taking for one in (each.sinks if isinstance(each, Output) else (each,)))
+    divided = tuple(one for one in taking if isinstance(one, Output))
     check(divided)
+    check_kind(quality)
+    quality = expecting(quality, routed)
     arguments.check_sinks(given)
     check_quality(quality, given)
     if quality and quality.quarantine:

@@ -1,0 +1,112 @@
+"""``Route(...)``: rows of one stream into tables by a column, as the user says it; an output for each table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from onceonly.api.outputs import Output
+from onceonly.api.quality import Quality
+from onceonly.errors import refuse
+from onceonly.protocol import Sink
+
+Unknown = Literal["bad", "ignore"]
+"""What a row is whose value no table was named for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Which sink a row goes to, by a value of its own: each is an :class:`onceonly.Output` of that name.
+
+    Kafka Connect does it by a regular expression over topics, dlt by a function that names a table. Here the tables are
+    named beforehand: what each of them holds is counted, and a value that nobody thought of is no table more.
+
+    Args:
+        by: a text of each row, in Spark SQL over the columns that it has after ``before=``: ``"kind"``,
+            ``"payload.source.table"``.
+        to: by value, the sink; or an ``Output``, for columns and a name of its own, and for a condition more.
+        unknown: what a row is whose value is not in ``to``, or null: ``"bad"``, so that it goes to the quarantine of
+            ``quality=``, and without one stops the query (E522); ``"ignore"``: counted, and in no table.
+
+    Example:
+        ``exactly_once(Route("kind", {"order": pg.table("orders"), "refund": pg.table("refunds")}))``
+    """
+
+    by: str
+    to: Mapping[str, Sink | Output]
+    unknown: Unknown = "bad"
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """An output for each sink, of the rows with one of its values."""
+        values: dict[int, list[str]] = {}
+        for value, sink in self.to.items():
+            values.setdefault(id(sink), []).append(value)
+        sinks = {id(sink): sink for sink in self.to.values()}
+        return tuple(self._output(sinks[one], taken) for one, taken in values.items())
+
+    def _output(self, sink: Sink | Output, values: Sequence[str]) -> Output:
+        where = _among(self.by, values)
+        if not isinstance(sink, Output):
+            return Output(sink, name=values[0], where=where)
+        if sink.where is None:
+            return Output(*sink.sinks, name=sink.name, where=where, select=sink.select)
+        if not isinstance(sink.where, str):
+            problem = f'the condition of output "{sink.name}" in a Route is a Column'
+            raise _formless(problem, 'say it in SQL: where="amount > 1000"')
+        return Output(*sink.sinks, name=sink.name, where=f"{where} AND ({sink.where})", select=sink.select)
+
+    @property
+    def expected(self) -> str:
+        """The condition that there is a sink for a row; empty where there need not be one."""
+        return _among(self.by, tuple(self.to)) if self.unknown == "bad" else ""
+
+
+def check(route: Route) -> None:
+    """Refuse a route that leads nowhere.
+
+    Raises:
+        ConfigurationError: E120.
+    """
+    if not isinstance(route.by, str) or not route.by.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _formless(f"Route(by={route.by!r}) names no column", 'name one, or say it in SQL: Route("kind", {...})')
+    if not isinstance(route.to, Mapping) or not route.to:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise _formless(f"Route(to={route.to!r}) names no sink", 'name them by value: Route("kind", {"order": sink})')
+    if route.unknown not in get_args(Unknown):
+        raise _formless(f"Route(unknown={route.unknown!r}) is not understood", 'say unknown="bad" or unknown="ignore"')
+    for value in route.to:
+        if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _formless(
+                f"Route(to=) has the value {value!r}", 'give texts; of a number: Route("string(n)", {"1": sink})'
+            )
+
+
+def expecting(quality: Quality | None, routes: Sequence[Route]) -> Quality | None:
+    """What is expected of each row, and that there is a sink for it."""
+    known: dict[str, str] = {}
+    for number, route in enumerate(routes, start=1):
+        if route.expected:
+            name = f"a known {route.by}" if _SHORT.fullmatch(route.by) else "a known value"
+            known[f"{name} ({number})" if name in known else name] = route.expected
+    if not known:
+        return quality
+    return replace(quality, expect={**quality.expect, **known}) if quality else Quality(expect=known)
+
+
+_SHORT = re.compile(r"[\w.]{1,48}")
+
+
+def _among(by: str, values: Sequence[str]) -> str:
+    listed = ", ".join(map(_literal, values))
+    return f"({by}) = {listed}" if len(values) == 1 else f"({by}) IN ({listed})"
+
+
+def _literal(text: str) -> str:
+    """A text in Spark SQL. What a backslash means there depends on a setting of the session."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)" if {"'", "\\"} & {*text} else f"'{text}'"
+
+
+def _formless(problem: str, way: str) -> Exception:
+    return refuse("E120", problem=problem, next=way)
