@@ -60,6 +60,8 @@ class Job:
         expect: what is expected of each row; the second sink is then the quarantine, and a third one gets an output of
             even ids. Empty: nothing.
         mends: read a quarantine, a Delta table, in place of files, and bring its rows in with another word.
+        late: newer files bring older changes: of a hundred keys, a fifth of the changes removes; into the first sink, a
+            table of Postgres that remembers what was removed.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -76,6 +78,7 @@ class Job:
     outputs: bool = False
     expect: str = ""
     mends: bool = False
+    late: bool = False
     wordless: str = ""
 
     @property
@@ -85,6 +88,11 @@ class Job:
 
     def sinks(self) -> list[Sink]:
         """The sinks in commit order."""
+        if self.late:
+            from onceonly_sinks.postgres import PostgresSink
+
+            keyed = {"key": "key", "sequence": "seq", "delete": "gone", "tombstones": "7 days"}
+            return [PostgresSink(self.target, table=TABLE, **keyed)]
         return [make_sink(kind, target) for kind, target in ((self.kind, self.target), *self.also)]
 
     def divided(self) -> list[Sink | Output]:
@@ -182,12 +190,22 @@ def _with_value(df: DataFrame) -> DataFrame:
     return df.select("*", f.col("id").cast("string").alias("key"), f.to_json(f.struct("*")).alias("value"))
 
 
+LATE = ("pmod(id, 100) AS key", "1000000 - id AS seq", "pmod(xxhash64(id), 5) = 0 AS gone")
+"""A change of one of a hundred keys; the later it comes, the older it is."""
+
+
+def _late(df: DataFrame) -> DataFrame:
+    return df.selectExpr(*LATE)
+
+
 def _without_word(where: str) -> Callable[[DataFrame], DataFrame]:
     return lambda df: df.withColumn("word", f.expr(f"if({where}, null, word)"))
 
 
 def _told(job: Job) -> Callable[[DataFrame, int], None]:
     shaped = _with_value if job.speaks_kafka and not (job.outputs or job.expect) else None
+    if job.late:
+        shaped = _late
     if job.wordless:
         shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None

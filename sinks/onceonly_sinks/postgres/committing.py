@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import DBAPIError
@@ -10,9 +11,9 @@ from sqlalchemy.exc import DBAPIError
 from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import Recorder
-from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import head, obstacles, replacing, schema, searching, upsert
+from onceonly_sinks.postgres import head, obstacles, replacing, schema, searching, tombstones, upsert
 from onceonly_sinks.postgres.loading import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transactions import Transactions
@@ -41,7 +42,7 @@ def fill(
         span = marker.epoch.replaces
         if span and (rows is None or rows.cleared != span):
             replacing.clear(connection, target, span)
-        oid = _bring(connection, target, rows, marker.epoch.number)
+        oid = _bring(connection, target, rows, marker.epoch)
         count = rows.rows if rows else 0
         where = head.advance(connection, marker, oid, count, target.visibility)
         if where is None:
@@ -57,8 +58,9 @@ def fill(
     return head.receipt(marker.sink, marker.epoch.number, marker.epoch.chain, where, count)
 
 
-def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, epoch: int) -> int:
+def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None, of: Epoch) -> int:
     """Bring rows that wait into the target; return the table's oid."""
+    epoch = of.number
     if rows is None:
         return schema.oid(connection, target.name)
     if target.apply is not None:
@@ -71,8 +73,15 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     if rows.waiting is None:
         return table.oid
     _complete(target, rows, _count(connection, rows, rows.waiting), epoch)
+    remembers = bool(target.merge.tombstones)
+    if remembers:
+        tombstones.ready(connection, table, target.writer, target.merge)
+        rows = replace(rows, waiting=replace(rows.waiting, tombstones=tombstones.relation(target.writer)))
+    assert rows.waiting is not None
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
+    if remembers:
+        tombstones.remember(connection, table, rows.waiting, target.merge, of)
     return table.oid
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
+from onceonly_sinks.postgres import tombstones
 from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.upsert import Merge
 
@@ -78,6 +79,7 @@ class Options:
         apply: Apply | None,
         triggers: Triggers,
         markers: int | None,
+        tombstones: str | None,
     ) -> Self:
         """Check what belongs together.
 
@@ -87,6 +89,7 @@ class Options:
         columns = _columns(key)
         _check_mode(mode, columns, sequence, delete)
         _check_names(columns, sequence, delete)
+        remembered = _seconds(tombstones, sequence, delete)
         _check_choice("via", via, "auto", "driver", "executors")
         _check_choice("schema", schema, "fail", "add_columns")
         _check_choice("triggers", triggers, "refuse", "allow")
@@ -98,7 +101,7 @@ class Options:
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
         return cls(
-            Merge(columns, sequence, delete),
+            Merge(columns, sequence, delete, remembered),
             epoch_column,
             via,
             driver_limit,
@@ -138,6 +141,7 @@ class Options:
             "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in self.merge.key),
             "sequence": self.merge.sequence or "",
             "delete": self.merge.delete or "",
+            "tombstones": f"{self.merge.tombstones} seconds" if self.merge.tombstones else "",
             "epoch_column": epoch_column,
             "schema": "" if self.schema == "fail" else self.schema,
             "triggers": "" if self.triggers == "refuse" else self.triggers,
@@ -160,6 +164,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
         "key": key or None,
         "sequence": said.get("sequence"),
         "delete": said.get("delete"),
+        "tombstones": said.get("tombstones"),
         "epoch_column": None if epoch_column == "-" else epoch_column,
         "schema": said.get("schema", "fail"),
         "triggers": said.get("triggers", "refuse"),
@@ -210,6 +215,19 @@ def _check_names(key: tuple[str, ...], sequence: str | None, delete: str | None)
     if not named or len(set(names)) != len(names):
         problem = f"key={key!r}, sequence={sequence!r}, delete={delete!r}"
         raise _wrong(problem, "a column is named twice, or by no text", "name each once")
+
+
+def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
+    """For how long a removed key is remembered."""
+    if period is None:
+        return 0
+    if sequence is None or delete is None:
+        cause = "without sequence= no change is late, and without delete= nothing is removed"
+        raise _wrong(f"tombstones={period!r}", cause, "add sequence= and delete=, or leave it out")
+    found = tombstones.seconds(period) if isinstance(period, str) else None
+    if found is None:
+        raise _wrong(f"tombstones={period!r}", "tombstones= is a time", 'say "7 days", "12 hours" or "30 minutes"')
+    return found
 
 
 def _check_choice(name: str, value: object, *known: str) -> None:

@@ -82,7 +82,8 @@ class PostgresSink(Handle):
         key: columns that identify a row. The table needs a unique index on exactly these.
         sequence: column that orders the changes of a key; a row is replaced only by one with a higher value.
         delete: boolean column of the batch; a row with true removes its key, under the same rule of ``sequence``. The
-            column is not stored, and of a removed key nothing is: an older change in a later epoch brings it back.
+            column is not stored, and of a removed key nothing is, unless ``tombstones`` says so: an older change in a
+            later epoch brings it back.
         id: the sink's id, if one pipeline writes to one table twice; default ``postgres:<table>``.
         epoch_column: bigint column for the epoch's number; ``auto``: ``_epoch`` if the table has it; ``None``: none.
         driver_limit: bytes in Arrow form that may go through the driver.
@@ -98,6 +99,8 @@ class PostgresSink(Handle):
             ``allow`` them: what they change is theirs to answer for, an epoch of which they keep a row back is refused.
         markers: rows of ``onceonly.epoch`` that are kept, at least 200; ``None``: all. Older ones go once a ledger has
             their epochs, and ``onceonly.pruned`` says what they were.
+        tombstones: for how long a removed key is remembered, ``7 days``, by the clock of the epochs: within that time
+            no older change brings its row back. With ``sequence`` and ``delete``; in a table of schema ``onceonly``.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -122,6 +125,7 @@ class PostgresSink(Handle):
         apply: Apply | None = None,
         triggers: Triggers = "refuse",
         markers: int | None = MARKERS,
+        tombstones: str | None = None,
     ) -> None:
         server, name = Server.parse(dsn), TableName.parse(table)
         options = Options.check(
@@ -138,6 +142,7 @@ class PostgresSink(Handle):
             apply=apply,
             triggers=triggers,
             markers=markers,
+            tombstones=tombstones,
         )
         super().__init__(server, name, options, id)
         self._fence: Fence | None = None

@@ -23,12 +23,14 @@ class Waiting:
         winners: condition that keeps the rows of the attempts that won; ``true`` where there was only one.
         parameters: of the condition.
         columns: the target's columns that it holds; the column that deletes is one more.
+        tombstones: quoted name of the table of keys that were removed; empty where none is kept.
     """
 
     relation: str
     winners: str
     parameters: Mapping[str, Any]
     columns: tuple[str, ...]
+    tombstones: str = ""
 
     @property
     def source(self) -> str:
@@ -44,11 +46,13 @@ class Merge:
         key: columns that identify a row; empty for an append.
         sequence: column that orders the changes of one key.
         delete: boolean column of the batch, not of the table; a row with true removes its key.
+        tombstones: seconds for which a removed key is remembered; 0 for none.
     """
 
     key: tuple[str, ...] = ()
     sequence: str | None = None
     delete: str | None = None
+    tombstones: int = 0
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:
@@ -202,7 +206,14 @@ def newest(waiting: Waiting, merge: Merge) -> str:
     if not merge.sequence:
         return f"SELECT s.* {waiting.source}"
     keys = ", ".join(f"s.{quote(name)}" for name in merge.key)
-    return f"SELECT DISTINCT ON ({keys}) s.* {waiting.source} ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
+    found = f"SELECT DISTINCT ON ({keys}) s.* {waiting.source} ORDER BY {keys}, s.{quote(merge.sequence)} DESC"
+    if not waiting.tombstones:
+        return found
+    same = " AND ".join(f"d.{quote(name)} = s.{quote(name)}" for name in merge.key)
+    removed = (
+        f"SELECT FROM {waiting.tombstones} d WHERE {same} AND d.{quote(merge.sequence)} >= s.{quote(merge.sequence)}"
+    )
+    return f"SELECT s.* FROM ({found}) s WHERE NOT EXISTS ({removed})"
 
 
 def _insert(table: Table, waiting: Waiting, merge: Merge) -> str:

@@ -1,0 +1,144 @@
+"""Tombstones: within their time no late change brings a row back that a newer one removed, in any order."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.sinks.postgres_writer import Writer, rows, run
+
+from onceonly.errors import ConfigurationError
+from onceonly_sinks.postgres import PostgresSink, tombstones
+from onceonly_sinks.postgres.head import Writer as Ours
+
+pytestmark = pytest.mark.postgres
+
+KEYED: dict[str, Any] = {"key": ("shop", "id"), "sequence": "at", "delete": "gone", "epoch_column": None}
+Change = tuple[int, int, bool]
+"""Id, place in the order of changes, and whether it removes."""
+
+
+def batch(changes: list[Change], shop: str = "north") -> pa.Table:
+    ids, order, gone = zip(*changes, strict=True) if changes else ((), (), ())
+    return pa.table(
+        {
+            "shop": pa.array([shop] * len(changes), pa.string()),
+            "id": pa.array(ids, pa.int64()),
+            "at": pa.array(order, pa.int64()),
+            "gone": pa.array(gone, pa.bool_()),
+        }
+    )
+
+
+EPOCHS, SCHEDULES = 6, 200
+
+
+def schedule(seed: int) -> list[list[Change]]:
+    """Changes of three keys, each key's in an order of its own, come in any order and in several epochs."""
+    draw = random.Random(seed)
+    changes = [(one, order, draw.random() < 0.4) for one in range(3) for order in range(draw.randint(1, 6))]
+    draw.shuffle(changes)
+    epochs: list[list[Change]] = [[] for _ in range(EPOCHS)]
+    for change in changes:
+        epochs[draw.randrange(EPOCHS)].append(change)
+    return epochs
+
+
+def wanted(seed: int) -> list[tuple[str, int, int]]:
+    newest: dict[int, Change] = {}
+    for change in (one for epoch in schedule(seed) for one in epoch):
+        if change[0] not in newest or change[1] > newest[change[0]][1]:
+            newest[change[0]] = change
+    return [(str(seed), one, order) for one, order, gone in newest.values() if not gone]
+
+
+@pytest.mark.parametrize("via", ["driver", "executors"])
+def test_the_newest_change_of_a_key_wins_in_whatever_order_changes_come(dsn: str, via: str) -> None:
+    right = sorted(row for seed in range(SCHEDULES) for row in wanted(seed))
+    for table, said in (("kept", {"tombstones": "7 days"}), ("lost", {})):
+        run(dsn, f"CREATE TABLE {table} (shop text, id bigint, at bigint NOT NULL, PRIMARY KEY (shop, id))")
+        with Writer(dsn, table, via=via, **KEYED, **said) as writer:
+            for epoch in range(EPOCHS):
+                writer.write(pa.concat_tables(batch(schedule(seed)[epoch], str(seed)) for seed in range(SCHEDULES)))
+    assert sorted(rows(dsn, "kept")) == right
+    assert len({*rows(dsn, "lost")} - {*right}) > SCHEDULES // 10, "without tombstones too few schedules go wrong"
+
+
+def held(dsn: str, table: str = "target") -> list[tuple[Any, ...]]:
+    name = tombstones.relation(Ours("orders", f"postgres:{table}"))
+    return sorted(run(dsn, f'SELECT id, at, "{tombstones.EPOCH}" FROM {name}'))
+
+
+class At(Writer):
+    """Writes epochs at a time that the test sets."""
+
+    clock_ms = 0
+
+    def marker(self, rows: int, adoption: str | None = None) -> Any:
+        made = super().marker(rows, adoption)
+        assert made.epoch.lineage is not None
+        lineage = replace(made.epoch.lineage, batch_timestamp_ms=self.clock_ms)
+        return replace(made, epoch=replace(made.epoch, lineage=lineage))
+
+
+def made(dsn: str) -> None:
+    run(dsn, "CREATE TABLE target (shop text, id bigint, at bigint NOT NULL, PRIMARY KEY (shop, id))")
+
+
+def test_a_tombstone_goes_with_a_newer_row_and_by_the_clock_of_epochs(dsn: str) -> None:
+    made(dsn)
+    with At(dsn, tombstones="1 hour", **KEYED) as writer:
+        writer.clock_ms = 1_000_000_000_000
+        writer.write(batch([(1, 5, True), (2, 5, True), (3, 9, False), (3, 7, True)]))
+        # The row of key 3 is newer than what would remove it, so that needs no stone.
+        assert held(dsn) == [(1, 5, 1), (2, 5, 1)]
+        writer.write(batch([(1, 4, False), (2, 6, False)]))
+        assert [(one[1], one[2]) for one in rows(dsn)] == [(2, 6), (3, 9)]
+        assert held(dsn) == [(1, 5, 1)]
+        writer.clock_ms += 3_600_000
+        writer.write(batch([(4, 1, True)]))
+        assert held(dsn) == [(1, 5, 1), (4, 1, 3)]
+        writer.clock_ms += 1
+        writer.write(batch([(5, 1, True)]))
+        assert held(dsn) == [(4, 1, 3), (5, 1, 4)]
+        writer.clock_ms -= 7_200_000
+        writer.write(batch([(1, 4, False)]))
+        assert (1, 4) in [(one[1], one[2]) for one in rows(dsn)], "its time is over, so the late change brings it back"
+        assert held(dsn) == [(4, 1, 3), (5, 1, 4)], "a clock that goes back forgets nothing"
+
+
+def test_what_was_removed_is_rolled_back_with_its_epoch(dsn: str) -> None:
+    made(dsn)
+    with Writer(dsn, tombstones="7 days", **KEYED) as writer:
+        writer.write(batch([(1, 1, False)]))
+        writer.prepare(batch([(1, 5, True)])).abandon()
+        writer.write(batch([(1, 3, False)]))
+    assert [(one[1], one[2]) for one in rows(dsn)] == [(1, 3)]
+    assert held(dsn) == []
+
+
+def test_an_address_says_for_how_long(dsn: str) -> None:
+    sink = PostgresSink(dsn, "target", tombstones="2 weeks", **KEYED)
+    again = PostgresSink.from_address(sink.address)
+    assert again.address == sink.address
+    assert "1209600" in sink.address
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"tombstones": "7 days"}, "without sequence= no change is late"),
+        ({"key": "id", "sequence": "at", "tombstones": "7 days"}, "without delete= nothing is removed"),
+        ({**KEYED, "tombstones": "a while"}, "tombstones='a while'"),
+        ({**KEYED, "tombstones": "0 days"}, "tombstones='0 days'"),
+        ({**KEYED, "tombstones": 7}, "tombstones=7"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_remembered_is_refused(said: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match="E110") as refused:
+        PostgresSink("postgresql://localhost/shop", "target", **said)
+    assert problem in str(refused.value)
