@@ -185,6 +185,21 @@ def test_delta_sets_aside_what_its_columns_and_constraints_refuse(
     ]
 
 
+def test_an_expectation_guards_a_constraint_that_would_raise(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget, spark: Any
+) -> None:
+    spark.sql(f"create table delta.`{delta.path}` (id bigint, word string) using delta")
+    spark.sql(f"alter table delta.`{delta.path}` add constraint large check (10 / id >= 2)")
+    quality = Quality(expect={"not nought": "id <> 0"}, quarantine=aside(pg))
+    stream.receive(range(8)).run(exactly_once(delta.sink(), quality=quality))
+    assert delta.ids() == [1, 2, 3, 4, 5]
+    assert {number: [one["rule"] for one in why] for number, why in kept(pg).items()} == {
+        0: ["not nought"],
+        6: ["constraint large"],
+        7: ["constraint large"],
+    }
+
+
 @pytest.mark.kafka
 def test_brokers_are_not_sent_what_no_topic_holds(
     stream: FileStream, pg: PostgresTarget, any_kafka: KafkaAddress

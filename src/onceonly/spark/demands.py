@@ -41,7 +41,8 @@ class Demanded:
 
         Args:
             rows: a batch as it is written, without outputs.
-            expected: whether a row is what is expected of it: what an output computes is looked at of no other one.
+            expected: whether a row is what is expected of it: what is computed for an output or a condition may raise
+                for any other one.
         """
         from pyspark.sql import functions as f
 
@@ -56,8 +57,9 @@ class Demanded:
             else:
                 column = f.col(quote(one.column)) if taken is None else taken.part(one.column)
                 broken = ~met(one, column, kinds[one.column])
-            if taken is not None:
-                broken = f.coalesce(f.when(expected & condition(taken.where), broken), f.lit(False))
+            if taken is not None or isinstance(one, Condition):
+                asked = expected if taken is None else expected & condition(taken.where)
+                broken = f.coalesce(f.when(asked, broken), f.lit(False))
             yield Reason(self._said(one), _name(one), broken)
 
     def _said(self, one: Rule | Condition) -> str:
