@@ -39,7 +39,10 @@ LAB = ROOT / "src" / "onceonly_lab"
 TESTS = (
     (
         "not connect",
-        *(f"integration/test_{name}.py" for name in ("line", "line_format", "golden_digests", "forks", "wrapper")),
+        *(
+            f"integration/test_{name}.py"
+            for name in ("line", "line_format", "golden_digests", "forks", "wrapper", "demands")
+        ),
     ),
     ("connect", "integration/connect/test_line.py"),
 )

@@ -158,6 +158,13 @@ def _plain(column: Column) -> Column:
     return without_nul & f.is_valid_utf8(column) if hasattr(f, "is_valid_utf8") else without_nul
 
 
+def judges(demand: Demand) -> bool:
+    """Whether this Spark can judge a demand: 3.5 casts a Column by raising where it does not fit."""
+    from pyspark.sql import Column
+
+    return not isinstance(demand, demands.Digits) or hasattr(Column, "try_cast")
+
+
 def _can_be_judged(rows: DataFrame, taken: OutputSpec | None, one: Rule | Condition) -> bool:
     """Whether Spark can; a destination judges the others itself.
 
@@ -165,12 +172,10 @@ def _can_be_judged(rows: DataFrame, taken: OutputSpec | None, one: Rule | Condit
     function that it calls.
     """
     from pyspark.errors import AnalysisException
-    from pyspark.sql import Column
     from pyspark.sql import functions as f
 
     if isinstance(one, Rule):
-        # Spark 3.5 casts a Column by raising where it does not fit.
-        return not isinstance(one.demand, demands.Digits) or hasattr(Column, "try_cast")
+        return judges(one.demand)
     if taken is not None and taken.select:
         return False
     try:
