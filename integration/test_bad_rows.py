@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +58,25 @@ SCHEMA = ", ".join(f"{name} {kind}" for name, (kind, _) in TYPES.items())
 ROWS = [f"cast({value} as {kind}) as {name}" for name, (kind, value) in TYPES.items()]
 
 
+KEPT = "reasons string, row string, hash bigint"
+
+
+def set_aside(
+    stream: FileStream, spark: Any, ids: list[int], shape: Callable[[DataFrame], DataFrame] | None = None
+) -> DataFrame:
+    """What a quarantine keeps of these rows, all of which are bad."""
+    bad = MemorySink(id="memory:bad")
+    wrapped = exactly_once(MemorySink(id="memory:rows"), quality=Quality(expect={"none": "id < 0"}, quarantine=bad))
+    stream.receive(ids).run(wrapped, shape=shape or (lambda df: df))
+    return spark.createDataFrame([(row["reasons"], row["row"], row["hash"]) for row in bad.rows()], KEPT)
+
+
 def one_of_each(df: DataFrame) -> DataFrame:
     return df.selectExpr("id", *ROWS)
 
 
-@pytest.mark.postgres
-def test_every_type_comes_back_out_of_a_table(stream: FileStream, pg: PostgresTarget, spark: Any) -> None:
-    bad = MemorySink(id="memory:bad")
-    wrapped = exactly_once(MemorySink(id="memory:rows"), quality=Quality(expect={"none": "id < 0"}, quarantine=bad))
-    stream.receive([1]).run(wrapped, shape=one_of_each)
-    kept = spark.createDataFrame([(row["reasons"], row["row"], row["hash"]) for row in bad.rows()], KEPT)
+def test_every_type_comes_back_as_it_was(stream: FileStream, spark: Any) -> None:
+    kept = set_aside(stream, spark, [1], one_of_each)
     for zone in ("Europe/Berlin", "UTC", "Asia/Kathmandu"):
         with frames.setting(kept, "spark.sql.session.timeZone", zone):
             [found] = bad_rows(kept, f"id bigint, {SCHEMA}").collect()
@@ -77,26 +87,16 @@ def test_every_type_comes_back_out_of_a_table(stream: FileStream, pg: PostgresTa
     assert str(same.collect()) == str(wanted.collect())
 
 
-KEPT = "reasons string, row string, hash bigint"
-
-
 @pytest.mark.parametrize("schema", ["id int, word string", "id bigint", "id bigint, wort string"])
 def test_a_row_that_is_read_by_another_schema_is_not_intact(spark: Any, stream: FileStream, schema: str) -> None:
-    bad = MemorySink(id="memory:bad")
-    wrapped = exactly_once(MemorySink(id="memory:rows"), quality=Quality(expect={"none": "id < 0"}, quarantine=bad))
-    stream.receive([1]).run(wrapped)
-    kept = spark.createDataFrame([(row["reasons"], row["row"], row["hash"]) for row in bad.rows()], KEPT)
+    kept = set_aside(stream, spark, [1])
     assert [row["intact"] for row in bad_rows(kept, schema).collect()] == [False]
     assert [row["intact"] for row in bad_rows(kept, "id bigint, word string").collect()] == [True]
 
 
 def test_what_the_text_could_not_keep_is_said(spark: Any, stream: FileStream) -> None:
-    bad = MemorySink(id="memory:bad")
-    wrapped = exactly_once(MemorySink(id="memory:rows"), quality=Quality(expect={"none": "id < 0"}, quarantine=bad))
-    stream.receive([1, 2]).run(
-        wrapped, shape=lambda df: df.selectExpr("id", "if(id = 1, cast(unhex('ff') as string), word) as word")
-    )
-    kept = spark.createDataFrame([(row["reasons"], row["row"], row["hash"]) for row in bad.rows()], KEPT)
+    broken = "if(id = 1, cast(unhex('ff') as string), word) as word"
+    kept = set_aside(stream, spark, [1, 2], lambda df: df.selectExpr("id", broken))
     found = bad_rows(kept, "id bigint, word string").select("row.id", "intact").collect()
     assert {row["id"]: row["intact"] for row in found} == {1: False, 2: True}
 
@@ -105,7 +105,7 @@ def test_columns_of_no_quarantine_and_types_that_json_lacks_are_refused(spark: A
     with pytest.raises(ConfigurationError, match=r"bad_rows\(\) got columns id"):
         bad_rows(spark.range(3), "id bigint")
     kept = spark.createDataFrame([], KEPT)
-    for schema in ("id bigint, at map<int,string>", "no ddl at all ,,"):
+    for schema in ("id bigint, at map<int,string>", "no ddl at all ,,", "int"):
         with pytest.raises(ConfigurationError, match=r"bad_rows\(\) cannot read rows of"):
             bad_rows(kept, schema)
     assert bad_rows(kept, "id bigint, at string").columns == ["row", "reasons", "intact"]
@@ -221,6 +221,7 @@ def judged_exact(pipeline: str, place: str, *sinks: Sink) -> None:
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
 
 
+@pytest.mark.postgres
 def test_a_quarantine_in_postgres_keeps_the_same_text(stream: FileStream, pg: PostgresTarget, spark: Any) -> None:
     aside = PostgresSink(pg.dsn, table="orders_bad")
     wrapped = exactly_once(pg.sink(), quality=Quality(expect={"none": "id < 0"}, quarantine=aside))

@@ -115,8 +115,7 @@ LEFT: Mapping[str, frozenset[str]] = {
     ),
     "a record of Spark, Delta or Postgres, or a field's name in it": frozenset(
         {
-            "_checks: name.startswith(prefix)",
-            "_conditions: name.startswith(_CONSTRAINT)",
+            "constraints: name.startswith(prefix)",
             "rewritten: name.startswith('partition.')",
             "_unquote: part.startswith('\"')",
             "generation_of: name.startswith(f'stage_{tag}_')",

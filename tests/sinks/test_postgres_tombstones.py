@@ -11,6 +11,8 @@ import pytest
 from tests.sinks.postgres_writer import Writer, rows, run
 
 from onceonly.errors import ConfigurationError
+from onceonly.protocol.batch import ArrowBatch
+from onceonly_checkpoints.chain import linked
 from onceonly_sinks.postgres import PostgresSink, tombstones
 from onceonly_sinks.postgres.head import Writer as Ours
 
@@ -118,6 +120,31 @@ def test_what_was_removed_is_rolled_back_with_its_epoch(dsn: str) -> None:
         writer.write(batch([(1, 3, False)]))
     assert [(one[1], one[2]) for one in rows(dsn)] == [(1, 3)]
     assert held(dsn) == []
+
+
+@pytest.mark.parametrize("via", ["driver", "executors"])
+def test_a_full_refresh_forgets_what_was_removed_before_it(dsn: str, via: str) -> None:
+    with Writer(dsn, via=via, tombstones="7 days", **{**KEYED, "epoch_column": "auto"}) as writer:
+        writer.write(batch([(1, 5, True), (2, 1, False)]))
+        assert held(dsn) == [(1, 5, 1)]
+        prepared = writer.sink.prepare_replacing(ArrowBatch(batch([(1, 3, False), (3, 4, True)])), 2, (1, 1))
+        marker = writer.marker(prepared.rows)
+        replacing = linked(replace(marker.epoch, series=2, replaces=(1, 1)))
+        writer.sink.commit(prepared, replace(marker, epoch=replacing))
+    assert [(one[1], one[2]) for one in rows(dsn)] == [(1, 3)], "the source tells it anew, from its beginning"
+    assert held(dsn) == [(3, 4, 2)]
+
+
+def test_what_is_due_goes_a_part_at_a_time(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tombstones, "_AT_ONCE", 2)
+    made(dsn)
+    with At(dsn, tombstones="1 second", **KEYED) as writer:
+        for moment in range(3):
+            writer.clock_ms = moment
+            writer.write(batch([(moment, 5, True)]))
+        writer.clock_ms = 10_000
+        writer.write(batch([(9, 5, True)]))
+    assert [one[0] for one in held(dsn)] == [2, 9], "the oldest first"
 
 
 def test_an_address_says_for_how_long(dsn: str) -> None:

@@ -169,6 +169,12 @@ class Column:
         return not _COMPUTED.isdisjoint(self.metadata)
 
 
+def constraints(properties: Mapping[str, str]) -> dict[str, str]:
+    """The conditions that a table's properties hold, in Spark SQL, by name."""
+    prefix = "delta.constraints."
+    return {name.removeprefix(prefix): sql for name, sql in sorted(properties.items()) if name.startswith(prefix)}
+
+
 def placeholder() -> Schema:
     """Schema of a table that was created for its fence, before any batch said what its columns are."""
     from deltalake import Field, Schema

@@ -10,11 +10,10 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from onceonly.protocol.demands import Characters, Condition, NotNull, Rule
-from onceonly_sinks.delta.columns import Column, Limit, Unread, limits
+from onceonly_sinks.delta.columns import Column, Limit, Unread, constraints, limits
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.shape import paired
 
-_CONSTRAINT = "delta.constraints."
 _INVARIANT = "delta.invariants"
 
 
@@ -75,9 +74,7 @@ def _alike(table: Sequence[Column], batch: Sequence[Column], pairs: Mapping[str,
 
 
 def _conditions(table: Sequence[Column], configuration: Mapping[str, str]) -> Iterator[Condition]:
-    for name, sql in sorted(configuration.items()):
-        if name.startswith(_CONSTRAINT):
-            yield Condition(name.removeprefix(_CONSTRAINT), sql)
+    yield from (Condition(name, sql) for name, sql in constraints(configuration).items())
     for column in table:
         if said := column.metadata.get(_INVARIANT):
             yield Condition(f"of {column.name}", json.loads(said)["expression"]["expression"])

@@ -13,6 +13,7 @@ from typing import Any
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import OutcomeUnknown
 from onceonly.spark import choose
+from onceonly_sinks.delta.columns import constraints
 from onceonly_sinks.delta.table import Table
 
 log = logging.getLogger(__name__)
@@ -211,10 +212,7 @@ def _unsaid(table: Table, error: Exception) -> str:
 
 def _checks(table: Table) -> str:
     """Names of the table's constraints, where it has any."""
-    prefix = "delta.constraints."
-    names = sorted(
-        name.removeprefix(prefix) for name in table.handle.metadata().configuration if name.startswith(prefix)
-    )
+    names = constraints(table.handle.metadata().configuration)
     return f"one of the constraints {', '.join(names)}, or a type: " if names else ""
 
 

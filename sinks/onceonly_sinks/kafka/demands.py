@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from onceonly.protocol.demands import AfterEpoch, Between, Named, NotNull, Rule
 
-_MOST_PARTITIONS = 2**31
+_LAST_PARTITION = 2**31 - 1
 
 
 def of(present: frozenset[str], partitions: Sequence[int], *, compacted: bool) -> tuple[Rule, ...]:
@@ -20,7 +20,7 @@ def of(present: frozenset[str], partitions: Sequence[int], *, compacted: bool) -
         partitions: of the topic that was given; none where it is not known how many there are.
         compacted: whether that topic keeps rows by key.
     """
-    most = max(partitions, default=_MOST_PARTITIONS - 1)
+    most = max(partitions, default=_LAST_PARTITION)
     rules = {
         "topic": [Rule("topic", NotNull())],
         "key": [Rule("key", NotNull())] if compacted else [],

@@ -43,10 +43,16 @@ def relation(writer: Writer) -> str:
     return f"onceonly.{quote(f'tombstones_{writer.tag}')}"
 
 
+def _there(connection: Connection, name: str) -> bool:
+    return (
+        connection.exec_driver_sql("SELECT pg_catalog.to_regclass(%(name)s)", {"name": name}).scalar_one() is not None
+    )
+
+
 def ready(connection: Connection, table: Table, writer: Writer, merge: Merge) -> None:
     """Make the table of tombstones in the open transaction, where it is not there."""
     name = relation(writer)
-    if connection.exec_driver_sql("SELECT pg_catalog.to_regclass(%(name)s)", {"name": name}).scalar_one() is not None:
+    if _there(connection, name):
         return
     sequence = merge.sequence or ""
     columns = ", ".join(f"{quote(one)} {table.by_name[one].ddl} NOT NULL" for one in (*merge.key, sequence))
@@ -77,7 +83,7 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
 
     standing = f"EXISTS (SELECT FROM {table.name.sql} t WHERE {same('t')} AND t.{sequence} >= s.{sequence})"
     chosen = ", ".join(f"s.{one}" for one in (*keys, sequence))
-    # First those that are new: a key that comes again in this epoch has a newer change, and none of its own.
+    # None where a newer row stands: that row itself holds a late change off.
     added = f"INSERT INTO {name} SELECT {chosen}, %(epoch)s, to_timestamp(%(clock)s) FROM ({newest}) s"
     moved = ", ".join(f"{one} = excluded.{one}" for one in (sequence, quote(EPOCH), quote(AT)))
     again = f"ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {moved}"
@@ -93,7 +99,7 @@ def remember(connection: Connection, table: Table, waiting: Waiting, merge: Merg
 def clear(connection: Connection, writer: Writer, span: Span) -> None:
     """Forget what epochs removed whose rows leave: what comes instead is told from its beginning."""
     name = relation(writer)
-    if connection.exec_driver_sql("SELECT pg_catalog.to_regclass(%(name)s)", {"name": name}).scalar_one() is None:
+    if not _there(connection, name):
         return
     where = f"WHERE {quote(EPOCH)} BETWEEN %(first)s AND %(last)s"
     connection.exec_driver_sql(f"DELETE FROM {name} {where}", {"first": span[0], "last": span[1]})

@@ -101,7 +101,9 @@ def _columns(schema: str | StructType) -> StructType:
     if not isinstance(schema, str):
         return schema
     parsed = StructType.fromDDL(schema)
-    return parsed if isinstance(parsed, StructType) else StructType().add("value", parsed)
+    if not isinstance(parsed, StructType):
+        raise TypeError(f"{schema} names no column")
+    return parsed
 
 
 def _within(columns: StructType) -> StructType:
