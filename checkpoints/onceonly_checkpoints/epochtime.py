@@ -1,0 +1,155 @@
+"""What an epoch says of time: up to when a dataset is complete, and which rows came later than that.
+
+Two statements that are never mixed: ``noted`` is the writer's word that what belongs before it is written, ``high`` is
+the latest time that was written so far. Pravega keeps both of what was *read* (noteTime and TimeWindow, PDP-33); these
+are of what was *committed*, in the transaction of the rows and under the epoch's chain. Values in the one form of
+``model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from onceonly_checkpoints.model import known, present
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+Unit = Literal["ms", "integer"]
+"""What numbers of time count: milliseconds since 1970 in UTC, by floor; or any count that only grows."""
+
+END = 2**63 - 1
+"""The time after which nothing follows: a writer that notes it is gone for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterMark:
+    """A writer of a dataset as another one of its commits, or its own, last saw it.
+
+    Attributes:
+        writer: name of its pipeline.
+        epoch: its newest epoch that was seen; 0 for a writer that was declared and not seen.
+        noted: what that epoch noted; ``None`` before it noted anything.
+        ingest: the clock that the engine recorded for that epoch; of epoch 0, that of the epoch which declared it.
+        turn: how often its position was put back: marks are compared as (turn, epoch), so that what comes again after
+            a cut counts as newer than what was cut off.
+    """
+
+    writer: str
+    epoch: int
+    noted: int | None
+    ingest: int
+    turn: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "writer", "epoch", "noted", "ingest", "turn")
+        return cls(value["writer"], value["epoch"], value.get("noted"), value["ingest"], value.get("turn", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        turn = self.turn or None
+        return present(writer=self.writer, epoch=self.epoch, noted=self.noted, ingest=self.ingest, turn=turn)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochTime:
+    """What one epoch says of time; numbers are 64-bit integers in ``unit``, but for the recorded clock.
+
+    Attributes:
+        unit: what they count; the first epoch with a time fixes it.
+        noted: every row that belongs before it is in this epoch or an earlier one; ``None`` before the first word.
+            Never less than in the epoch before, within one ``turn``.
+        lower: what the dataset is complete through, as this commit knows it: with one writer, ``noted``.
+        high: the greatest ``last`` so far; where no column is named, the greatest ``noted``.
+        closed: nothing before it changes any more; ``None`` where nobody enforces that.
+        first: the least time of the epoch's rows; ``None`` without rows.
+        last: the greatest one.
+        horizon: rows before it are late in this epoch: what was noted, and the dataset's ``lower``, before it.
+        late: how many are.
+        untimed: rows whose time is null: never late, and in none of the figures above.
+        ingest: the clock that the engine recorded for the newest batch, milliseconds since 1970; it may go back.
+        observed: every writer of the dataset that was ever seen, by name; none where there is one.
+        silent: those of them that were timed out at this commit.
+        turn: how often the position was put back (a rewind, a restored sink, a new series).
+    """
+
+    unit: Unit
+    noted: int | None
+    lower: int | None
+    high: int | None
+    closed: int | None = None
+    first: int | None = None
+    last: int | None = None
+    horizon: int | None = None
+    late: int = 0
+    untimed: int = 0
+    ingest: int = 0
+    observed: tuple[WriterMark, ...] = ()
+    silent: tuple[str, ...] = ()
+    turn: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`.
+
+        Raises:
+            UnreadableMarker: a member that this version does not know.
+        """
+        known(value, *_MEMBERS)
+        return cls(
+            value["unit"],
+            noted=value.get("noted"),
+            lower=value.get("lower"),
+            high=value.get("high"),
+            closed=value.get("closed"),
+            first=value.get("first"),
+            last=value.get("last"),
+            horizon=value.get("horizon"),
+            late=value.get("late", 0),
+            untimed=value.get("untimed", 0),
+            ingest=value.get("ingest", 0),
+            observed=tuple(WriterMark.from_json(mark) for mark in value.get("observed", ())),
+            silent=tuple(value.get("silent", ())),
+            turn=value.get("turn", 0),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; ``late``, ``untimed`` and ``turn`` only past 0."""
+        return present(
+            unit=self.unit,
+            noted=self.noted,
+            lower=self.lower,
+            high=self.high,
+            closed=self.closed,
+            first=self.first,
+            last=self.last,
+            horizon=self.horizon,
+            late=self.late or None,
+            untimed=self.untimed or None,
+            ingest=self.ingest,
+            observed=[mark.to_json() for mark in self.observed],
+            silent=list(self.silent),
+            turn=self.turn or None,
+        )
+
+
+_MEMBERS = (
+    "unit",
+    "noted",
+    "lower",
+    "high",
+    "closed",
+    "first",
+    "last",
+    "horizon",
+    "late",
+    "untimed",
+    "ingest",
+    "observed",
+    "silent",
+    "turn",
+)

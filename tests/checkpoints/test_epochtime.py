@@ -1,0 +1,53 @@
+"""What an epoch says of time survives its JSON form, says nothing of what is absent, and is read only whole."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
+from onceonly_checkpoints.model import UnreadableMarker, canonical
+
+names = st.text(min_size=1, max_size=12)
+numbers = st.integers(min_value=-(2**63), max_value=END)
+counts = st.integers(min_value=0, max_value=2**62)
+units: st.SearchStrategy[Unit] = st.sampled_from(["ms", "integer"])
+marks = st.builds(WriterMark, names, counts, st.none() | numbers, numbers, counts)
+times = st.builds(
+    EpochTime,
+    unit=units,
+    noted=st.none() | numbers,
+    lower=st.none() | numbers,
+    high=st.none() | numbers,
+    closed=st.none() | numbers,
+    first=st.none() | numbers,
+    last=st.none() | numbers,
+    horizon=st.none() | numbers,
+    late=counts,
+    untimed=counts,
+    ingest=numbers,
+    observed=st.lists(marks, max_size=4).map(tuple),
+    silent=st.lists(names, max_size=3).map(tuple),
+    turn=counts,
+)
+
+
+@given(times)
+def test_a_time_comes_back_as_it_was(time: EpochTime) -> None:
+    assert EpochTime.from_json(json.loads(canonical(time.to_json()))) == time
+
+
+def test_what_is_absent_is_not_said_and_nought_is() -> None:
+    said = EpochTime("integer", noted=0, lower=None, high=0, ingest=7).to_json()
+    assert said == {"unit": "integer", "noted": 0, "high": 0, "ingest": 7}
+
+
+@pytest.mark.parametrize("place", ["record", "mark"])
+def test_a_member_that_nobody_knows_is_not_passed_over(place: str) -> None:
+    said = EpochTime("ms", 1, 1, 1, observed=(WriterMark("web", 1, 1, 1),)).to_json()
+    (said if place == "record" else said["observed"][0])["zone"] = "UTC"
+    with pytest.raises(UnreadableMarker, match="zone"):
+        EpochTime.from_json(said)
