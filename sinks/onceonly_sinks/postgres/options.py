@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
-from onceonly_sinks.postgres import tombstones
+from onceonly.protocol.period import milliseconds
 from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.upsert import Merge
 
@@ -224,10 +224,10 @@ def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
     if sequence is None or delete is None:
         cause = "without sequence= no change is late, and without delete= nothing is removed"
         raise _wrong(f"tombstones={period!r}", cause, "add sequence= and delete=, or leave it out")
-    found = tombstones.seconds(period) if isinstance(period, str) else None
-    if found is None:
+    found = milliseconds(period) or 0
+    if found < 1000:
         raise _wrong(f"tombstones={period!r}", "tombstones= is a time", 'say "7 days", "12 hours" or "30 minutes"')
-    return found
+    return found // 1000
 
 
 def _check_choice(name: str, value: object, *known: str) -> None:

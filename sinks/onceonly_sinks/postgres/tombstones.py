@@ -7,7 +7,6 @@ remembered ends by the clock of the epochs: a replay forgets what its first atte
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from onceonly_sinks.postgres import upsert
@@ -22,20 +21,11 @@ if TYPE_CHECKING:
     from onceonly_sinks.postgres.schema import Table
     from onceonly_sinks.postgres.upsert import Merge, Waiting
 
-_PERIOD = re.compile(r"([1-9][0-9]{0,8}) *(second|minute|hour|day|week)s?")
-_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
-
 EPOCH, AT = "onceonly epoch", "onceonly at"
 """Columns beside those of key and sequence."""
 
 _AT_ONCE = 10_000
 """How many go in one epoch at most: those that are due are many after a long stop."""
-
-
-def seconds(period: str) -> int | None:
-    """How long a period is, in words such as ``7 days``; ``None`` where it is none."""
-    found = _PERIOD.fullmatch(period.strip())
-    return int(found[1]) * _SECONDS[found[2]] if found else None
 
 
 def relation(writer: Writer) -> str:
