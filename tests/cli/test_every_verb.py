@@ -23,6 +23,8 @@ READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("epochs", "list"): (),
     ("epochs", "show"): ("2",),
     ("epochs", "diff"): ("1", "2"),
+    ("quarantine", "list"): (),
+    ("quarantine", "show"): (),
     ("queries", "list"): (),
     ("queries", "show"): ("orders",),
     ("checkpoint", "show"): ("{ck}",),

@@ -225,7 +225,7 @@ def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Recei
 def recount(table: Table) -> Mapping[int, int] | None:
     """Rows per epoch that still stand, by the log; ``None`` where it cannot tell."""
     try:
-        return census.count(_changes(table)).rows
+        return census.count(changes_of(table)).rows
     except census.CannotTell as reason:
         log.info("rows of the epochs in %s cannot be counted: %s", table.uri, reason)
         return None
@@ -233,7 +233,7 @@ def recount(table: Table) -> Mapping[int, int] | None:
 
 def allowed(table: Table, rung: Rung, *, merged: bool) -> Allowed:
     """What others did and was let pass since our first epoch; after the newest one, what the rung lets pass."""
-    changes = _changes(table)
+    changes = changes_of(table)
     judged = max((one.entry.note.judged for one in changes if one.entry.note), default=-1)
     began = min((one.entry.version for one in changes if one.entry.note and one.entry.note.epoch), default=0)
     entries = [one.entry for one in changes if one.entry.version > began]
@@ -264,7 +264,7 @@ def beside_ours(table: Table) -> str:
 
     Told by the log alone, from where the table began, or from where a full refresh took away all that stood before.
     """
-    changes = _changes(table)
+    changes = changes_of(table)
     begun = max((at for at, one in enumerate(changes) if one.entry.note and one.entry.note.replaces), default=-1)
     if changes and changes[0].entry.version and begun < 0:
         return "its log no longer reaches back to where the table began"
@@ -291,7 +291,7 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
     if epoch_column:
         return rows.select(*columns, f.col(quote(epoch_column)).cast("bigint").alias(EPOCH))
     try:
-        owners = census.owners(_changes(table))
+        owners = census.owners(changes_of(table))
     except census.CannotTell as reason:
         log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
         return None
@@ -304,7 +304,8 @@ def read_back(table: Table, epoch_column: str | None, spark: SparkSession) -> Da
 _FILE = "__onceonly_file"
 
 
-def _changes(table: Table) -> list[census.Change]:
+def changes_of(table: Table) -> list[census.Change]:
+    """The versions whose commit files still exist, ascending."""
     texts = ((version, table.log.text(version)) for version in table.log.versions())
     return [
         census.parse(loginspect.parse(version, text, table.log.app), text)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from onceonly import faults
 from onceonly.doctor import Check, Observed
@@ -30,7 +30,7 @@ from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import demands, failures, reading, sparkcommitter, staging
+from onceonly_sinks.delta import demands, epochrows, failures, reading, sparkcommitter, staging
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import Rung
@@ -317,6 +317,14 @@ class DeltaSink(SinkBase):
         if self._settings.merge:
             return None
         return reading.read_back(self._open.table, self._settings.epoch_column, spark)
+
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an append by epoch, through deltalake; ``None`` for a merge or an unclear log.
+
+        Raises:
+            DestinationError: E508, deltalake does not read such a table.
+        """
+        return None if self._settings.merge else epochrows.of(self._open.table, self._settings.epoch_column, span)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; what changes no row is nobody's business."""

@@ -26,8 +26,9 @@ from onceonly.protocol import (
     own,
 )
 from onceonly.protocol.demands import Rule
+from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.kafka import classify, demands, reading, records, writing
+from onceonly_sinks.kafka import classify, demands, epochrows, reading, records, writing
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.columns import Columns
@@ -359,6 +360,16 @@ class KafkaSink(SinkBase):
         """Committed records between the offsets of each epoch; ``None`` once retention or compaction took some."""
         with self._on.refusing():
             return reading.recount(self._on)
+
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """Committed records of these epochs that retention has left; ``None`` where a topic was made anew."""
+        with self._on.refusing():
+            found = epochrows.of(self._on, span)
+        return self._each(found) if found is not None else None
+
+    def _each(self, found: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        with self._on.refusing():
+            yield from found
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the topics since a receipt: made anew, or cut off."""

@@ -285,6 +285,14 @@ class MemorySink(SinkBase):
         numbered = [part.append_column(EPOCH, pa.array([epoch] * part.num_rows, pa.int64())) for epoch, part in parts]
         return of_arrow(spark, pa.concat_tables(numbered)) if numbered else None
 
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an append by epoch; ``None`` for an upsert."""
+        if self._merge.key:
+            return None
+        first, last = span
+        found = [entry for entry in self.store.epochs(self._writer) if first <= entry.epoch <= last and entry.rows]
+        return ((entry.epoch, row) for entry in found for row in replay([entry]).to_pylist())
+
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""
         serial = since.at("entry") if since else 0

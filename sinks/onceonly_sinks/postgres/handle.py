@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Disturbance, Milestone, SinkBase
 from onceonly.protocol.demands import Rule
+from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import classify, demands, head, health, pruning
+from onceonly_sinks.postgres import classify, demands, epochrows, head, health, pruning
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Target
@@ -140,6 +141,19 @@ class Handle(SinkBase):
                 return None
             server = self._server.resolved(raw(connection))
             return pruning.read_back(connection, server, table, spark)
+
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an append by epoch, in its order; ``None`` where :meth:`recount` cannot tell either."""
+        if not self._options.append:
+            return None
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            column = self._numbers(connection, table) if table else None
+        return self._rows_of(table, column, span) if table and column else None if table else iter(())
+
+    def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        with self._refusals(), self._transactions.reading() as connection:
+            yield from epochrows.of(connection, table, column, span)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""

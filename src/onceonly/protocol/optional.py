@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.values import Allowed, Disturbance, Milestone, Transaction
@@ -169,6 +169,27 @@ class Legible(Protocol):
 
         Columns that were added later stand after the others. A row of which it is not known whose it is carries null,
         and so do all others of an epoch that may have brought it. ``None``: the target does not tell.
+        """
+        ...
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """A sink whose rows come back by epoch, without Spark and without a fence. Optional; a quarantine is shown by it.
+
+    Without it the rows are looked at with the destination's own means.
+    """
+
+    def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """Rows that these epochs brought and that still stand, each behind the number of its epoch, in any order.
+
+        They come piece by piece, however many there are. ``None``: the target does not tell whose rows are whose.
+
+        Args:
+            span: first and last epoch, both included.
+
+        Raises:
+            DestinationError: there is no answer, or the target is not one whose rows can be read so.
         """
         ...
 

@@ -1,0 +1,85 @@
+"""Rows of a table by the epoch that brought them, file by file: by deltalake alone, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from onceonly.errors import refuse
+from onceonly.protocol.optional import Span
+from onceonly_sinks.delta import census
+from onceonly_sinks.delta.reading import changes_of
+from onceonly_sinks.delta.table import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from deltalake import DeltaTable
+
+log = logging.getLogger(__name__)
+
+Rows = Iterator[tuple[int, Mapping[str, Any]]]
+
+
+def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
+    """The rows of these epochs that stand: by their own column, else by the file that holds them.
+
+    ``None`` where a file may hold rows of several epochs.
+
+    Raises:
+        DestinationError: E508, deltalake does not read such a table.
+    """
+    handle = table.reopen()
+    if handle is None:
+        return iter(())
+    if epoch_column is not None:
+        return _numbered(_dataset(table, handle), epoch_column, span)
+    try:
+        owners = census.owners(changes_of(table))
+    except census.CannotTell as reason:
+        log.info("rows of the epochs in %s cannot be told apart: %s", table.uri, reason)
+        return None
+    if None in owners.values():
+        return None
+    named = {_name(unquote(path)): owner for path, owner in owners.items() if owner and span[0] <= owner <= span[1]}
+    return _by_file(_dataset(table, handle), named)
+
+
+def _dataset(table: Table, handle: DeltaTable) -> Any:
+    from deltalake.exceptions import DeltaProtocolError
+
+    try:
+        return handle.to_pyarrow_dataset()
+    except DeltaProtocolError as error:
+        raise refuse(
+            "E508",
+            sink=table.sink,
+            reason=f"deltalake does not read this table ({error})",
+            cause="the table has a feature that only Spark's Delta reads",
+            next=f'read it with Spark: spark.read.format("delta").load("{table.uri}")',
+        ) from error
+
+
+def _numbered(dataset: Any, column: str, span: Span) -> Rows:
+    import pyarrow.dataset as ds
+
+    field: Any = ds.field(column)
+    for batch in dataset.to_batches(filter=(field >= span[0]) & (field <= span[1])):
+        for row in _rows(batch):
+            yield row.pop(column), row
+
+
+def _by_file(dataset: Any, owners: Mapping[str, int]) -> Rows:
+    found = [(owners[_name(one.path)], one) for one in dataset.get_fragments() if _name(one.path) in owners]
+    for epoch, fragment in sorted(found, key=lambda one: one[0]):
+        for batch in fragment.to_batches(schema=dataset.schema):
+            yield from ((epoch, row) for row in _rows(batch))
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    return batch.to_pylist()
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
