@@ -414,6 +414,26 @@ _ALLOWED = {
     ),
 }
 
+_OUTPUTS = {
+    "A160": Rule(
+        "The outputs of an epoch do not add up.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Each good row is in an output or is counted as one that it does not want. By the marker's own numbers some "
+        "are neither, or are counted twice: whoever wrote it counted wrongly, or it was made by something else.",
+        "compare the sinks of that output with the source: onceonly epochs show {epoch} --query {pipeline}{where}; and "
+        "report it, as such an epoch is refused before it is written (E510)",
+    ),
+    "A163": Rule(
+        "Rows were set aside.",
+        Severity.INFO,
+        None,
+        "They broke an expectation or a rule of a destination, and are in this sink alone. That each of them stands "
+        "there is counted like any sink's rows: one that is missing is A121, one too many A122.",
+        "see what they broke: onceonly quarantine show --query {pipeline}{where}",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -425,5 +445,15 @@ _ENGINE = {
     ),
 }
 
-RULES: dict[str, Rule] = {**_READING, **_HISTORY, **_ROWS, **_LEDGER, **_PIPELINE, **_ALLOWED, **_PRUNED, **_ENGINE}
+RULES: dict[str, Rule] = {
+    **_READING,
+    **_HISTORY,
+    **_ROWS,
+    **_LEDGER,
+    **_PIPELINE,
+    **_OUTPUTS,
+    **_ALLOWED,
+    **_PRUNED,
+    **_ENGINE,
+}
 """Every audit code, in the order in which the rules look."""

@@ -13,6 +13,8 @@ from onceonly.machine.endings import GRACE_S
 from onceonly.protocol import (
     Allowed,
     Disturbance,
+    Expired,
+    Expires,
     Forgets,
     Legible,
     Milestone,
@@ -75,6 +77,7 @@ class SinkFacts:
         milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
         allowed: what others did to the target and was let pass.
         others: other pipelines that write to its target.
+        expired: what it removed as it was told to, once rows were old enough; ``None`` if nothing.
         transactional: whether rows and marker land together.
     """
 
@@ -92,6 +95,16 @@ class SinkFacts:
     allowed: Allowed = field(default_factory=Allowed)
     others: tuple[str, ...] = ()
     transactional: bool = True
+    expired: Expired | None = None
+
+    def gone(self, epoch: Epoch) -> int:
+        """Rows of an epoch that the sink removed once they were old enough; 0 where the epoch's own clock denies it."""
+        told = self.expired
+        old = told is not None and epoch.lineage is not None and epoch.lineage.batch_timestamp_ms < told.before_ms
+        if told is None or not old or epoch.number > told.epoch:
+            return 0
+        held = epoch.digest_in(self.id).rows
+        return held if epoch.number < told.epoch else min(held, told.rows)
 
     @property
     def epochs(self) -> tuple[Epoch, ...]:
@@ -261,7 +274,7 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         fence = sink.fence()
         before = tuple(sink.history())
         counted = before[-1][0].epoch.number if before else 0
-        rows = sink.recount()
+        rows, expired = _counted(sink)
         # What a running driver committed while rows were counted has its marker here; it is not compared.
         history = before + tuple(sink.history(counted))
         # Read last: markers that went meanwhile are left out, as if they had gone before.
@@ -276,7 +289,26 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         return SinkFacts(sink.id, sink.address, append_only, unreadable=reason_of(error))
     told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
     together = sink.capabilities.transactional
-    return replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
+    told = replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
+    return replace(told, expired=expired)
+
+
+_COUNTS = 5
+"""How often rows are counted while a running driver removes some."""
+
+
+def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, Expired | None]:
+    """Rows per epoch, and what had been removed when they were counted."""
+    if not isinstance(sink, Expires):
+        return sink.recount(), None
+    expired = sink.expired()
+    rows = sink.recount()
+    for _ in range(_COUNTS):
+        known, expired = expired, sink.expired()
+        if known == expired:
+            break
+        rows = sink.recount()
+    return rows, expired
 
 
 UNREADABLE = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)

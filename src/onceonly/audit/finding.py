@@ -218,6 +218,7 @@ class _Held:
     limit: str
     removed: int = 0
     series: int = 1
+    expired: int = 0
 
     def sentence(self, sinks: Sequence[str]) -> str:
         """The sentence about all sinks of which this is true."""
@@ -231,6 +232,7 @@ class _Held:
             return f"{holds} {held} by {'their' if many else 'its'} chain; rows are not counted."
         there = "in each" if many else "there"
         removed = f", {_removed(self.removed)}" if self.removed else ""
+        removed += f", {self.expired} removed after their time" if self.expired else ""
         since = f" since epoch {self.series}, which replaced all before" if self.series > 1 else ""
         rows = f"{self.counted} rows counted {there}, {self.committed} committed{since}{removed}"
         return f"{holds} {held}; {rows}."
@@ -245,6 +247,7 @@ def _held(line: Line, since: int) -> _Held:
         series=line.series,
         limit=f" from {since} on" if line.held and not epochs else "",
         removed=sum(count for number, count in line.sink.allowed.removed.items() if number >= since),
+        expired=sum(line.sink.gone(epoch) for epoch in epochs if epoch.number >= line.series),
     )
 
 

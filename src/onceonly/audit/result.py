@@ -10,6 +10,7 @@ from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly.audit.line import Line, line_of
+from onceonly.audit.rules_outputs import outputs_add_up
 from onceonly.audit.rules_pipeline import (
     anything_since,
     anything_written,
@@ -40,6 +41,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     sinks_level,
     begun,
     batches_without_epochs,
+    outputs_add_up,
 )
 
 _SEVERITIES = tuple(Severity)

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.line import Line, ranges
+from onceonly.audit.rules_outputs import bad_rows
 from onceonly.machine.sources import Order, describe, order
+from onceonly.protocol import Expired, Milestone
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 
@@ -66,10 +68,23 @@ def markers_pruned(pipeline: str, line: Line) -> Iterator[Finding]:
     replaced = line.series > gone.epoch
     wanted = 0 if replaced else gone.rows
     upto = f"{upto}, which epoch {line.series} has replaced," if replaced else upto
+    expired = None if replaced else line.sink.expired
+    if expired is not None:
+        wanted = _left(gone, expired, counted)
+        upto = f"{upto}, of which {expired.total} were removed after their time"
     # What was accepted in a later epoch covers all of these.
     same = counted == wanted or line.accepted > gone.epoch
     code = "A166" if same else "A121" if counted < wanted else "A122"
     yield found(code, pipeline, line.sink, gone.epoch, f"{upto} in all, {counted} are there")
+
+
+def _left(gone: Milestone, expired: Expired, counted: int) -> int:
+    """How many rows of epochs below a milestone are left, after some were removed when they were old enough."""
+    if expired.epoch > gone.epoch:
+        return 0
+    least = gone.rows - expired.total
+    # Of those that were removed some may be of epochs that an operator took as they were, which are not summed up.
+    return min(max(counted, least), gone.rows) if gone.accepted else least
 
 
 def marker_missing(pipeline: str, line: Line) -> Iterator[Finding]:
@@ -203,10 +218,12 @@ def rows_match(pipeline: str, line: Line) -> Iterator[Finding]:
         held = epoch.digest_in(line.sink.id).rows
         counted, wanted = rows.get(epoch.number, 0), 0 if replaced else held
         removed = 0 if replaced else line.sink.allowed.removed.get(epoch.number, 0)
-        if counted + removed != wanted:
-            short = wanted - counted - removed
+        expired = 0 if replaced else line.sink.gone(epoch)
+        if counted + removed + expired != wanted:
+            short = wanted - counted - removed - expired
             code, way = ("A121", f"{short} missing") if short > 0 else ("A122", f"{-short} too many")
             there = f"{counted} are there{f' and {removed} were removed by others, allowed' if removed else ''}"
+            there += f" and {expired} were removed after their time" if expired else ""
             brought = f"{held} rows were committed and left with epoch {line.series}"
             evidence = f"{brought if replaced else f'{wanted} rows were committed'}, {there}: {way}"
             accepted = epoch.number < line.accepted
@@ -284,7 +301,7 @@ def content_matches(pipeline: str, line: Line) -> Iterator[Finding]:
         return
     begun = max(line.accepted + 1, line.first, line.series)
     known = (one for one in line.held if begun <= one.number <= line.sink.counted)
-    judged = [epoch for epoch in known if epoch.digest_in(line.sink.id).rows]
+    judged = [epoch for epoch in known if epoch.digest_in(line.sink.id).rows and not line.sink.gone(epoch)]
     unknown = tuple(epoch.number for epoch in judged if epoch.number not in content.digests)
     if unknown:
         evidence = f"epochs {ranges(unknown)}: {content.why}"
@@ -348,5 +365,6 @@ SINK_RULES: tuple[SinkRule, ...] = (
     identity_changed,
     target_disturbed,
     changed_by_others,
+    bad_rows,
 )
 """Every rule over one sink."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
-from onceonly.protocol.values import Allowed, Disturbance, Milestone, Transaction
+from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Transaction
 from onceonly_checkpoints.epoch import Marker, Receipt
 
 if TYPE_CHECKING:
@@ -27,6 +27,24 @@ class Forgets(Protocol):
 
     def milestone(self) -> Milestone | None:
         """What went; ``None`` if nothing did."""
+        ...
+
+
+@runtime_checkable
+class Expires(Protocol):
+    """A sink that can remove rows once they are older than a time, and says which. Optional; a quarantine may be one.
+
+    It does so in the transactions of its epochs, oldest epoch first and some rows each time, by the clock of the
+    epochs (``Lineage.batch_timestamp_ms``), which never goes back: a row of the epoch that is committed is no older
+    than itself. Without it rows stay until somebody removes them, and an audit misses them.
+    """
+
+    def keep_for(self, milliseconds: int) -> None:
+        """From the next opening on, remove rows of epochs that were planned longer ago than this."""
+        ...
+
+    def expired(self) -> Expired | None:
+        """What was removed so; ``None`` if nothing was. After ``open``, without a fence."""
         ...
 
 

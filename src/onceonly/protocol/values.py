@@ -132,6 +132,23 @@ class Milestone:
 
 
 @dataclass(frozen=True, slots=True)
+class Expired:
+    """Rows that a sink removed, as it was told to, once the time was over for which they are kept; oldest first.
+
+    Attributes:
+        epoch: the newest epoch of which rows were removed: of those before it none is left.
+        rows: rows of that epoch that were removed.
+        total: rows that were removed, of all epochs.
+        before_ms: only rows of epochs planned before this were old enough, milliseconds since 1970.
+    """
+
+    epoch: int
+    rows: int
+    total: int
+    before_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sums:
     """Rows of a target in all, where it does not tell whose they are.
 

@@ -12,6 +12,7 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.page.outcomes import Grid, Outcome
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.machine.sources import describe
+from onceonly.runtime.quarantine import set_aside
 from onceonly_checkpoints.ledger import Event, EventKind
 
 # ---- Numbers beside the pictures: phase times, replays, how epochs went through the protocol. Pure.
@@ -195,6 +196,7 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
     ends = [None if epoch is None else describe(epoch.written.end) for epoch in epochs]
     ranks = {outcome: rank for rank, outcome in enumerate(Outcome)}
     lineages = [epoch.lineage if epoch else None for epoch in epochs]
+    aside = set_aside(epoch for epoch in epochs if epoch)
     return {
         "number": [column.first for column in grid.columns],
         "rows": [None if epoch is None else epoch.digest.rows for epoch in epochs],
@@ -204,6 +206,7 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
         "batch": [lineage.batch_id if lineage else None for lineage in lineages],
         "chain": [None if epoch is None else epoch.chain[:_CHAIN] for epoch in epochs],
         "adoption": {str(one.number): one.adoption.words for one in epochs if one and one.adoption},
+        "bad": {str(one.number): {"rows": bad.digest.rows, "reasons": dict(bad.reasons)} for one, bad in aside},
         "codes": {str(column.first): list(column.codes) for column in grid.columns if column.codes},
         "outcome": {
             sink: [ranks[column.outcomes[index]] for column in grid.columns] for index, sink in enumerate(grid.sinks)

@@ -182,7 +182,8 @@ def _series(lanes: Mapping[str, _Lane], sink: SinkFacts) -> int:
 def _surplus(sink: SinkFacts, number: int, epoch: Epoch | None, series: int) -> int | None:
     if sink.rows is None or epoch is None or number > sink.counted:
         return None
-    return sink.rows.get(number, 0) - (epoch.digest_in(sink.id).rows if number >= series else 0)
+    stands = epoch.digest_in(sink.id).rows - sink.gone(epoch) if number >= series else 0
+    return sink.rows.get(number, 0) - stands
 
 
 def _times(epoch: Epoch | None, record: EpochRecord | None, before: int) -> tuple[int, int]:

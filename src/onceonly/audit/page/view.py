@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,9 @@ from onceonly.audit.page.figures import (
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.page import Shell, Taken, facts, put, svg
+from onceonly.runtime import quarantine
+from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.epoch import Epoch
 
 # ---- Finds the commands in a remedy, so that each gets a copy button. Pure.
 
@@ -56,6 +59,8 @@ STEPS = 300
 
 OFFSET_CHARTS = 8
 ATTEMPTS = 100
+ASIDE = 60
+"""Epochs with bad rows that are listed, the newest."""
 
 KEYS = {
     Verdict.EXACTLY_ONCE: "exact",
@@ -102,6 +107,10 @@ class View:
         flat: offset charts that are not drawn.
         torn: how many offset charts have a hole or an overlap.
         conservation: picture of the rows; empty where there is no epoch.
+        aside: epochs that set rows aside, each with its output of bad rows; at most ``ASIDE``, the newest.
+        bad: rows that were set aside in all epochs.
+        broken: how many of them broke what, the most frequent first.
+        setting: in how many epochs.
         latency: picture of the phases; empty where the ledger has none.
         phases: their quantiles.
         attempts: newest first; at most ``ATTEMPTS``.
@@ -123,6 +132,10 @@ class View:
     flat: int
     torn: int
     conservation: Markup
+    aside: tuple[tuple[Epoch, Output], ...]
+    bad: int
+    broken: Mapping[str, int]
+    setting: int
     latency: Markup
     phases: tuple[Phase, ...]
     attempts: tuple[Attempt, ...]
@@ -180,6 +193,8 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     first = first_disagreement(result.findings)
     names = [phase.name for phase in phases if phase.name != TOTAL]
     some, shown = bool(drawn.columns), foremost(result.findings, FINDINGS)
+    aside = quarantine.set_aside(line.epoch for line in result.epochs)
+    bad, broken = quarantine.in_all(aside)
     latency = charts.latency(grid.pooled(STEPS), records, names) if some and names else {}
     return View(
         facts=facts,
@@ -196,6 +211,10 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         flat=max(0, len(found) - OFFSET_CHARTS),
         torn=sum(not chart.sound for chart in found),
         conservation=_draw(charts.conservation(drawn) if some else {}, "Rows committed, and the difference per sink."),
+        aside=aside[-ASIDE:],
+        bad=bad,
+        broken=broken,
+        setting=len(aside),
         latency=_draw(latency, "Seconds of each phase, by epoch."),
         phases=phases,
         attempts=attempts[:ATTEMPTS],
