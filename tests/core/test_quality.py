@@ -20,6 +20,8 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.content import BAD, Digest, column_of
 from onceonly_checkpoints.content import Output as Held
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -215,6 +217,35 @@ def test_what_cannot_mean_anything_is_refused(said: dict[str, Any], problem: str
     with pytest.raises(ConfigurationError, match=re.escape(problem)) as refused:
         exactly_once(sink("rows"), quality=Quality(**said))
     assert refused.value.code == "E110"
+
+
+@pytest.mark.parametrize(
+    ("keep", "quarantine", "problem"),
+    [
+        ("90 days", None, "without a quarantine= no row is kept"),
+        ("90", PostgresSink("dbname=none", "bad"), "keep= is a time"),
+        ("0 days", PostgresSink("dbname=none", "bad"), "keep= is a time"),
+        ("500 ms", PostgresSink("dbname=none", "bad"), "keep= is a time"),
+        (90, PostgresSink("dbname=none", "bad"), "keep= is a time"),
+        ("90 days", MemorySink(id="memory:bad"), "memory:bad removes no row by its age"),
+        ("90 days", DeltaSink("/nowhere/bad"), 'DeltaSink(..., foreign="deletes")'),
+        ("90 days", KafkaSink("localhost:1", "bad"), "retention.ms"),
+    ],
+    ids=lambda said: said if isinstance(said, str) else "",
+)
+def test_rows_are_kept_for_a_time_by_who_can_remove_them(keep: Any, quarantine: Any, problem: str) -> None:
+    said = {"expect": {"it": "id > 3"}, "quarantine": quarantine, "keep": keep}
+    with pytest.raises(ConfigurationError, match=re.escape(problem)) as refused:
+        exactly_once(sink("rows"), quality=Quality(**said))
+    assert refused.value.code == "E110"
+
+
+def test_the_promise_says_for_how_long_bad_rows_are_kept() -> None:
+    quarantine = PostgresSink("dbname=none", "bad")
+    wrapped = exactly_once(
+        sink("rows"), quality=Quality(expect={"it": "id > 3"}, quarantine=quarantine, keep="90 days")
+    )
+    assert "every row that breaks an expectation (it: id > 3), for 90 days." in str(wrapped.explain())
 
 
 def test_a_dictionary_is_no_quality() -> None:

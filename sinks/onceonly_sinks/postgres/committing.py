@@ -13,7 +13,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import head, obstacles, replacing, schema, searching, tombstones, upsert
+from onceonly_sinks.postgres import expiring, head, obstacles, replacing, schema, searching, tombstones, upsert
 from onceonly_sinks.postgres.loading import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transactions import Transactions
@@ -44,6 +44,7 @@ def fill(
             replacing.clear(connection, target, span)
         oid = _bring(connection, target, rows, marker.epoch)
         count = rows.rows if rows else 0
+        expiring.expire(connection, target, marker.epoch, count)
         where = head.advance(connection, marker, oid, count, target.visibility)
         if where is None:
             raise _why_not(connection, marker, target, oid)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
-from onceonly.protocol import Disturbance, Milestone, SinkBase
+from onceonly.protocol import Disturbance, Expired, Milestone, SinkBase
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import classify, demands, epochrows, head, health, pruning
+from onceonly_sinks.postgres import classify, demands, epochrows, expirable, expiring, head, health, pruning
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Target
@@ -48,6 +48,7 @@ class Handle(SinkBase):
         self._open: Transactions | None = None
         self._saying: Saying | None = None
         self._target: Target | None = None
+        self._keep_ms = 0
 
     @property
     def address(self) -> str:
@@ -82,8 +83,14 @@ class Handle(SinkBase):
             name = survey.check(connection, self._id, self._name)
             target = self._aiming_at(name)
             target.look(connection)
+            if self._keep_ms and (refused := expirable.refused(connection, target)):
+                raise refused
             target = replace(target, visibility=head.visibility(connection))
         self._target = self._said.target = target
+
+    def keep_for(self, milliseconds: int) -> None:
+        """From the next opening on, remove rows of epochs that were planned longer ago than this, by their clock."""
+        self._keep_ms = milliseconds
 
     def identity_beside(self, known: str) -> str:
         """The server's and the table's, as far as the server tells them; empty where there is no table."""
@@ -117,6 +124,11 @@ class Handle(SinkBase):
         """What the epochs were whose markers are gone."""
         with self._refusals(), self._transactions.reading() as connection:
             return pruning.milestone(connection, self._writer)
+
+    def expired(self) -> Expired | None:
+        """What was removed because it was older than :meth:`keep_for` said."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return expiring.expired(connection, self._writer)
 
     def recount(self) -> Mapping[int, int] | None:
         """Rows per epoch, counted in the table.
@@ -198,7 +210,8 @@ class Handle(SinkBase):
     def _aiming_at(self, name: TableName) -> Target:
         said = self._options
         grows, triggers = said.schema == "add_columns", said.triggers == "allow"
-        return Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
+        aim = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
+        return replace(aim, keep_ms=self._keep_ms)
 
     @property
     def _writer(self) -> Writer:

@@ -362,7 +362,7 @@ def receipt(sink: str, number: int, chain: str, where: Place, rows: int) -> Rece
 
 def shared(connection: Connection, writer: Writer, oid: int) -> bool:
     """Whether another sink writes to the same table, so that epoch numbers in it are not ours alone."""
-    return TABLES.shared(connection.exec_driver_sql, writer, oid)
+    return exists(connection) and TABLES.shared(connection.exec_driver_sql, writer, oid)
 
 
 def writers(connection: Connection, oid: int) -> list[str]:

@@ -89,6 +89,7 @@ class Target:
         apply: the user's function that brings the rows into the table, in place of ours.
         triggers: whether triggers of the table may run before each row.
         visibility: what the server tells of itself.
+        keep_ms: for how long rows are kept, by the clock of the epochs; 0: until somebody removes them.
     """
 
     server: Server
@@ -100,6 +101,7 @@ class Target:
     apply: Apply | None = None
     triggers: bool = False
     visibility: Visibility = field(default_factory=Visibility)
+    keep_ms: int = 0
 
     @property
     def address(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from onceonly.protocol.optional import Span
 from onceonly.runtime.replacing import refusal
-from onceonly_sinks.postgres import head, schema, tombstones
+from onceonly_sinks.postgres import expiring, head, schema, tombstones
 from onceonly_sinks.postgres.loading import Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.server import quote
@@ -69,6 +69,7 @@ def clear(connection: Connection, target: Target, span: Span) -> None:
         return
     where = f"WHERE {quote(table.epoch_column)} BETWEEN %(first)s AND %(last)s"
     connection.exec_driver_sql(f"DELETE FROM {table.name.sql} {where}", _named(span))
+    expiring.clear(connection, target.writer, span)
     if target.merge.tombstones:
         tombstones.clear(connection, target.writer, span)
     stays = f"SELECT EXISTS (SELECT FROM {table.name.sql} {where})"

@@ -23,7 +23,7 @@ from onceonly.protocol import (
 )
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import committing, head, pruning, replacing, transactions
+from onceonly_sinks.postgres import committing, expiring, head, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.handle import Handle
 from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
@@ -204,7 +204,8 @@ class PostgresSink(Handle):
             DestinationError: certainly not installed.
         """
         with self._refusals():
-            transactions.install(self._transactions, self._writer, fence)
+            tables = expiring.create if self._keep_ms else head.create
+            transactions.install(self._transactions, self._writer, fence, tables)
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
 

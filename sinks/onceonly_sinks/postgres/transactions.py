@@ -266,8 +266,19 @@ _LOCK_SECONDS = 2.0
 _ATTEMPTS = 5
 
 
-def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
+def install(
+    transactions: Transactions,
+    writer: Writer,
+    fence: Fence,
+    create: Callable[[Connection], None] = head.create,
+) -> None:
     """Make ``fence`` the newest; afterwards end what older drivers left open.
+
+    Args:
+        transactions: of the sink.
+        writer: whose fence it is.
+        fence: the one to install.
+        create: makes the tables that the sink needs, where they are missing.
 
     Raises:
         Superseded: a fence stands that is neither lower nor this one.
@@ -276,7 +287,7 @@ def install(transactions: Transactions, writer: Writer, fence: Fence) -> None:
     """
 
     def act(connection: Connection) -> None:
-        head.create(connection)
+        create(connection)
         head.install(connection, writer, fence)
 
     transactions.send(_patiently(transactions, writer, fence, act), Point.INSTALL_SENT)

@@ -89,7 +89,7 @@ class Arguments:
         if self.quality:
             expected = self.quality.breaks(self.sinks)
             if self.quality.quarantine:
-                taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}"
+                taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}{self.quality.kept}"
         return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected)
 
     def shaped(self, df: Any) -> Any:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.errors import refuse
-from onceonly.protocol import Demanding, Sink
+from onceonly.protocol import Demanding, Expires, Sink
+from onceonly.protocol.period import milliseconds
 from onceonly.spark.quality import Expectation, Expectations
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 MOST = 100
 """How many expectations a call may have: each is counted in the action that stages the rows, and by name in markers."""
+
+_LEAST_MS = 1000
+"""A time for which rows are kept is no shorter."""
 
 _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
 
@@ -44,6 +48,9 @@ class Quality:
         max_bad: how many rows of an epoch may be bad: a number, or a share of them, which lets a hundred through in any
             case. More stop the query, and nothing is written (E522).
         values: whether ``row`` is kept; else it is null.
+        keep: for how long the quarantine keeps a row, ``90 days``, by the clock of the epochs: older ones go in the
+            transactions of later epochs, 10,000 rows at most in each. Of a table in Postgres; a topic has a retention
+            of its own. Default: until somebody removes them.
 
     Example:
         ``Quality(expect={"amount": "amount >= 0"}, quarantine=PostgresSink(dsn, table="orders_bad"))``
@@ -53,6 +60,7 @@ class Quality:
     quarantine: Sink | None = None
     max_bad: int | float = 0.01
     values: bool = True
+    keep: str | None = None
 
     def expectations(self, demanded: Sequence[Demanded] = ()) -> Expectations:
         """What every row must be, as the engine computes it.
@@ -69,6 +77,11 @@ class Quality:
     def most(self) -> int | float:
         """How many rows of an epoch may be bad."""
         return self.max_bad if self.quarantine else 0
+
+    @property
+    def kept(self) -> str:
+        """For how long bad rows are kept, in words; empty where nobody removes them."""
+        return f", for {self.keep}" if self.keep else ""
 
     @property
     def text(self) -> str:
@@ -98,6 +111,33 @@ def check_kind(quality: Quality | None) -> None:
     """
     if not isinstance(quality, Quality | None):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
         raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
+
+
+def keeping(quality: Quality | None) -> None:
+    """Tell a quarantine for how long it keeps rows.
+
+    Raises:
+        ConfigurationError: E110, it cannot remove any, or that is no time.
+    """
+    if quality is None or quality.keep is None:
+        return
+    kept, period = quality.quarantine, milliseconds(quality.keep) or 0
+    if kept is None:
+        raise _unkept(quality, "without a quarantine= no row is kept", "add quarantine=, or leave keep= out")
+    if period < _LEAST_MS:
+        raise _unkept(quality, "keep= is a time", 'say "90 days", "12 hours" or "30 minutes"')
+    if not isinstance(kept, Expires):
+        raise _unkept(
+            quality,
+            f"{kept.id} removes no row by its age",
+            "a table of Postgres as quarantine; or leave keep= out: a topic has retention.ms, and out of a Delta table "
+            'you may delete rows yourself where it is DeltaSink(..., foreign="deletes")',
+        )
+    kept.keep_for(period)
+
+
+def _unkept(quality: Quality, cause: str, way: str) -> Exception:
+    return refuse("E110", problem=f"Quality(keep={quality.keep!r}) cannot be.", cause=cause, next=way)
 
 
 def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:

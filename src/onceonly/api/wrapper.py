@@ -25,7 +25,7 @@ from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
-from onceonly.api.quality import Quality, check_kind
+from onceonly.api.quality import Quality, check_kind, keeping
 from onceonly.api.quality import check as check_quality
 from onceonly.api.routes import Route, expecting
 from onceonly.api.routes import check as check_route
@@ -281,6 +281,7 @@ def exactly_once(
     if quality and quality.quarantine:
         given = (*given, quality.quarantine)
         arguments.check_sinks(given)
+    keeping(quality)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)
