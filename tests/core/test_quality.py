@@ -262,6 +262,30 @@ def test_a_quarantine_is_a_sink_of_its_own() -> None:
         exactly_once(quality=Quality(expect={"it": "id > 3"}, quarantine=sink("bad")))
 
 
+PAIRS = {
+    "postgres": (PostgresSink("dbname=shop", "orders"), PostgresSink("dbname=shop", "orders", id="aside")),
+    "delta": (DeltaSink("/nowhere/orders", key="id"), DeltaSink("/nowhere/orders", id="aside")),
+    "kafka": (KafkaSink("localhost:1", "orders"), KafkaSink("localhost:1", "orders", id="aside")),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_quarantine_is_no_table_of_good_rows_by_another_id(kind: str) -> None:
+    good, aside = PAIRS[kind]
+    with pytest.raises(ConfigurationError, match=re.escape(f"is the target of {good.id}, too")) as refused:
+        exactly_once(good, quality=Quality(expect={"it": "id > 3"}, quarantine=aside))
+    assert refused.value.code == "E110"
+
+
+def test_tables_of_one_database_and_topics_of_one_cluster_are_not_one_target() -> None:
+    for good, aside in (
+        (PostgresSink("dbname=shop", "orders"), PostgresSink("dbname=shop", "orders_bad")),
+        (DeltaSink("/nowhere/orders"), DeltaSink("/nowhere/orders_bad")),
+        (KafkaSink("localhost:1", "orders"), KafkaSink("localhost:1", "orders.bad")),
+    ):
+        exactly_once(good, quality=Quality(expect={"it": "id > 3"}, quarantine=aside))
+
+
 def test_the_promise_says_what_is_expected_and_who_gets_bad_rows() -> None:
     few = Output(sink("few"), name="few", where="amount > 1000")
     wrapped = exactly_once(

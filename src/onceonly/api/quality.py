@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Demanding, Expires, Sink
 from onceonly.protocol.period import milliseconds
 from onceonly.spark.quality import Expectation, Expectations
@@ -21,6 +21,9 @@ MOST = 100
 
 _LEAST_MS = 1000
 """A time for which rows are kept is no shorter."""
+
+_OPTIONS = re.compile(r"[?#][a-z_]+=.*")
+"""What an address says of the sink behind its target; a table of Postgres stands behind a # without a name for it."""
 
 _NAME = re.compile(r'[^\x00-\x1f"\\{}]{1,63}')
 
@@ -113,6 +116,22 @@ def check_kind(quality: Quality | None) -> None:
         raise _meaningless("quality", quality, 'Quality(expect={"amount": "amount >= 0"}, quarantine=sink)')
 
 
+_OF_ROWS = ("E503", "E504", "E505", "E506", "E517")
+"""Codes of a row or a column that a target does not take."""
+
+
+def said_of(quality: Quality | None, refused: OnceOnlyError) -> OnceOnlyError:
+    """What is said of a refusal: of a row that the quarantine does not take, something else than of a good one.
+
+    What leads out of it for good rows, a condition that sets them aside, does not lead out here.
+    """
+    kept = quality.quarantine if quality else None
+    if kept is None or refused.code not in _OF_ROWS or refused.details.get("sink") != kept.id:
+        return refused
+    columns = "a text value" if kept.capabilities.records else "texts reasons and row and a hash of 64 bits"
+    return refuse("E524", sink=kept.id, reason=refused.what, columns=columns)
+
+
 def keeping(quality: Quality | None) -> None:
     """Tell a quarantine for how long it keeps rows.
 
@@ -158,12 +177,32 @@ def check(quality: Quality | None, sinks: Sequence[Sink]) -> None:
     if not expect and not quality.demanding(sinks):
         without = "as no sink says what its destination demands" if quality.quarantine else "where no quarantine= is"
         raise _meaningless("expect", expect, f'conditions by name, {{"amount": "amount >= 0"}}, {without}')
+    if (named := _beside(quality.quarantine, sinks)) is not None:
+        raise refuse(
+            "E110",
+            problem=f"Quality(quarantine=) is the target of {named}, too.",
+            cause="bad rows have columns of their own, and a table of good rows is no place to keep them apart",
+            next="give the quarantine a table or a topic that no other sink of the query writes to",
+        )
     for name in expect:
         if not isinstance(name, str) or not _NAME.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise _meaningless("expect", name, "names of up to 63 characters, without quotes, backslashes and braces")
     share = isinstance(most, float) and 0 <= most <= 1
     if not share and (not isinstance(most, int) or isinstance(most, bool) or most < 0):
         raise _meaningless("max_bad", most, "a number of rows (max_bad=500) or a share up to 1.0 (max_bad=0.01)")
+
+
+def _beside(quarantine: Sink | None, sinks: Sequence[Sink]) -> str | None:
+    """Id of the sink of good rows that writes where the quarantine does, under an id of its own."""
+    if not isinstance(quarantine, Sink):
+        return None
+    where = _target(quarantine)
+    return next((one.id for one in sinks if one.id != quarantine.id and _target(one) == where), None)
+
+
+def _target(sink: Sink) -> str:
+    """The address without what a sink says of itself."""
+    return _OPTIONS.sub("", sink.address)
 
 
 def _meaningless(argument: str, value: object, wanted: str) -> Exception:

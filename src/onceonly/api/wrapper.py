@@ -25,7 +25,7 @@ from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
-from onceonly.api.quality import Quality, check_kind, keeping
+from onceonly.api.quality import Quality, check_kind, keeping, said_of
 from onceonly.api.quality import check as check_quality
 from onceonly.api.routes import Route, expecting
 from onceonly.api.routes import check as check_route
@@ -141,9 +141,10 @@ class ExactlyOnce:
             opening = self._epochs.openings.of(df, engine, caller)
             with opening.writing(batch_id, caller.batch_id):
                 self._write(opening, df, batch_id)
-        except OnceOnlyError as refused:
+        except OnceOnlyError as found:
+            refused = said_of(self._arguments.quality, found)
             log.error("%s", refused)
-            log.debug("what led to it", exc_info=refused)
+            log.debug("what led to it", exc_info=found)
             # The message says all; what led to it would only bury it in Spark's traceback, where it stands three times.
             raise refused.with_traceback(None) from None
         except Exception:

@@ -1,0 +1,247 @@
+"""A quarantine that is away, refuses rows, is somebody else's or old: nothing is lost, and each message leads on."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from integration.servers import KafkaAddress
+from integration.streams import FileStream
+from integration.targets import DeltaTarget, PostgresTarget
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from onceonly import Quality, exactly_once, faults
+from onceonly.audit import Verdict, audit
+from onceonly.cli.app import app
+from onceonly.errors import ConfigurationError
+from onceonly.faults import Point
+from onceonly.protocol import Sink
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_lab.servers.postgres import EmbeddedPostgres
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+EXPECT = {"no seven": "id % 10 <> 7"}
+
+
+def aside(pg: PostgresTarget, **said: Any) -> PostgresSink:
+    return PostgresSink(pg.dsn, table="orders_bad", **said)
+
+
+def good(*numbers: int) -> list[int]:
+    return [one for one in numbers if one % 10 != 7]
+
+
+def kept(pg: PostgresTarget) -> list[int]:
+    return sorted(json.loads(row)["id"] for (row,) in pg.says("select row from orders_bad"))
+
+
+def verdict(*sinks: Sink) -> Verdict:
+    found = audit(None, "orders", sinks).verdict
+    for sink in sinks:
+        sink.close()
+    return found
+
+
+# ---- a quarantine that does not take the row
+
+
+REFUSES = {
+    "a column of its own": (
+        "add column team text not null default 'x'; alter table orders_bad alter column team drop default",
+        "alter column team set default 'none'",
+        "which the table wants and cannot fill itself",
+    ),
+    "a narrower text": ("alter column row type varchar(5) using 'x'", "alter column row type text", "22 characters"),
+    "another type": ("alter column row type bigint using 1", "alter column row type text using ''", "bigint in the"),
+    "a smaller number": ("alter column hash type int using 1", "alter column hash type bigint", "does not fit integer"),
+    "a CHECK": ("add constraint short check (length(row) < 5) not valid", "drop constraint short", "CHECK constraint"),
+    "a key": ("add constraint once primary key (reasons)", "drop constraint once", "the same unique key"),
+    "a column less": ("drop column hash", "add column hash bigint", "no column hash"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSES)
+def test_a_table_that_does_not_take_a_bad_row_is_said_to_be_the_quarantine_and_once_it_does_all_goes_on(
+    stream: FileStream, pg: PostgresTarget, case: str
+) -> None:
+    breaks, mends, told = REFUSES[case]
+
+    def wrapped() -> Any:
+        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=aside(pg)))
+
+    stream.receive(range(10)).run(wrapped())
+    pg.says(f"alter table orders_bad {breaks}")
+    seen = stream.receive(range(10, 20)).fail(wrapped())
+    assert "[ONCE-E524] The quarantine postgres:orders_bad cannot keep a bad row" in seen, seen[:1500]
+    assert told in seen
+    assert "have the target take every row of texts reasons and row" in seen
+    assert "sets such rows aside" not in seen
+    assert pg.ids() == good(*range(10)), "a good row of an epoch whose bad row is nowhere"
+    assert pg.says("select count(*) from orders_bad") == [(1,)]
+    pg.says(f"alter table orders_bad {mends}")
+    stream.run(wrapped())
+    assert pg.ids() == good(*range(20))
+    assert pg.says("select count(*) from orders_bad") == [(2,)]
+    assert verdict(pg.sink(), aside(pg)) is Verdict.EXACTLY_ONCE
+
+
+# ---- a quarantine that is away
+
+
+@pytest.fixture
+def away(postgres: EmbeddedPostgres, request: pytest.FixtureRequest) -> Iterator[PostgresTarget]:
+    """A table on a server that a test may stop."""
+    yield PostgresTarget(postgres.database(f"away{abs(hash(request.node.nodeid)) % 10**8}"))
+    if not postgres.running:
+        postgres.start()
+
+
+def test_a_quarantine_that_is_away_stops_the_query_before_anything_is_written_and_lets_it_go_on(
+    stream: FileStream, delta: DeltaTarget, away: PostgresTarget, postgres: EmbeddedPostgres, tmp_path: Any
+) -> None:
+    def wrapped() -> Any:
+        quality = Quality(expect=EXPECT, quarantine=aside(away))
+        return exactly_once(delta.sink(), quality=quality, ledger=str(tmp_path / "ledger.db"))
+
+    postgres.stop()
+    seen = stream.receive(range(10)).fail(wrapped())
+    assert "[ONCE-E501] postgres:orders_bad" in seen, seen[:1500]
+    assert not (tmp_path / "table" / "_delta_log").exists()
+    postgres.start()
+    stream.run(wrapped())
+    postgres.stop()
+    seen = stream.receive(range(10, 20)).fail(wrapped())
+    assert "[ONCE-E501] postgres:orders_bad" in seen, seen[:1500]
+    assert delta.ids() == good(*range(10))
+    postgres.start()
+    stream.run(wrapped())
+    assert (delta.ids(), kept(away)) == (good(*range(20)), [7, 17])
+    assert verdict(delta.sink(), aside(away)) is Verdict.EXACTLY_ONCE
+
+
+def test_a_quarantine_that_goes_away_between_the_commits_of_an_epoch_gets_it_from_the_next_start(
+    stream: FileStream, delta: DeltaTarget, away: PostgresTarget, postgres: EmbeddedPostgres, tmp_path: Any
+) -> None:
+    def wrapped() -> Any:
+        quality = Quality(expect=EXPECT, quarantine=aside(away, patience=5.0))
+        return exactly_once(delta.sink(), quality=quality, ledger=str(tmp_path / "ledger.db"))
+
+    stream.receive(range(10)).run(wrapped())
+    faults.arm(Point.COMMIT_AFTER, postgres.stop)
+    seen = stream.receive(range(10, 20)).fail(wrapped())
+    faults.disarm()
+    assert "[ONCE-E" in seen, seen[:1500]
+    assert "postgres:orders_bad" in seen
+    assert delta.ids() == good(*range(20))
+    postgres.start()
+    assert kept(away) == [7]
+    stream.receive(range(20, 30)).run(wrapped())
+    assert (delta.ids(), kept(away)) == (good(*range(30)), [7, 17, 27])
+    assert verdict(delta.sink(), aside(away)) is Verdict.EXACTLY_ONCE
+
+
+# ---- a quarantine of somebody else
+
+
+def test_a_quarantine_that_another_pipeline_writes_to_is_refused_by_its_name_and_another_table_is_not(
+    stream: FileStream, pg: PostgresTarget, spark: SparkSession, tmp_path: Any
+) -> None:
+    other = FileStream(spark, tmp_path / "other", "others")
+    other.receive(range(10)).run(
+        exactly_once(PostgresSink(pg.dsn, "others"), quality=Quality(expect=EXPECT, quarantine=aside(pg)))
+    )
+
+    def wrapped(table: str, **said: Any) -> Any:
+        quality = Quality(expect=EXPECT, quarantine=PostgresSink(pg.dsn, table))
+        return exactly_once(pg.sink(), quality=quality, **said)
+
+    seen = stream.receive(range(10)).fail(wrapped("orders_bad"))
+    assert "[ONCE-E201] postgres:orders_bad already holds rows" in seen, seen[:1500]
+    assert 'pipeline "others" wrote to this very table' in seen
+    assert pg.says("select to_regclass('orders')") == [(None,)]
+    # The last of the ways out that it prints.
+    stream.run(wrapped("orders_bad", adopt="here"))
+    assert pg.ids() == good(*range(10))
+    assert kept(pg) == [7, 7]
+
+
+# ---- what is older than its time
+
+
+def test_bad_rows_go_once_they_are_older_than_their_time_and_an_audit_is_exact(
+    stream: FileStream, pg: PostgresTarget
+) -> None:
+    def wrapped(keep: str) -> Any:
+        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=aside(pg), keep=keep))
+
+    stream.receive(range(10), range(10, 20)).run(wrapped("1 day"))
+    assert kept(pg) == [7, 17]
+    time.sleep(1.2)
+    stream.receive(range(20, 30)).run(wrapped("1 second"))
+    assert kept(pg) == [27]
+    assert pg.ids() == good(*range(30))
+    assert verdict(pg.sink(), aside(pg)) is Verdict.EXACTLY_ONCE
+    pg.says("delete from orders_bad")
+    assert verdict(pg.sink(), aside(pg)) is Verdict.GAPS
+
+
+def test_old_rows_of_a_delta_quarantine_go_as_its_refusal_says(
+    stream: FileStream, pg: PostgresTarget, delta: DeltaTarget
+) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape('DeltaSink(..., foreign="deletes")')):
+        exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(), keep="90 days"))
+
+    def wrapped() -> Any:
+        return exactly_once(pg.sink(), quality=Quality(expect=EXPECT, quarantine=delta.sink(foreign="deletes")))
+
+    stream.receive(range(10), range(10, 20)).run(wrapped())
+    delta.table.delete("row like '%17%'")
+    stream.receive(range(20, 30)).run(wrapped())
+    assert delta.table.to_pyarrow_table().num_rows == 2
+    assert verdict(pg.sink(), delta.sink(foreign="deletes")) is Verdict.EXACTLY_ONCE
+
+
+# ---- looked at
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("kind", ["postgres", "delta", "kafka"])
+def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
+    stream: FileStream, pg: PostgresTarget, tmp_path: Any, any_kafka: KafkaAddress, kind: str
+) -> None:
+    made: dict[str, Any] = {
+        "postgres": lambda: aside(pg),
+        "delta": lambda: DeltaSink(str(tmp_path / "bad")),
+        "kafka": lambda: KafkaSink(any_kafka.servers, any_kafka.topic("aside")),
+    }
+    quarantine = made[kind]()
+    expect = {**EXPECT, "small": "id < 15"}
+    stream.receive(range(10), range(10, 20)).run(
+        exactly_once(pg.sink(), quality=Quality(expect=expect, quarantine=quarantine))
+    )
+    quarantine.close()
+    words = ["quarantine", "show", "orders", "--ledger", pg.dsn, "-o", "json"]
+    shown = CliRunner().invoke(app, words)
+    assert shown.exit_code == 0, (shown.output, shown.exception)
+    found = json.loads(shown.stdout)
+    ids = [
+        (one["epoch"], json.loads(one["row"])["id"], [why["rule"] for why in one["reasons"]]) for one in found["rows"]
+    ]
+    both = ["no seven", "small"]
+    expected = [(2, 15, ["small"]), (2, 16, ["small"]), (2, 17, both), (2, 18, ["small"]), (2, 19, ["small"])]
+    assert sorted(ids) == [(1, 7, ["no seven"]), *expected]
+    listed = json.loads(CliRunner().invoke(app, ["quarantine", "list", *words[2:]]).stdout)
+    assert (listed["bad"], listed["reasons"]) == (6, {"small": 5, "no seven": 2})
+    ledger = SqlLedger(pg.dsn)
+    ledger.open()
+    assert [one.epoch.number for one in ledger.epochs("orders")] == [1, 2]
+    ledger.close()
