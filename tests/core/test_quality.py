@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -17,6 +17,7 @@ from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine.outputs import MaxBad, allowed, unbalanced
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.spark.outputs import OutputSpec, ResolvedOutput, widened
 from onceonly_checkpoints.content import BAD, Digest, column_of
 from onceonly_checkpoints.content import Output as Held
 from onceonly_checkpoints.epoch import Epoch
@@ -177,6 +178,15 @@ def test_each_output_is_held_against_the_good_rows() -> None:
 
 
 # ---- the durable form
+
+
+def test_wide_rows_are_taken_for_as_large_as_if_all_were_bad() -> None:
+    """Else they are brought to the driver, whose heap ends before they do, and Spark's job never."""
+    columns = pa.schema([("reasons", pa.string()), ("row", pa.string()), ("hash", pa.int64())])
+    bad = ResolvedOutput(OutputSpec(BAD, ("memory:c",)), "", columns, frozenset(), cast("Any", None))
+    few = ResolvedOutput(OutputSpec("few", ("memory:b",)), "", pa.schema([("id", pa.int64())]), frozenset(), bad.column)
+    assert widened(72, (few,)) == 72 + 8
+    assert widened(72, (few, bad)) == 72 + 8 + 2 * 72 + 64 + 64 + 8
 
 
 @pytest.mark.parametrize("sinks", [("memory:c",), ()])

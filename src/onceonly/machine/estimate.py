@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Estimate
 from onceonly_checkpoints.model import Slice
@@ -49,7 +49,7 @@ def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:
     return total
 
 
-def schema_width(schema: pa.Schema, unknown: int) -> int:
+def schema_width(schema: Iterable[pa.Field[Any]], unknown: int) -> int:
     """Bytes of one row in Arrow form; a column of variable length is taken to need ``unknown`` of them."""
     return sum(_width(one.type, unknown) for one in schema)
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly.machine.estimate import TEXT_BYTES, schema_width
+from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Trim
 from onceonly.spark import digest, frames, written
 from onceonly.spark.batch import SparkBatch
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column as Column  # noqa: PLC0414  for those who see no PySpark
     from pyspark.sql import DataFrame
-
-    from onceonly.protocol import Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +218,13 @@ class DividedBatch(SparkBatch):
         self._schema = _named(self._schema, self._outputs)
 
     @property
+    def estimate(self) -> Estimate:
+        """Expected size, if each output wants every row: nobody knows beforehand how many are bad."""
+        own, names = self._estimate, {column_of(one.wanted.name) for one in self._outputs}
+        narrow = schema_width([one for one in self._schema if one.name not in names], TEXT_BYTES) or 1
+        return own if own.size is None else Estimate(own.rows, own.size * widened(narrow, self._outputs) // narrow)
+
+    @property
     def dataframe(self) -> DataFrame:
         """The observed rows with a column for each output; every access starts a new attempt."""
         observed = self._engine.observed(self._df, self._leave_out, self._summed)
@@ -262,6 +269,17 @@ class DividedBatch(SparkBatch):
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return DividedBatch(self._without(trim), self._outputs, self._estimate, self._leave_out)
+
+
+def widened(narrow: int, outputs: Sequence[ResolvedOutput]) -> int:
+    """Bytes of a wide row in Arrow form, if each output wants it.
+
+    Args:
+        narrow: of the row alone. In output ``bad`` it is a text with the names of its columns, about twice as long.
+        outputs: what has a column beside it.
+    """
+    aside = any(one.summed.sets_aside for one in outputs)
+    return narrow + 2 * narrow * aside + sum(schema_width(one.columns, TEXT_BYTES) for one in outputs)
 
 
 def _named(schema: pa.Schema, outputs: Sequence[ResolvedOutput]) -> pa.Schema:
