@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Output, Quality, bad_rows, exactly_once, faults
+from onceonly import Dedupe, Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -36,6 +36,9 @@ SCHEMA = "id bigint, word string"
 
 TABLE = "arrivals"
 """The table in Postgres."""
+
+SEEN = "arrivals_seen"
+"""The table of ids."""
 
 _POLL_S = 0.02
 
@@ -62,6 +65,7 @@ class Job:
         mends: read a quarantine, a Delta table, in place of files, and bring its rows in with another word.
         late: newer files bring older changes: of a hundred keys, a fifth of the changes removes; into the first sink, a
             table of Postgres that remembers what was removed.
+        once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -80,6 +84,7 @@ class Job:
     mends: bool = False
     late: bool = False
     wordless: str = ""
+    once: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -216,6 +221,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         on_refresh=job.on_refresh,
         quality=quality,
         adopt="here" if job.mends else None,
+        dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:

@@ -58,9 +58,14 @@ BAD = "bad"
 holds all rows."""
 
 
+SEEN = "seen"
+"""Name of the output of ids: those of the good rows that were let through, for the sink that keeps them. It says as
+well which rows were not, as their id had been seen before."""
+
+
 def column_of(output: str) -> str:
-    """Name of the column that staged rows have of an output: its own, and of ``bad`` one that no user gives."""
-    return f"onceonly {output}" if output == BAD else output
+    """Name of the column that staged rows have of an output: its own, and of one of ours a name that no user gives."""
+    return f"onceonly {output}" if output in (BAD, SEEN) else output
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +76,15 @@ class Output:
     output ``bad``, all rows of the batch.
 
     Attributes:
-        name: the user's name for it, unique in the epoch, or :data:`BAD`.
+        name: the user's name for it, unique in the epoch, or :data:`BAD` or :data:`SEEN`.
         sinks: ids of the sinks that hold it.
         schema: fingerprint of its columns.
         digest: of its rows, as those sinks hold them.
         filtered: rows that it does not want, counted and not derived: good ones, also of output ``bad``.
         reasons: of output ``bad``: the expectations that rows broke, by name, each with their number.
+        repeated: of output ``seen``: the rows whose id had been seen before, as all good rows are hashed; no sink got
+            them. ``None`` for any other output.
+        offered: of output ``seen``: rows of the batch, good, bad and repeated, counted before any was dropped.
     """
 
     name: str
@@ -85,17 +93,21 @@ class Output:
     digest: Digest
     filtered: int = 0
     reasons: tuple[tuple[str, int], ...] = ()
+    repeated: Digest | None = None
+    offered: int = 0
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons")
+        known(value, "name", "sinks", "schema", "digest", "filtered", "reasons", "repeated", "offered")
         digest = Digest.from_json(value["digest"])
         sinks, reasons = tuple(value.get("sinks", ())), tuple(sorted(value.get("reasons", {}).items()))
-        return cls(value["name"], sinks, value["schema"], digest, value.get("filtered", 0), reasons)
+        repeated = Digest.from_json(value["repeated"]) if "repeated" in value else None
+        said = (value.get("filtered", 0), reasons, repeated, value.get("offered", 0))
+        return cls(value["name"], sinks, value["schema"], digest, *said)
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values; ``filtered`` and ``reasons`` only where there are any."""
+        """Field names to values; those that only some outputs have are left out of the others."""
         return present(
             name=self.name,
             sinks=list(self.sinks),
@@ -103,11 +115,15 @@ class Output:
             digest=self.digest.to_json(),
             filtered=self.filtered or None,
             reasons=dict(self.reasons) or None,
+            repeated=self.repeated.to_json() if self.repeated else None,
+            offered=self.offered or None,
         )
 
     @property
     def text(self) -> str:
-        """For people: ``alerts 87, filtered 9824``, ``bad 89 (amount 80, known customer 9)``."""
+        """For people: ``alerts 87, filtered 9824``, ``bad 89 (amount 80, known customer 9)``, ``repeated 12``."""
+        if self.repeated is not None:
+            return f"repeated {self.repeated.rows}"
         if self.name == BAD:
             return f"{BAD} {self.digest.rows}{f' ({self.why})' if self.reasons else ''}"
         return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
@@ -121,3 +137,8 @@ class Output:
 def bad_in(outputs: tuple[Output, ...]) -> Output | None:
     """The output of bad rows; ``None`` where nothing is expected of rows."""
     return next((one for one in outputs if one.name == BAD), None)
+
+
+def repeated_in(outputs: tuple[Output, ...]) -> Digest | None:
+    """The rows whose id had been seen before; ``None`` where ids are not kept."""
+    return next((one.repeated for one in outputs if one.name == SEEN), None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
-from onceonly_checkpoints.content import Digest, Output, bad_in
+from onceonly_checkpoints.content import Digest, Output, bad_in, repeated_in
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -213,6 +213,16 @@ class Epoch:
     def bad(self) -> Output | None:
         """Its bad rows; ``None`` where nothing was expected of rows."""
         return bad_in(self.outputs)
+
+    @property
+    def repeated(self) -> Digest | None:
+        """Its rows whose id had been seen before, which no sink got; ``None`` where ids are not kept."""
+        return repeated_in(self.outputs)
+
+    @property
+    def computed(self) -> Digest:
+        """Its good rows and those whose id had been seen before: what the plan gives, whatever ids are known."""
+        return self.digest + self.repeated if self.repeated else self.digest
 
     @property
     def planned(self) -> Slice:

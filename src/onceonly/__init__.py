@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.api.dedupe import Dedupe
     from onceonly.api.outputs import Output
     from onceonly.api.quality import Quality
     from onceonly.api.routes import Route
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from onceonly.spark.badrow import bad_rows
 
 __all__ = [
+    "Dedupe",
     "ExactlyOnce",
     "OnceOnlyError",
     "Output",
@@ -48,12 +50,13 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name in ("Output", "Quality", "Route"):
+    elif name in ("Dedupe", "Output", "Quality", "Route"):
+        from onceonly.api.dedupe import Dedupe
         from onceonly.api.outputs import Output
         from onceonly.api.quality import Quality
         from onceonly.api.routes import Route
 
-        found = {"Output": Output, "Quality": Quality, "Route": Route}
+        found = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route}
     elif name == "bad_rows":
         from onceonly.spark.badrow import bad_rows
 

@@ -20,7 +20,7 @@ from tests.cli.conftest import Run, assert_answerless
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
-from onceonly_checkpoints.content import BAD, Digest, Output
+from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -53,6 +53,7 @@ def test_counters_stand_at_zero_before_anything_happens(world: World) -> None:
         assert value(exporter, "onceonly_epochs_total", outcome=outcome) == 0, outcome
     assert value(exporter, "onceonly_late_rows_total") == 0
     assert value(exporter, "onceonly_bad_rows_total") == 0
+    assert value(exporter, "onceonly_repeated_rows_total") == 0
 
 
 def test_events_are_counted_once(world: World) -> None:
@@ -125,6 +126,16 @@ def test_rows_that_were_set_aside_are_counted_beside_those_that_were_not(world: 
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_bad_rows_total") == 3
+    assert value(exporter, "onceonly_rows_total") == 14
+
+
+def test_rows_whose_id_had_been_seen_before_are_counted_beside_those_that_were_let_through(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    world.write(9, outputs=(Output(SEEN, ("pg:seen",), "columns", Digest(9), repeated=Digest(3), offered=12),))
+    world.write(5)
+    exporter.look(0)
+    assert value(exporter, "onceonly_repeated_rows_total") == 3
     assert value(exporter, "onceonly_rows_total") == 14
 
 

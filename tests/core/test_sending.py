@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onceonly import Output, Quality, exactly_once
+from onceonly import Dedupe, Output, Quality, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.spark.engine import Plan, Run
@@ -125,6 +125,13 @@ def test_expectations_are_refused_by_name_where_the_callback_is_sent() -> None:
     found = refusal(DeltaSink("/t"), checkpoint="/cp", quality=Quality(expect={"amount": "amount >= 0"}))
     assert found.code == "E110"
     assert "exactly_once() was given quality=, and the query runs on Spark Connect." in str(found)
+
+
+def test_ids_that_were_seen_are_refused_by_name_where_the_callback_is_sent() -> None:
+    pg = PostgresSink("postgresql://u@h/d", table="t")
+    found = refusal(pg, dedupe=Dedupe(key="id", within="7 days", keep=pg.table("seen")))
+    assert found.code == "E110"
+    assert "exactly_once() was given dedupe=, and the query runs on Spark Connect." in str(found)
 
 
 def test_outputs_are_refused_by_name_where_the_callback_is_sent() -> None:

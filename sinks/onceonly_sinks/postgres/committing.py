@@ -13,7 +13,17 @@ from onceonly.faults import Point
 from onceonly.protocol import Recorder
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import LedgerUnavailable
-from onceonly_sinks.postgres import expiring, head, obstacles, replacing, schema, searching, tombstones, upsert
+from onceonly_sinks.postgres import (
+    expiring,
+    head,
+    keeping,
+    obstacles,
+    replacing,
+    schema,
+    searching,
+    tombstones,
+    upsert,
+)
 from onceonly_sinks.postgres.loading import PostgresPrepared, Target
 from onceonly_sinks.postgres.schema import Table
 from onceonly_sinks.postgres.transactions import Transactions
@@ -83,6 +93,10 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     if remembers:
         tombstones.remember(connection, table, rows.waiting, target.merge, of)
+    if kept := target.merge.keeps:
+        if not rows.plan.table.oid:
+            keeping.ready(connection, table)
+        keeping.forget(connection, table, of, kept, rows.rows)
     return table.oid
 
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
 from onceonly.protocol.period import milliseconds
+from onceonly_sinks.postgres import keeping
 from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
+from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
@@ -80,12 +82,16 @@ class Options:
         triggers: Triggers,
         markers: int | None,
         tombstones: str | None,
+        keeps: str | None,
     ) -> Self:
         """Check what belongs together.
 
         Raises:
             ConfigurationError: E110.
         """
+        if keeps is not None:
+            _check_keeps(keeps, mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
+            key, epoch_column = keeping.KEY, EPOCH_COLUMN
         columns = _columns(key)
         _check_mode(mode, columns, sequence, delete)
         _check_names(columns, sequence, delete)
@@ -101,7 +107,7 @@ class Options:
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
         return cls(
-            Merge(columns, sequence, delete, remembered),
+            Merge(columns, sequence, delete, remembered, (milliseconds(keeps) or 0) // 1000),
             epoch_column,
             via,
             driver_limit,
@@ -112,6 +118,12 @@ class Options:
             triggers,
             markers,
         )
+
+    @property
+    def unsaid(self) -> bool:
+        """Whether nothing was said of what stands in the table."""
+        said = (self.merge, self.epoch_column, self.schema, self.apply, self.triggers)
+        return said == (Merge(), "auto", "fail", None, "refuse")
 
     @property
     def append(self) -> bool:
@@ -136,9 +148,13 @@ class Options:
     def described(self, id_: str, default_id: str) -> dict[str, str]:
         """What an address must say so that the sink reads back what this one wrote."""
         epoch_column = "" if self.epoch_column == "auto" else self.epoch_column or "-"
+        if self.merge.keeps:
+            epoch_column = ""
+        key = () if self.merge.keeps else self.merge.key
         return {
             "id": "" if id_ == default_id else id_,
-            "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in self.merge.key),
+            "keeps": f"{self.merge.keeps} seconds" if self.merge.keeps else "",
+            "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in key),
             "sequence": self.merge.sequence or "",
             "delete": self.merge.delete or "",
             "tombstones": f"{self.merge.tombstones} seconds" if self.merge.tombstones else "",
@@ -162,6 +178,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
     return {
         "id": said.get("id"),
         "key": key or None,
+        "keeps": said.get("keeps"),
         "sequence": said.get("sequence"),
         "delete": said.get("delete"),
         "tombstones": said.get("tombstones"),
@@ -228,6 +245,15 @@ def _seconds(period: object, sequence: str | None, delete: str | None) -> int:
     if found < 1000:
         raise _wrong(f"tombstones={period!r}", "tombstones= is a time", 'say "7 days", "12 hours" or "30 minutes"')
     return found // 1000
+
+
+def _check_keeps(keeps: object, *others: object) -> None:
+    """Refuse a table of ids that is told what stands in it."""
+    if others != (None, None, None, None, "auto", "fail", None, None):
+        problem = "keeps= together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones="
+        raise _wrong(problem, "what stands in a table of ids is not the caller's to say", "leave the others out")
+    if (milliseconds(keeps) or 0) < 1000:
+        raise _wrong(f"keeps={keeps!r}", "keeps= is a time", 'say "7 days", "12 hours" or "30 minutes"')
 
 
 def _check_choice(name: str, value: object, *known: str) -> None:

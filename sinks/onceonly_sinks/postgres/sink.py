@@ -8,8 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly import faults
+from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.protocol import (
+    AsOf,
     Batch,
     Capabilities,
     Conflict,
@@ -23,7 +25,7 @@ from onceonly.protocol import (
 )
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import committing, expiring, head, pruning, replacing, transactions
+from onceonly_sinks.postgres import committing, expiring, head, keeping, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.handle import Handle
 from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
@@ -40,6 +42,7 @@ from onceonly_sinks.postgres.options import (
 )
 from onceonly_sinks.postgres.pruning import MARKERS
 from onceonly_sinks.postgres.server import Server, TableName, read_address
+from onceonly_sinks.postgres.transactions import raw
 from onceonly_sinks.sql.tables import seen
 
 if TYPE_CHECKING:
@@ -101,6 +104,8 @@ class PostgresSink(Handle):
             their epochs, and ``onceonly.pruned`` says what they were.
         tombstones: for how long a removed key is remembered, ``7 days``, by the clock of the epochs: within that time
             no older change brings its row back. With ``sequence`` and ``delete``; in a table of schema ``onceonly``.
+        keeps: for how long rows stay, ``7 days``, in a table of ids that were seen, which :class:`onceonly.Dedupe`
+            makes of a sink that was told nothing of its rows; by the clock of the epochs.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -126,6 +131,7 @@ class PostgresSink(Handle):
         triggers: Triggers = "refuse",
         markers: int | None = MARKERS,
         tombstones: str | None = None,
+        keeps: str | None = None,
     ) -> None:
         server, name = Server.parse(dsn), TableName.parse(table)
         options = Options.check(
@@ -143,6 +149,7 @@ class PostgresSink(Handle):
             triggers=triggers,
             markers=markers,
             tombstones=tombstones,
+            keeps=keeps,
         )
         super().__init__(server, name, options, id)
         self._fence: Fence | None = None
@@ -181,6 +188,32 @@ class PostgresSink(Handle):
         """
         said: dict[str, Any] = {"patience": self._options.patience, "lock_timeout": self._options.lock_timeout}
         return type(self)(self._server.dsn, name, **{**said, **options})
+
+    def keeper(self, seconds: int) -> Self:
+        """This table as one of ids that were seen; see ``Keeps``.
+
+        Raises:
+            ConfigurationError: E122, the sink was told of other rows.
+        """
+        said = self._options
+        if not said.unsaid:
+            problem = f"{self._id} was told what stands in its table"
+            raise refuse("E122", problem=problem, next=f'give the table alone: keep=pg.table("{self._name.text}")')
+        options = {name: getattr(said, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
+        return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **options)
+
+    def lookup(self, as_of: AsOf) -> keeping.Catalogue:
+        """What executors ask for ids, once the table can hold them; see ``Remembers``.
+
+        Raises:
+            DestinationError: E501, E506, E508: no answer, or no such table.
+        """
+        session = self._writer.session(self._standing)
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._aim.plan(connection, keeping.columns()).table
+            server = self._server.resolved(raw(connection))
+        name = table.name if table.oid else None
+        return keeping.Catalogue(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
 
     # ---- opening
 

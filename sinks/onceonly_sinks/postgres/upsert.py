@@ -47,12 +47,14 @@ class Merge:
         sequence: column that orders the changes of one key.
         delete: boolean column of the batch, not of the table; a row with true removes its key.
         tombstones: seconds for which a removed key is remembered; 0 for none.
+        keeps: seconds after which a row leaves, in a table of ids that were seen; 0 in any other.
     """
 
     key: tuple[str, ...] = ()
     sequence: str | None = None
     delete: str | None = None
     tombstones: int = 0
+    keeps: int = 0
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from onceonly.api.dedupe import Dedupe
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
@@ -19,7 +20,7 @@ from onceonly.protocol import Sink
 from onceonly.runtime import replacing
 from onceonly.runtime.stagefiles import directory
 from onceonly.spark.engine import LOSSY, Plan, Run, Told
-from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.content import BAD, SEEN
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
 from onceonly_checkpoints.storage import is_local, local_path
@@ -50,6 +51,7 @@ class Arguments:
     on_refresh: OnRefresh = "stop"
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
+    dedupe: Dedupe | None = None
 
     @property
     def told(self) -> Told:
@@ -68,8 +70,13 @@ class Arguments:
 
     @property
     def divided(self) -> bool:
-        """Whether some sinks get other rows than the rest, or bad rows are told from good ones."""
-        return bool(self.outputs) or self.quality is not None
+        """Whether some sinks get other rows than the rest, or bad or repeated rows are told from good ones."""
+        return bool(self.outputs) or self.quality is not None or self.dedupe is not None
+
+    @property
+    def of_rows(self) -> tuple[Sink, ...]:
+        """Its sinks but the one that ids are kept in."""
+        return tuple(sink for sink in self.sinks if self.dedupe is None or sink is not self.dedupe.keeper)
 
     @property
     def max_bad(self) -> MaxBad:
@@ -87,10 +94,14 @@ class Arguments:
         taken = {sink.id: (one.name, one.text) for one in self.outputs for sink in one.sinks}
         expected = ""
         if self.quality:
-            expected = self.quality.breaks(self.sinks)
+            expected = self.quality.breaks(self.of_rows)
             if self.quality.quarantine:
                 taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}{self.quality.kept}"
-        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected)
+        once = ""
+        if self.dedupe:
+            once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
+            taken[self.dedupe.keeper.id] = SEEN, f"the id of each row that was let through, for {self.dedupe.within}"
+        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected, once)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""

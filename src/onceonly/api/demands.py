@@ -26,7 +26,7 @@ def asked(given: Arguments, pipeline: str, rows: DataFrame) -> tuple[Demanded, .
     """
     taken = {sink.id: one.wanted for one in given.outputs for sink in one.sinks}
     found: list[Demanded] = []
-    for sink in given.quality.demanding(given.sinks) if given.quality else ():
+    for sink in given.quality.demanding(given.of_rows) if given.quality else ():
         output = taken.get(sink.id)
         columns = frames.arrow_schema(rows if output is None else output.of(rows))
         sink.open(pipeline)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from onceonly.machine.facts import Adopt, OnRefresh
 from onceonly.protocol import Sink
 from onceonly.runtime import together
-from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.content import BAD, SEEN
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_checkpoints.model import pairs, place, table, words
 
@@ -90,6 +90,7 @@ class Chosen:
         on_refresh: what becomes of a full refresh.
         outputs: name and words of what a sink gets instead of all rows, by the sink's id.
         expected: what a bad row breaks, in words; empty where none is.
+        once: what makes a row a repeated one, in words; empty where none is.
     """
 
     adopt: Adopt = None
@@ -98,6 +99,7 @@ class Chosen:
     on_refresh: OnRefresh = "stop"
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     expected: str = ""
+    once: str = ""
 
 
 _ALIKE = {
@@ -152,8 +154,10 @@ def derive(sink: Sink, plan: Plan | None, written: Written | None, chosen: Chose
     name, what = chosen.outputs.get(sink.id, ("", ""))
     if name:
         rows = f"{rows.replace('the stream', f'output {name}')}: {what}"
-    if chosen.expected and name != BAD:
+    if chosen.expected and name not in (BAD, SEEN):
         rows = f"{rows}, without rows that break {chosen.expected}"
+    if chosen.once and name not in (BAD, SEEN):
+        rows = f"{rows}, and without those that repeat a row by {chosen.once}"
     reasons = [
         f"rows and marker are committed together ({able.committer})",
         "each opening fences older drivers out before it reads where the sink stands",

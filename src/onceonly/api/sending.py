@@ -23,10 +23,11 @@ def check(given: Arguments) -> None:
         raise sending.untold()
     if given.divided:
         what = f"has output {given.outputs[0].name!r}" if given.outputs else "was given quality="
+        what = "was given dedupe=" if given.dedupe else what
         raise refuse(
             "E110",
             problem=f"exactly_once() {what}, and the query runs on Spark Connect.",
-            cause="outputs are written, and bad rows set aside, on classic sessions only",
+            cause="outputs are written, and bad or repeated rows told from good ones, on classic sessions only",
             next="give each sink a query of its own there, with its own name, checkpoint and before=",
         )
     if isinstance(given.ledger, Ledger):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.api.arguments import LedgerPlace, refuse_plan
+from onceonly.api.dedupe import Dedupe
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
 from onceonly.api.routes import Route
@@ -34,6 +35,7 @@ def start(
     lossy_source: str | None = None,
     on_refresh: str = "stop",
     quality: Quality | None = None,
+    dedupe: Dedupe | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -54,6 +56,7 @@ def start(
         lossy_source: the kind of a source that cannot give its rows again.
         on_refresh: what to do at a full refresh of a declarative pipeline.
         quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
+        dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
 
     Returns:
         The query, started.
@@ -73,6 +76,7 @@ def start(
         lossy_source=lossy_source,
         on_refresh=on_refresh,
         quality=quality,
+        dedupe=dedupe,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)

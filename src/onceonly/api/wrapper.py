@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.api import arguments, demands, guarantee, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
+from onceonly.api.dedupe import Dedupe
+from onceonly.api.dedupe import check as check_dedupe
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening
@@ -41,6 +43,7 @@ from onceonly.spark.demands import Demanded
 from onceonly.spark.engine import Plan
 from onceonly.spark.input import read_input
 from onceonly.spark.outputs import DividedBatch, ResolvedOutput
+from onceonly.spark.repeats import RecallingBatch
 from onceonly.spark.written import Written
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -73,11 +76,13 @@ class ExactlyOnce:
     def __repr__(self) -> str:
         named = f", name={self._arguments.name!r}" if self._arguments.name else ""
         outputs = self._arguments.outputs
-        quality = self._arguments.quality
-        taken = [sink for one in outputs for sink in one.sinks]
+        quality, dedupe = self._arguments.quality, self._arguments.dedupe
+        taken: list[Sink] = [sink for one in outputs for sink in one.sinks]
         taken += [quality.quarantine] if quality and quality.quarantine else []
+        taken += [dedupe.keeper] if dedupe else []
         whole = [sink for sink in self._arguments.sinks if sink not in taken]
         named += f", {quality=}" if quality else ""
+        named += f", {dedupe=}" if dedupe else ""
         return f"exactly_once({', '.join(map(repr, (*whole, *outputs)))}{named})"
 
     def _repr_html_(self) -> str:
@@ -171,7 +176,10 @@ class ExactlyOnce:
         if opening.outputs is None or opening.outputs[0] != columns:
             demanded = demands.asked(given, opening.pipeline, rows)
             opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
-        return DividedBatch(rows, opening.outputs[1], size, found.left_out, without)
+        outputs = opening.outputs[1]
+        if given.dedupe:
+            return RecallingBatch(rows, outputs, size, found.left_out, without, repeats=given.dedupe.repeats)
+        return DividedBatch(rows, outputs, size, found.left_out, without)
 
     def _divide(
         self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
@@ -179,6 +187,8 @@ class ExactlyOnce:
         """What outputs, expectations and demands of destinations make of the rows."""
         given = self._arguments
         wanted = tuple(one.wanted for one in given.outputs)
+        if given.dedupe:
+            wanted = (*wanted, given.dedupe.repeats.wanted(pipeline, rows))
         if given.quality:
             expectations = given.quality.expectations(demanded)
             expectations.check(pipeline, rows)
@@ -226,6 +236,7 @@ def exactly_once(
     checkpoint: str | os.PathLike[str] | None = None,
     on_refresh: str = "stop",
     quality: Quality | None = None,
+    dedupe: Dedupe | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -258,14 +269,15 @@ def exactly_once(
             transaction that brings the first new ones. The source may no longer hold what the sinks do. Readers then
             see a table that refills.
         quality: what is expected of each row, and the sink of those that are bad.
+        dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
 
     Raises:
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
-            E114 rows cannot be staged there; E120 outputs that form no epoch; E128 a sink without a transaction was
-            given what hangs on one.
+            E114 rows cannot be staged there; E120 outputs that form no epoch; E122 no ids can be kept there; E128 a
+            sink without a transaction was given what hangs on one.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
     routed = tuple(one for one in sinks if isinstance(one, Route))
@@ -278,19 +290,25 @@ def exactly_once(
     check_kind(quality)
     quality = expecting(quality, routed)
     arguments.check_sinks(given)
+    takes = (*given, *([quality.quarantine] if quality and quality.quarantine else []))
+    check_dedupe(dedupe, takes)
+    quality = dedupe.beside(quality) if dedupe else quality
     check_quality(quality, given)
     if quality and quality.quarantine:
         given = (*given, quality.quarantine)
         arguments.check_sinks(given)
     keeping(quality)
+    if dedupe:
+        given = (*given, dedupe.keeper)
+        arguments.check_sinks(given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
     chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
-    arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality))
+    arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality or dedupe))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
     adopted = arguments.adopted(adopt)
-    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality)
+    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe)
     return ExactlyOnce(Arguments(given, *said))

@@ -279,6 +279,8 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         rest = one.why if one.name == BAD else f"{one.filtered} filtered"
         where = f" in {', '.join(one.sinks)}" if one.sinks else ""
         yield f"output {one.name}", f"{one.digest.rows} rows{where}{rest and f', {rest}'}"
+    if epoch.repeated is not None:
+        yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.protocol import Disturbance, Sight
-from onceonly.protocol.batch import Held, Trim
+from onceonly.protocol.batch import AsOf, Held, Trim
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice
@@ -200,6 +200,7 @@ class Stage:
         trim: which rows of the batch are left out.
         healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
         lasting: whether the rows must outlive this process; else its memory will do.
+        as_of: what ids are compared with, where a batch leaves out rows whose id was seen before.
     """
 
     number: int
@@ -208,6 +209,7 @@ class Stage:
     trim: Trim | None = None
     healing: bool = False
     lasting: bool = True
+    as_of: AsOf | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
+from onceonly.protocol.batch import AsOf
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
 from onceonly_checkpoints.model import Adoption
 
@@ -128,8 +129,10 @@ def _index(state: State) -> Command:
 
 def _stage(state: State) -> Command:
     work = state.work
-    fence, healing = state.opening.fence, bool(work.healing)
-    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=state.job.lasting)
+    fence, healing, lasting = state.opening.fence, bool(work.healing), state.job.lasting
+    lineage = work.epoch.lineage if work.epoch else state.offered.lineage
+    as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0)
+    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=lasting, as_of=as_of)
 
 
 def _prepare(state: State) -> Command:

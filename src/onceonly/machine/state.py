@@ -263,6 +263,15 @@ class State:
         return self.work.written or self.offered.slice
 
     @property
+    def series(self) -> int:
+        """The first epoch of the series that the epoch at hand belongs to: its own number where it begins one."""
+        if self.work.epoch:
+            return self.work.epoch.series
+        if self.work.replaces:
+            return self.work.number
+        return self.opening.last.series if self.opening.last else 1
+
+    @property
     def past(self) -> Epoch:
         """The newest epoch that every sink holds, for phases that are only reached with one.
 

@@ -344,10 +344,11 @@ def _gathered(state: State, outcome: Gathered) -> State:
 
 def _executed(state: State, outcome: Executed) -> State:
     epoch = state.current
-    if outcome.digest == epoch.digest:
+    # It is run without asking for ids: those that were known then may have been forgotten since.
+    if outcome.digest == epoch.computed:
         return replace(state, phase=Phase.RECORD)
     batch = epoch.lineage.batch_id if epoch.lineage else 0
-    was, now = (f"{digest.rows} rows, {digest.text}" for digest in (epoch.digest, outcome.digest))
+    was, now = (f"{digest.rows} rows, {digest.text}" for digest in (epoch.computed, outcome.digest))
     if comparison.keeps_recomputed_state(state.opening.last, epoch.number, state.job.offer):
         what = f"batch {batch} was run again and gave {now} where the epoch holds {was}; Spark's state is kept"
         diverged = Happening(EventKind.DIVERGED, what, epoch.number)
@@ -390,7 +391,7 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: t
         sources=carried(before, offer.sources),
         manifest=manifest,
         offered=offered,
-        series=work.number if work.replaces else last.series if last else 1,
+        series=state.series,
         replaces=work.replaces,
         outputs=outputs,
     )

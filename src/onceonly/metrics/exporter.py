@@ -71,6 +71,9 @@ class Exporter:
             "onceonly_late_rows", "Rows that Spark dropped as older than the watermark.", by, registry=registry
         )
         self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
+        self._repeated = Counter(
+            "onceonly_repeated_rows", "Rows left out as their id had been seen before.", by, registry=registry
+        )
         self._phases = Histogram(
             "onceonly_phase_seconds", "Time of each phase.", [*by, "phase"], buckets=BUCKETS, registry=registry
         )
@@ -169,12 +172,14 @@ class Exporter:
         self._rows.labels(name)
         self._late.labels(name)
         self._bad.labels(name)
+        self._repeated.labels(name)
 
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
         self._epochs.labels(name, _COMMITTED if epoch.adoption is None else _ADOPTED).inc()
         self._rows.labels(name).inc(epoch.digest.rows)
         self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
+        self._repeated.labels(name).inc(epoch.repeated.rows if epoch.repeated else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
 

@@ -109,6 +109,35 @@ class Divided(Protocol):
         ...
 
 
+# ---- Which rows are left out because their id was seen before.
+
+
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """The state of a pipeline that ids are compared with: of what stands, only what stood before an epoch.
+
+    So the same rows are left out when an epoch is computed again, whoever holds it by then.
+
+    Attributes:
+        series: the first epoch whose ids count; with a full refresh those of all before are forgotten.
+        epoch: number of the epoch that is computed: ids of lower ones count.
+        clock_ms: its time by the engine's own record, in milliseconds since 1970: a replay has the same.
+    """
+
+    series: int
+    epoch: int
+    clock_ms: int
+
+
+@runtime_checkable
+class Recalling(Protocol):
+    """A batch of which rows are left out whose id was seen before."""
+
+    def as_of(self, as_of: AsOf) -> Batch:
+        """The same batch without them."""
+        ...
+
+
 # ---- Which rows of a batch are written and which are left out, told by source position: values, no rules.
 
 FILE_COLUMNS = {"file_path": "string"}

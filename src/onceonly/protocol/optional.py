@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from onceonly.protocol.batch import Batch, Estimate
+    from onceonly.protocol.batch import AsOf, Batch, Estimate
     from onceonly.protocol.health import Check, Observed
     from onceonly.protocol.sink import Prepared, Recorder, Sink
 
@@ -147,6 +147,51 @@ class Enlists(Protocol):
 
         Returns:
             The receipts, ours first.
+        """
+        ...
+
+
+Lookup = Callable[[Iterator[Sequence[bytes]]], Iterator[Collection[bytes]]]
+"""Runs on an executor over the ids of one partition, piece by piece, and answers for each piece which of them are
+known; each id 16 bytes. Picklable."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A sink that holds the ids of rows that were let through, and says which of some it holds.
+
+    It gets rows of :data:`ID` and :data:`AT`, an id at most once an epoch; one that comes again takes the place of its
+    old row. A row that is older than the time ids are kept for, by the clock of an epoch, may leave with that epoch.
+    """
+
+    def lookup(self, as_of: AsOf) -> Lookup:
+        """What executors ask, under our fence: ids of epochs from ``series`` on, below ``epoch``, not too old.
+
+        Raises:
+            DestinationError: the destination does not answer, or cannot hold ids.
+        """
+        ...
+
+
+ID, AT = "id", "at"
+"""Columns of what a sink holds that :class:`Remembers`: 16 bytes, and the clock of the epoch that brought it."""
+
+
+@runtime_checkable
+class Keeps(Protocol):
+    """A sink whose target can hold ids that were seen, and be asked for them. Optional; asked by ``Dedupe``.
+
+    Without it rows that a producer sends twice are two rows, whatever sinks they go to.
+    """
+
+    def keeper(self, seconds: int) -> Sink:
+        """The sink of ids in this target, which :class:`Remembers`. The destination is not asked.
+
+        Args:
+            seconds: for how long an id is known.
+
+        Raises:
+            ConfigurationError: E122, this sink was told something that does not go with it.
         """
         ...
 

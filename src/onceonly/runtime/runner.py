@@ -37,7 +37,7 @@ from onceonly.protocol import (
     Superseded,
     TooLargeForDriver,
 )
-from onceonly.protocol.batch import Trim, Trimmable
+from onceonly.protocol.batch import Recalling, Trim, Trimmable
 from onceonly.runtime import indexing, replacing, staging, stops, together
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
@@ -281,6 +281,8 @@ class Runner:
         rows = _trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
         with self._timed("stage"):
+            if command.as_of and isinstance(rows, Recalling):
+                rows = rows.as_of(command.as_of)
             still = None if command.lasting else together.collect(rows, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
         if command.healing:

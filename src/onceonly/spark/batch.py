@@ -202,7 +202,7 @@ class SparkBatch:
         # PySpark looks columns up by name there, and takes a dot for a path.
         numbered = self.dataframe.toDF(*map(str, range(len(self._schema))))
         # One action with an answer per task: of a task that ran twice Spark keeps one. ``foreachPartition`` has none.
-        with _told():
+        with told():
             answers = numbered.mapInArrow(_on_partition(task, self._schema), "answer string").collect()
         return [json.loads(row.answer) for row in answers]
 
@@ -282,13 +282,13 @@ def _collecting() -> Generator[None]:
 
 
 @contextmanager
-def _told() -> Generator[None]:
+def told() -> Generator[None]:
     """Raise what a task raised, and not the error that Spark makes of it."""
     try:
         yield
     except Exception as error:
-        if told := refusals.told_by(error):
-            raise told from None
+        if found := refusals.told_by(error):
+            raise found from None
         raise
 
 

@@ -65,14 +65,14 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
         if one.sets_aside:
             good = f.col(quote(one.within)).isNull()
             row, counted = f.when(good, row), f.when(good, counted)
-    found = _sums(row, counted)
+    found = sums(row, counted)
     for one in summed:
         column = f.col(quote(one.within))
         parts = schema[one.within].dataType
         if not isinstance(parts, StructType):
             raise TypeError(f"column {one.within} is no structure")
         hashed = row_hash(parts, one.left_out, one.within)
-        found += _sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
+        found += sums(f.when(column.isNotNull(), hashed), f.when(column.isNotNull(), 1), one.within)
         found.append(f.count(f.when(good & column.isNull(), 1)).alias(metric("filtered", one.within)))
         for reason in one.reasons:
             named = f.instr(column.getField("reasons"), spelled(reason)) > 0
@@ -80,7 +80,14 @@ def metrics(schema: StructType, leave_out: frozenset[str] = frozenset(), summed:
     return found
 
 
-def _sums(row: Column, counted: Column, within: str = "") -> list[Column]:
+def sums(row: Column, counted: Column, within: str = "") -> list[Column]:
+    """Aggregates ``rows``, ``high`` and ``low`` of the rows whose hash and count are not null.
+
+    Args:
+        row: the hash of a row.
+        counted: not null where the row counts.
+        within: names the metrics, as in :func:`metric`.
+    """
     from pyspark.sql import functions as f
 
     # In halves, whose sums have room: the sum of whole hashes overflows, and under ANSI the metric then held 5 of 10
@@ -259,18 +266,40 @@ def hashing(schema: StructType, leave_out: frozenset[str] = frozenset()) -> Call
         schema: the columns.
         leave_out: columns that the digest leaves out, as in :func:`metrics`.
     """
+    parts = _parts(schema, leave_out)
+    return None if parts is None else lambda batch: _digest(parts, batch.columns, batch.num_rows)
+
+
+HashingRows = Callable[["pa.RecordBatch"], "pa.Array[Any]"]
+"""The hashes of rows, as 64-bit integers."""
+
+
+def hashing_rows(schema: StructType, leave_out: frozenset[str] = frozenset()) -> HashingRows | None:
+    """What computes the hash of each row, as :func:`row_hash` does; arguments and ``None`` as of :func:`hashing`."""
+    import pyarrow as pa
+
+    parts = _parts(schema, leave_out)
+    if parts is None:
+        return None
+    return lambda batch: pa.array(_few(parts, batch.columns, batch.num_rows), pa.uint64()).view(pa.int64())
+
+
+_Parts = list[tuple[int, bytes, Encode]]
+
+
+def _parts(schema: StructType, leave_out: frozenset[str]) -> _Parts | None:
     # Of names that differ in case alone Spark cannot tell which is meant; a digest must be had in both ways.
     names = [field.name.lower() for field in schema.fields]
     if not _installed() or len(set(names)) < len(names):
         return None
-    parts: list[tuple[int, bytes, Encode]] = []
+    parts: _Parts = []
     for at, field in enumerate(schema.fields):
         if field.name not in leave_out:
             encode = _encoding(field.dataType)
             if encode is None:
                 return None
             parts.append((at, field.name.encode(), encode))
-    return lambda batch: _digest(parts, batch.columns, batch.num_rows)
+    return parts
 
 
 def beyond(schema: StructType) -> str | None:
@@ -291,10 +320,13 @@ def _installed() -> bool:
 
 
 def _digest(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
-    return _many(parts, columns, rows) if rows >= _MANY and _side_by_side() else _few(parts, columns, rows)
+    if rows >= _MANY and _side_by_side():
+        return _many(parts, columns, rows)
+    hashes = _few(parts, columns, rows)
+    return Digest(rows, sum(each >> 32 for each in hashes), sum(each & 0xFFFFFFFF for each in hashes))
 
 
-def _few(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> Digest:
+def _few(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], rows: int) -> list[int]:
     from xxhash import xxh64_intdigest as xxh64
 
     hashes = [xxh64(_NO, _SPARK_SEED)] * rows
@@ -304,7 +336,7 @@ def _few(parts: Sequence[tuple[int, bytes, Encode]], columns: Sequence[Array], r
             xxh64(_YES, each) if value is None else xxh64(value, xxh64(_NO, each))
             for value, each in zip(_listed(encode(columns[at])), named, strict=True)
         ]
-    return Digest(rows, sum(each >> 32 for each in hashes), sum(each & 0xFFFFFFFF for each in hashes))
+    return hashes
 
 
 def _listed(values: Array) -> list[bytes | None]:

@@ -227,7 +227,7 @@ class DividedBatch(SparkBatch):
     @property
     def dataframe(self) -> DataFrame:
         """The observed rows with a column for each output; every access starts a new attempt."""
-        observed = self._engine.observed(self._df, self._leave_out, self._summed)
+        observed = self._engine.observed(self._computed(), self._leave_out, self._summed)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
         self._values = observed.get
         return observed.dataframe
@@ -245,11 +245,15 @@ class DividedBatch(SparkBatch):
 
     def _counted(self, counted: Tally) -> Iterator[pa.RecordBatch]:
         self._digest, self._values = None, dict
-        for batch in self._brought(self._df):
+        for batch in self._brought(self._computed()):
             counted.add(batch)
             yield frames.cast(batch, self._schema)
         self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
         self._values = lambda: counted.values
+
+    def _computed(self) -> DataFrame:
+        """The wide rows, as a new attempt computes them."""
+        return self._df
 
     @property
     def _summed(self) -> tuple[digest.Summed, ...]:

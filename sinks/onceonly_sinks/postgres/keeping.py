@@ -1,0 +1,138 @@
+"""Ids that were seen, in a table of their own: asked for by executors, forgotten by the clock of the epochs.
+
+The rows come as those of any keyed table do, in the epoch's transaction; an id that comes again after its time takes
+the place of its old row. What is asked for counts by epoch and clock and not by what is there, so it is the same for an
+epoch that is computed again, and however late old rows go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from onceonly.protocol import AsOf
+from onceonly.protocol.optional import AT, ID
+from onceonly_sinks.postgres import classify
+from onceonly_sinks.postgres.schema import EPOCH_COLUMN
+from onceonly_sinks.postgres.server import Server, TableName, quote
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+    from sqlalchemy import Connection
+
+    from onceonly_checkpoints.epoch import Epoch
+    from onceonly_sinks.postgres.schema import Table
+
+KEY = (ID,)
+
+_LEAST = 10_000
+_PER_ROW = 2
+"""Old ids that leave with each row of an epoch: fewer than one, and the table would grow for ever."""
+
+_TYPES = {ID: "binary", AT: "timestamp"}
+
+
+def columns() -> pa.Schema:
+    """What a batch of ids has."""
+    import pyarrow as pa
+
+    instants: Any = pa.timestamp("us", "UTC")
+    return pa.schema([(ID, pa.binary()), (AT, instants)])
+
+
+def ready(connection: Connection, table: Table) -> None:
+    """Make what a table that was just made needs, so that old rows are found."""
+    connection.exec_driver_sql(f"CREATE INDEX ON {table.name.sql} ({quote(AT)})", {})
+
+
+def forget(connection: Connection, table: Table, epoch: Epoch, kept: int, rows: int) -> None:
+    """Remove ids that are too old for any later epoch; after those of the epoch are there.
+
+    Args:
+        connection: the epoch's transaction.
+        table: that of ids.
+        epoch: whose clock counts.
+        kept: seconds for which an id is known.
+        rows: of the epoch.
+    """
+    clock_ms = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
+    name, at = table.name.sql, quote(AT)
+    oldest = f"SELECT ctid FROM {name} WHERE {at} < %(since)s ORDER BY {at} LIMIT %(most)s"
+    parameters = {"since": _instant(clock_ms - kept * 1000), "most": max(_LEAST, _PER_ROW * rows)}
+    connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({oldest}))", parameters)
+
+
+def _instant(clock_ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=clock_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What an executor asks for the ids of one partition.
+
+    Attributes:
+        sink: sink id, for messages.
+        server: where the table is, as an executor reaches it.
+        application: how the session calls itself, so that a newer driver can end it.
+        name: of the table; ``None`` where it is not there yet, and no id is known.
+        address: of the sink, for messages.
+        as_of: the state that ids are compared with.
+        kept: seconds for which an id is known.
+    """
+
+    sink: str
+    server: Server
+    application: str
+    name: TableName | None
+    address: str
+    as_of: AsOf
+    kept: int
+
+    def __call__(self, asked: Iterator[Sequence[bytes]]) -> Iterator[Collection[bytes]]:
+        """Which ids of each piece are known.
+
+        Raises:
+            DestinationError: E501, E502, E507 and the like: Spark may try the task again.
+        """
+        if self.name is None:
+            yield from (frozenset[bytes]() for _ in asked)
+            return
+        with ExitStack() as held:
+            connection: psycopg.Connection[Any] | None = None
+            for piece in asked:
+                if not piece:
+                    yield frozenset()
+                    continue
+                with self._refusing():
+                    # Not before there is an id to ask for: a partition may have none.
+                    connection = connection or held.enter_context(self._connected())
+                    found = self._known(connection, self.name, piece)
+                yield found
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        return self.server.connect(application_name=self.application, autocommit=True)
+
+    def _known(self, connection: psycopg.Connection[Any], name: TableName, ids: Sequence[bytes]) -> frozenset[bytes]:
+        id_, at, epoch = quote(ID), quote(AT), quote(EPOCH_COLUMN)
+        counts = f"{epoch} >= %(series)s AND {epoch} < %(epoch)s AND {at} >= %(since)s"
+        query = f"SELECT {id_} FROM {name.sql} WHERE {id_} = ANY (%(ids)s::bytea[]) AND {counts}"
+        as_of = self.as_of
+        since = _instant(as_of.clock_ms - self.kept * 1000)
+        parameters = {"ids": list(ids), "series": as_of.series, "epoch": as_of.epoch, "since": since}
+        with connection.cursor(binary=True) as cursor:
+            return frozenset(bytes(row[0]) for row in cursor.execute(query.encode(), parameters))
+
+    @contextmanager
+    def _refusing(self) -> Generator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as error:
+            failure = classify.read(error)
+            assert failure is not None
+            raise classify.refusal(failure, classify.Context(self.sink, self.address, types=_TYPES)) from None

@@ -1,0 +1,51 @@
+"""What a row's id is known by: sixteen bytes of a hash over its text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+
+def id_of(rows: DataFrame, key: Sequence[str]) -> Column:
+    """The 16 bytes that a row's id is known by; null where a part of it is null.
+
+    A cryptographic hash of its text: who chooses ids cannot choose two that are one. The text is that of the value and
+    not of its type, so a column may become wider.
+
+    Args:
+        rows: a batch as it is written, without outputs.
+        key: what makes the id, in Spark SQL.
+
+    Raises:
+        TypeError: a part is of a type whose values have more than one text.
+    """
+    from pyspark.sql import functions as f
+
+    parts = rows.select(*[f.expr(said).alias(str(at)) for at, said in enumerate(key)]).schema.fields
+    texts = [_text(part.dataType, f.expr(said)) for said, part in zip(key, parts, strict=True)]
+    # With its length before it, a part ends in one place only: ("a", "bc") is not ("ab", "c").
+    marked = [f.concat(f.octet_length(text).cast("string"), f.lit(":"), text) for text in texts]
+    whole = texts[0] if len(texts) == 1 else f.concat(*marked)
+    return f.unhex(f.substring(f.sha2(whole, 256), 1, 32))
+
+
+def _text(kind: DataType, column: Column) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    match kind:
+        case t.StringType() | t.IntegralType() | t.DecimalType() | t.BooleanType() | t.TimestampNTZType():
+            return column.cast("string")
+        case t.BinaryType():
+            return f.hex(column)
+        case t.DateType():
+            return f.unix_date(column).cast("string")
+        case t.TimestampType():
+            # As a text it would be another one in another time zone of the session.
+            return f.unix_micros(column).cast("string")
+        case _:
+            raise TypeError(f"it is of type {kind.simpleString()}: make a text or a number of it")
