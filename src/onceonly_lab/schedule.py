@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.faults import Point
-from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
+from onceonly_checkpoints.content import BAD
+from onceonly_lab.model.division import Division
+from onceonly_lab.model.parts import PICKED, TRANSACTIONAL, Harm, Kind
 from onceonly_lab.model.spark import Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.strenum import StrEnum
@@ -137,6 +139,18 @@ LEDGER = "ledger"
 """The loss of the ledger."""
 
 
+class Gets(StrEnum):
+    """What a sink gets of a batch."""
+
+    ALL = "all"
+    PICKED = PICKED
+    BAD = BAD
+
+
+_DIVIDED = ("gets", "wants", "bad")
+"""Fields that only a schedule with outputs or bad records writes down."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What is run and what goes wrong.
@@ -160,6 +174,10 @@ class Schedule:
         seed: what it was drawn from; ``None`` where it was written by hand.
         job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
         replaces: whether a full refresh replaces all rows, instead of a stop.
+        gets: what each sink gets, in commit order: all good rows, those that the output wants, or the bad ones; empty:
+            all get all. What ``wants`` and ``bad`` say of a call holds for the drivers in turn.
+        wants: sets of records that the output wants; bit ``n`` stands for record ``n``, from 0.
+        bad: sets of records that are bad.
     """
 
     sinks: tuple[Kind, ...]
@@ -180,9 +198,24 @@ class Schedule:
     seed: int | None = None
     job: str = ""
     replaces: bool = False
+    gets: tuple[Gets, ...] = ()
+    wants: tuple[int, ...] = ()
+    bad: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
+
+    def division(self, sinks: Sequence[str], number: int) -> Division:
+        """What the call of a driver makes of a batch.
+
+        Args:
+            sinks: ids, in commit order.
+            number: of the driver, from 1.
+        """
+        pickers = tuple(sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.PICKED)
+        aside = [sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.BAD]
+        wanted, bad = (one[(number - 1) % len(one)] if one else 0 for one in (self.wants, self.bad))
+        return Division(wanted, pickers, bad, *aside)
 
     @property
     def alone(self) -> Schedule:
@@ -211,7 +244,8 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with the version first."""
-        return {"schedule": FORMAT, **asdict(self)}
+        left_out = {name for name in _DIVIDED if not getattr(self, name)}
+        return {"schedule": FORMAT, **{name: cell for name, cell in asdict(self).items() if name not in left_out}}
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -236,7 +270,8 @@ class Schedule:
         """The schedule in one line, for people."""
         faults = ", ".join(one.line for one in self.faults)
         losses = ", ".join(f"{one.what} before {one.before}" for one in self.losses)
-        sinks = ", ".join(self.sinks)
+        others = [f" ({gets})" if gets is not Gets.ALL else "" for gets in self.gets] or [""] * len(self.sinks)
+        sinks = ", ".join(f"{sink}{other}" for sink, other in zip(self.sinks, others, strict=True))
         return (
             f"{sinks}; {self.records} records by {self.cuts}; {'; '.join(filter(None, (faults, losses))) or 'no fault'}"
         )
@@ -286,6 +321,7 @@ def _check(schedule: Schedule) -> None:
         raise UnreadableSchedule(f"cuts: wants numbers from 1, got {list(schedule.cuts)}")
     if schedule.program not in {"", *Program}:
         raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
+    _check_division(schedule)
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -293,6 +329,21 @@ def _check(schedule: Schedule) -> None:
             raise UnreadableSchedule(f"losses[{at}].what: wants {LEDGER}, a damage or a harm, got {loss.what!r}")
         if not 0 <= loss.sink < len(schedule.sinks):
             raise UnreadableSchedule(f"losses[{at}].sink: wants 0 to {len(schedule.sinks) - 1}, got {loss.sink}")
+
+
+def _check_division(schedule: Schedule) -> None:
+    gets = schedule.gets
+    if gets and len(gets) != len(schedule.sinks):
+        raise UnreadableSchedule(f"gets: wants one for each of {len(schedule.sinks)} sinks, got {len(gets)}")
+    if gets.count(Gets.BAD) > 1:
+        raise UnreadableSchedule("gets: wants one sink for bad records at most")
+    for name, sets, which in (("wants", schedule.wants, Gets.PICKED), ("bad", schedule.bad, Gets.BAD)):
+        if min(sets, default=0) < 0:
+            raise UnreadableSchedule(f"{name}: wants sets of records, as numbers from 0, got {list(sets)}")
+        if which in gets and not sets:
+            raise UnreadableSchedule(f"{name}: wants a set of records for '{which}' in gets")
+        if sets and which not in gets:
+            raise UnreadableSchedule(f"{name}: no sink gets them: '{which}' is not in gets")
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
@@ -396,5 +447,8 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "seed": _seed,
         "job": _text,
         "replaces": _flag,
+        "gets": _many(_one_of(Gets)),
+        "wants": _many(_integer),
+        "bad": _many(_integer),
     },
 }

@@ -250,7 +250,7 @@ BROKEN = [
     (Rule.CLEARED_WITH_MARKER, (P,), REFRESHED, Anomaly.LOSS),
     (Rule.MARKERS_OUTPUT, (P, D), {**ONE, "outputs": (0b1, 0b11)}, Anomaly.CROSS),
     (Rule.MARKERS_OUTPUT, (P, D), {**ONE, "bad": (0b0, 0b1)}, Anomaly.STUCK),
-    (Rule.SET_ASIDE, (P, D), {**ONE, "drivers": 1, "bad": (0b1,)}, Breach.ASIDE),
+    (Rule.SET_ASIDE, (P, D), {**ONE, "drivers": 1, "bad": (0b1,)}, Anomaly.ASIDE),
     (Rule.TOGETHER, (P, P), {**ONE, "together": True}, Breach.APART),
     (Rule.EVERY_HEAD, (P, P), {**ONE, "together": True, "turns": True}, Anomaly.ZOMBIE),
     (Rule.LOCKED, (P, P), {**LOST, "drivers": 1, "together": True}, Anomaly.ZOMBIE),

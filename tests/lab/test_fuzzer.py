@@ -20,8 +20,9 @@ from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.spark import Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.play.many import MOST_REPLAYS, broken, fingerprint
+from onceonly_lab.play.play import Played
 from onceonly_lab.play.world import Process
-from onceonly_lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab.schedule import SIMULATED, Action, Fault, Gets, Loss, Schedule, UnreadableSchedule
 
 QUICK = 300
 SEEDS = 100
@@ -94,6 +95,70 @@ def test_a_refresh_whose_rows_leave_otherwise_is_called_by_its_name(rule, anomal
     played = play(REFRESHED, frozenset({rule}))
     assert played.violation is not None
     assert played.violation.name is anomaly
+
+
+DIVIDED = Schedule(
+    (Kind.POSTGRES, Kind.DELTA, Kind.KAFKA),
+    records=2,
+    cuts=(2,),
+    faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),),
+    gets=(Gets.ALL, Gets.PICKED, Gets.BAD),
+    wants=(0b11, 0b01),
+    bad=(0b01, 0b10),
+)
+"""Record 1 is bad and the output wants both; the call of whoever heals says otherwise of either."""
+
+
+def held(played: Played, sink: str) -> list[str]:
+    reads = [one for one in played.history.entries if one.final and one.sink == sink]
+    return [row.identity for row in reads[-1].rows or ()]
+
+
+def test_a_healer_brings_what_was_decided_when_the_epoch_was_staged_and_not_what_its_own_call_wants():
+    played = play(DIVIDED)
+    assert played.violation is None
+    assert {sink: held(played, sink) for sink in DIVIDED.sinks} == {
+        "postgres": ["1.0"],
+        "delta": ["1.0"],
+        "kafka": ["0.0"],
+    }
+    assert judge(played.history).verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "anomaly"),
+    [
+        (Rule.SET_ASIDE, (0b01,), Anomaly.ASIDE),
+        (Rule.MARKERS_OUTPUT, (0b01, 0b10), Anomaly.CROSS),
+        (Rule.MARKERS_OUTPUT, (0,), Anomaly.CROSS),
+    ],
+)
+def test_a_share_that_comes_out_otherwise_is_called_by_its_name(rule, bad, anomaly):
+    divided = replace(DIVIDED, wants=(0b01, 0b10), bad=bad)
+    assert broken(play(divided)) is None
+    assert broken(play(divided, frozenset({rule}))) is anomaly
+
+
+@pytest.mark.parametrize("rule", [Rule.SET_ASIDE, Rule.MARKERS_OUTPUT])
+def test_random_schedules_notice_a_share_that_comes_out_otherwise(rule):
+    fuzzed = fuzz(1, 2000, frozenset({rule}))
+    assert fuzzed.shrunk is not None
+    print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
+    assert fuzzed.shrunk.schedule.gets
+
+
+def test_a_stateful_batch_that_is_run_again_under_other_expectations_stops_by_name():
+    again = Schedule(
+        (Kind.POSTGRES, Kind.DELTA),
+        records=1,
+        faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL),),
+        stateful=True,
+        gets=(Gets.ALL, Gets.BAD),
+        bad=(0, 1),
+    )
+    played = play(again)
+    assert (played.refusal, broken(played)) == ("E215", None)
+    assert play(replace(again, bad=(1,))).refusal == ""
 
 
 def test_a_topic_beside_the_table_stops_a_refresh():
@@ -255,3 +320,9 @@ def test_what_is_drawn_differs_in_every_way():
     assert any(one.sinks.count(Kind.POSTGRES) > 1 for one in drawn), "tables that commit together"
     assert {fault.action for one in drawn for fault in one.faults} == set(SIMULATED)
     assert Counter(bool(one.losses) for one in drawn)[True] > QUICK / 10
+    assert {gets for one in drawn for gets in one.gets} == set(Gets)
+    divided = [one for one in drawn if one.gets]
+    assert QUICK / 5 < len(divided) < QUICK / 2
+    assert any(one.trims for one in divided)
+    assert any(one.sinks.count(Kind.POSTGRES) > 1 and Gets.BAD in one.gets for one in divided)
+    assert any(loss.what == Damage.REFRESHED for one in divided for loss in one.losses)

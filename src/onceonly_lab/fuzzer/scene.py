@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.history import Header, Mark, Promise, Range, Row
+from onceonly_lab.history import Header, Mark, Part, Promise, Range, Row
 from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
+from onceonly_lab.model.division import Division
 from onceonly_lab.model.invariants import Violation
 from onceonly_lab.model.operator import Stop, Wreck, obey, ways
 from onceonly_lab.model.parts import (
@@ -26,6 +28,7 @@ from onceonly_lab.model.parts import (
     StagingArea,
     Target,
     between,
+    computation,
     harmed,
     records_in,
     records_of,
@@ -36,7 +39,7 @@ from onceonly_lab.model.spark import Source
 from onceonly_lab.model.world import Bound
 from onceonly_lab.play.recorder import PARTITION, HistoryRecorder
 from onceonly_lab.play.world import Broken, Process, World
-from onceonly_lab.schedule import Action, Fault, Schedule
+from onceonly_lab.schedule import Action, Fault, Gets, Schedule
 
 # ---- Who stops whom in a scene: drivers that meet another's fence and end there, and who is refused behind his own.
 
@@ -186,19 +189,36 @@ class SimulatedInput:
     def seen(self, target: Target) -> Seen:
         """What a reader of a target sees."""
         rows = tuple(row for held in target.held for row in self._seen(held))
-        marks = tuple(
-            Mark(held.epoch.number, held.marker.fence.generation, digest=held.epoch.digest.text)
-            for held in target.held
-            if held.marker
-        )
+        marks = tuple(self._mark(held.marker, target.name) for held in target.held if held.marker)
         return Seen(rows, marks)
+
+    def _mark(self, marker: Marker, sink: str) -> Mark:
+        epoch, named = marker.epoch, Mark(marker.epoch.number, marker.fence.generation, digest=marker.epoch.digest.text)
+        if not epoch.outputs:
+            return named
+        output, bad = epoch.output(sink), epoch.bad
+        counted = (epoch.digest_in(sink).rows, output.filtered if output else 0, bad.digest.rows if bad else 0)
+        count, filtered, aside = (self._rows * rows for rows in counted)
+        return replace(named, count=count, filtered=filtered, bad=0 if output and output == bad else aside)
+
+    def parts(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+        """Outputs as a history tells them."""
+        told = (Part(one.name, tuple(sorted(self.identities(records_in(one.digest))))) for one in outputs)
+        return tuple(told) or None
 
     def _seen(self, held: Held) -> tuple[Row, ...]:
         if held.content is None:
             return ()
         identities = self.identities(records_in(held.content))
         seen = identities if held.whole else identities[: len(identities) // 2]
-        return tuple(Row(one, held.epoch.number, value=held.content.text) for one in seen)
+        return tuple(Row(one, held.epoch.number, value=str(computation(held.content))) for one in seen)
+
+
+def promises_of(schedule: Schedule, sinks: Sequence[str]) -> tuple[Promise, ...]:
+    """What is promised about each sink."""
+    shares = schedule.gets or (Gets.ALL,) * len(sinks)
+    pairs = zip(sinks, shares, strict=True)
+    return tuple(Promise(sink, output="" if gets is Gets.ALL else str(gets)) for sink, gets in pairs)
 
 
 class Scene(World):
@@ -214,7 +234,7 @@ class Scene(World):
         self.off = off
         self.bound = bound_of(schedule, off)
         self._input = SimulatedInput(schedule.rows)
-        promises = tuple(Promise(sink) for sink in self.bound.sinks)
+        promises = promises_of(schedule, self.bound.sinks)
         header = Header(promises, schedule.line, schedule.seed, False, refusals=tuple(sorted(refusals)))
         super().__init__(schedule, HistoryRecorder(header, self._input, schedule.records))
         self.wire = Wire(off, fine=True)
@@ -233,6 +253,14 @@ class Scene(World):
     def sinks(self) -> tuple[str, ...]:
         """Ids of the sinks, in commit order."""
         return self.bound.sinks
+
+    def division(self, number: int) -> Division:
+        """What the call of a driver makes of rows."""
+        return self.schedule.division(self.sinks, number)
+
+    def parts_of(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+        """Outputs as a history tells them."""
+        return self._input.parts(outputs)
 
     # ---- steps
 

@@ -29,7 +29,7 @@ from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly_lab.history import Op
 from onceonly_lab.model.parts import Kind as Sink
-from onceonly_lab.model.parts import Target, receipt
+from onceonly_lab.model.parts import Target, receipt, together
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Fate, Raised, Replies, Reply, reading
 from onceonly_lab.play.recorder import kind_of
@@ -175,7 +175,7 @@ class SceneSink(SinkBase):
             OutcomeUnknown: the answer was lost.
         """
         scene, sinks = self._scene, self._scene.bound.sinks
-        content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
+        content = self._brought(prepared, marker)
         if Rule.STAGED in scene.off:
             content = Digest(content.rows, content.high, 1_000_000 + self._process.salt)
         if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
@@ -186,6 +186,12 @@ class SceneSink(SinkBase):
         outcome = self._call(ask, Point.COMMIT_SENT)
         self._answered(Op.COMMIT, outcome, marker.epoch)
         return receipt(marker)
+
+    def _brought(self, prepared: Prepared | None, marker: Marker) -> Digest:
+        content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
+        if Rule.SET_ASIDE in self._scene.off and not marker.epoch.output(self.id):
+            return together(content, marker.epoch.outputs)
+        return content
 
     def _healing(self, marker: Marker) -> bool:
         staged = self._scene.ever_staged.get(marker.epoch.manifest or "")
@@ -312,7 +318,7 @@ class EnlistingSink(TellingSink):
         others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, EnlistingSink)]
         parts = [(self, prepared, marker), *others]
         markers = [one for _, _, one in parts]
-        contents = [rows.content if isinstance(rows, PreparedContent) else one.epoch.digest for _, rows, one in parts]
+        contents = [sink._brought(rows, one) for sink, rows, one in parts]
         for sink, _, one in parts:
             sink._asks(Op.COMMIT, one.fence.generation, one.epoch)
         healing = self._healing(marker)

@@ -13,6 +13,7 @@ from onceonly.machine import calls
 from onceonly.machine.calls import Call, Holder
 from onceonly.machine.facts import Offer
 from onceonly.runtime.runner import Runner
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_lab.fuzzer.draw import draw
 from onceonly_lab.fuzzer.scene import Scene, bound_of
 from onceonly_lab.fuzzer.sink import SinkRefused, handle
@@ -22,7 +23,7 @@ from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import RESTARTED, Damage, Planned, Refused, offer
-from onceonly_lab.model.ways import Situation
+from onceonly_lab.model.ways import OTHER_ROWS, Situation
 from onceonly_lab.model.world import MISUSED, Program, parts
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.play.many import Report, play_all
@@ -38,6 +39,8 @@ ACTORS = (
     "a source says where it begins",
     "a file is gone",
     "a row is refused",
+    "an output does not want a row",
+    "a bad row is set aside",
     *map(str, Harm),
     *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER, Damage.REFRESHED)),
     *(f"a program {program}" for program in Program if program.misuses),
@@ -69,7 +72,7 @@ class SimulatedWorld(Scene):
         runner = Runner(
             sinks,
             ledger,
-            staging=staging if len(sinks) > 1 or self.bound.stages else None,
+            staging=staging if len(sinks) > 1 or self.bound.stages or self.schedule.gets else None,
             fetch=staging.fetch,
             sleep=lambda seconds: self.step(process),
         )
@@ -109,7 +112,7 @@ class SimulatedWorld(Scene):
 
     def batch(self, driver: Running, planned: Planned, handed: Records, offer: Offer) -> SimulatedBatch:
         """What a call hands over."""
-        return batch_of(handed, offer, driver.process)
+        return batch_of(handed, offer, driver.process, self.division(driver.process.number))
 
     def wrote(self, driver: Running, offer: Offer) -> None:
         """Count what came to act on the way."""
@@ -119,8 +122,16 @@ class SimulatedWorld(Scene):
             self.actors["a batch is trimmed"] += 1
         if offer.begins:
             self.actors["a source says where it begins"] += 1
+        if state.work.epoch and not state.work.skipped:
+            self._divided(state.work.epoch)
         if state.work.skipped and state.work.epoch:
             self.told(f"{driver.process.name} skips, proven: epoch {state.work.epoch.number}")
+
+    def _divided(self, epoch: Epoch) -> None:
+        """Count an epoch of which some sinks get other rows than others."""
+        bad = epoch.bad
+        self.actors["an output does not want a row"] += any(one.filtered for one in epoch.outputs if one != bad)
+        self.actors["a bad row is set aside"] += bool(bad and bad.digest.rows)
 
     def stopped(self, process: Process, error: Exception) -> str:
         """Errors of the product, of its sinks and of the engine; any other is one of the lab."""
@@ -179,7 +190,8 @@ class SimulatedWorld(Scene):
         targets = tuple(target for target in self.targets.values() if target.harm != DROPPED)
         desk = replace(self.desk, program=self.schedule.program)
         shared = (targets, self.staging, self.ledger, self.checkpoints[last.at], desk)
-        return Situation(*shared, last.planned, self.bound.source, self.bound.trims).explains(last.refusal)
+        bad = self.division(last.number).bad
+        return Situation(*shared, last.planned, self.bound.source, self.bound.trims, bad).explains(last.refusal)
 
 
 class ProgramDriver(Driver):
@@ -218,6 +230,8 @@ def _enter_beside() -> None:
 def _allowed(schedule: Schedule) -> frozenset[str]:
     """Refusals that the history calls right: of wrong calls, and of what does not go on after a damaged checkpoint."""
     called = MISUSED if schedule.program else frozenset[str]()
+    if schedule.stateful and len(set(schedule.bad)) > 1:
+        called |= {OTHER_ROWS}
     damaged = any(loss.what in set(Damage) for loss in schedule.losses)
     return called | (bound_of(schedule).explained if damaged else frozenset())
 

@@ -28,18 +28,16 @@ from onceonly_lab.strenum import StrEnum
 
 
 class Breach(StrEnum):
-    """What a world shows, of people or of records that are bad, and no history of reads does."""
+    """What a world shows, of people or of sinks at one moment, and no history of reads does."""
 
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
-    ASIDE = "X-ASIDE"
     APART = "X-APART"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
-    Breach.ASIDE: "A bad row stands in the quarantine of its epoch and in no other sink.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
 }
 
@@ -131,7 +129,7 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, s
     if held.replaced:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
-        yield Breach.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
+        yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
     if not held.whole or (held.content is not None and held.content.rows != named.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
     elif held.content is not None and epoch.output(sink) and held.content != named:

@@ -135,10 +135,19 @@ _COLUMNS = 1_000_000
 """Tells the columns of one call from those of another, beside any salt."""
 
 
-def picked(content: Digest, wanted: Records, sink: str) -> Output:
-    """What a sink gets instead of all rows: of the records that are wanted, in columns that no other call has."""
+PICKED = "picked"
+"""Name of the lab's one output beside that of bad rows."""
+
+
+def picked(content: Digest, wanted: Records, *sinks: str) -> Output:
+    """What sinks get instead of all rows: of the records that are wanted, in columns that no other call has."""
     found = computed(records_in(content) & wanted, content.low + _COLUMNS * wanted)
-    return Output("picked", (sink,), "", found, content.rows - found.rows)
+    return Output(PICKED, sinks, "", found, content.rows - found.rows)
+
+
+def computation(content: Digest) -> int:
+    """Which computation rows are of, whichever of its columns they have."""
+    return content.low % _COLUMNS
 
 
 def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, Output]:

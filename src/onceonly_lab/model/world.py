@@ -10,6 +10,7 @@ from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.model.division import Division
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
@@ -240,6 +241,14 @@ class Bound:
         """Ids of the sinks that commit in one transaction; none where each has its own."""
         named = [sink for sink, kind in zip(self.sinks, self.kinds, strict=True) if kind is Kind.POSTGRES]
         return tuple(named) if self.together and len(named) > 1 else ()
+
+    def division(self, number: int) -> Division:
+        """What the program of a driver makes of rows."""
+        if self.bad:
+            return Division(bad=self.bad[(number - 1) % len(self.bad)], quarantine=self.sinks[-1])
+        if self.outputs:
+            return Division(self.outputs[(number - 1) % len(self.outputs)], (self.sinks[-1],))
+        return Division()
 
     @cached_property
     def whole_steps(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Protocol
 from onceonly.machine import commands as c
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Range, Row
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Range, Row
 from onceonly_lab.history.recorder import Look, SinkUnreachable
 
 PARTITION = "0"
@@ -132,7 +132,14 @@ class HistoryRecorder:
         self.append(Entry("driver", kind, op, number, sink=sink, epoch=said))
 
     def staged(
-        self, number: int, epoch: int, content: Digest, manifest: str | None, taken: Range | None = None
+        self,
+        number: int,
+        epoch: int,
+        content: Digest,
+        manifest: str | None,
+        *,
+        taken: Range | None = None,
+        outputs: tuple[Part, ...] | None = None,
     ) -> None:
         """A driver was told what is staged where.
 
@@ -143,6 +150,7 @@ class HistoryRecorder:
             manifest: names the bytes; ``None`` for rows in the driver's memory.
             taken: what of the source they are. Rows computed again must be the same for the same range only: on
                 another checkpoint a batch may be cut otherwise. ``None`` where no plan promises the same rows.
+            outputs: what some sinks get instead, as the program says.
         """
         answer = Entry(
             "driver",
@@ -153,6 +161,7 @@ class HistoryRecorder:
             slice=None if taken is None else (taken,),
             digest=content.text,
             manifest=manifest,
+            outputs=outputs,
         )
         self.append(answer)
 

@@ -88,7 +88,7 @@ class RecordingRunner(Runner):
             raise
         if isinstance(command, c.Stage) and isinstance(outcome, c.Staged):
             taken = self._world.source.taken(state.offered.lineage.query_id, command.slice)
-            recorder.staged(number, command.number, outcome.digest, outcome.manifest, taken)
+            recorder.staged(number, command.number, outcome.digest, outcome.manifest, taken=taken)
         else:
             for one in reversed(asked):
                 recorder.answers(number, one.op, kind_of(one.op, outcome), one.sink, one.epoch)
