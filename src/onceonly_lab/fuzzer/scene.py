@@ -11,7 +11,7 @@ from onceonly_checkpoints.content import Output
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.history import Header, Mark, Part, Promise, Range, Row
+from onceonly_lab.history import Header, Mark, Part, Range, Row
 from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
 from onceonly_lab.model.division import Division
@@ -37,9 +37,9 @@ from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate, Reply, Wire
 from onceonly_lab.model.spark import Source
 from onceonly_lab.model.world import Bound
-from onceonly_lab.play.recorder import PARTITION, HistoryRecorder
+from onceonly_lab.play.recorder import PARTITION, HistoryRecorder, promises_of
 from onceonly_lab.play.world import Broken, Process, World
-from onceonly_lab.schedule import Action, Fault, Gets, Schedule
+from onceonly_lab.schedule import Action, Fault, Schedule
 
 # ---- Who stops whom in a scene: drivers that meet another's fence and end there, and who is refused behind his own.
 
@@ -212,13 +212,6 @@ class SimulatedInput:
         identities = self.identities(records_in(held.content))
         seen = identities if held.whole else identities[: len(identities) // 2]
         return tuple(Row(one, held.epoch.number, value=str(computation(held.content))) for one in seen)
-
-
-def promises_of(schedule: Schedule, sinks: Sequence[str]) -> tuple[Promise, ...]:
-    """What is promised about each sink."""
-    shares = schedule.gets or (Gets.ALL,) * len(sinks)
-    pairs = zip(sinks, shares, strict=True)
-    return tuple(Promise(sink, output="" if gets is Gets.ALL else str(gets)) for sink, gets in pairs)
 
 
 class Scene(World):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from onceonly.machine import commands as c
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Range, Row
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
 from onceonly_lab.history.recorder import Look, SinkUnreachable
+from onceonly_lab.schedule import Gets, Schedule
 
 PARTITION = "0"
 """The source's only one."""
@@ -25,6 +26,12 @@ class Input(Protocol):
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands in the source, and the rows that it is."""
         ...
+
+
+def promises_of(schedule: Schedule, sinks: Sequence[str], *, ordered: bool = False) -> tuple[Promise, ...]:
+    """What is promised about each sink of a schedule."""
+    outputs = ["" if gets is Gets.ALL else str(gets) for gets in schedule.gets] or [""] * len(sinks)
+    return tuple(Promise(sink, ordered, output=output) for sink, output in zip(sinks, outputs, strict=True))
 
 
 class HistoryRecorder:
