@@ -179,6 +179,7 @@ class Held:
         whole: whether all of them are there.
         stale: whether they landed under a fence that was not the newest of the target.
         replaced: whether they have left with the rows of an epoch that replaces theirs; the marker stays.
+        seen: whether their keys stand in the catalogue, where the target keeps one.
     """
 
     epoch: Epoch
@@ -187,6 +188,7 @@ class Held:
     whole: bool = True
     stale: bool = False
     replaced: bool = False
+    seen: bool = True
 
 
 def records_of(epoch: Epoch) -> Records:

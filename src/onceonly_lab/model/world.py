@@ -105,6 +105,7 @@ class Driver:
         rest: the rows that the program will hand over in another call for this batch.
         knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
         outputs: what some of the sinks get of ``content``.
+        seen: records that it found in the catalogue before the fences, where that rule is off.
     """
 
     number: int
@@ -123,6 +124,7 @@ class Driver:
     rest: Records = 0
     knew: bool = False
     outputs: tuple[Output, ...] = ()
+    seen: int = 0
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -202,6 +204,7 @@ class Bound:
         bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
+        keys: of each record; the first sink keeps a catalogue of those that were seen. Empty: records have no keys.
     """
 
     kinds: tuple[Kind, ...]
@@ -235,6 +238,7 @@ class Bound:
     bad: tuple[Records, ...] = ()
     together: bool = False
     turns: bool = False
+    keys: tuple[int, ...] = ()
 
     @cached_property
     def group(self) -> tuple[str, ...]:
@@ -253,7 +257,8 @@ class Bound:
     @cached_property
     def whole_steps(self) -> bool:
         """Whether steps that nobody can tell apart are taken together; see ``carrier``."""
-        return not self.off and not self.fine and not self.apart
+        # A look into the catalogue comes before the commit that goes by it: others may act in between.
+        return not self.off and not self.fine and not self.apart and not self.keys
 
     @cached_property
     def explained(self) -> frozenset[str]:
@@ -279,6 +284,11 @@ class Bound:
     def ledger(self) -> int:
         """Place of the ledger."""
         return len(self.kinds) + 1
+
+    @cached_property
+    def keeper(self) -> tuple[int, ...]:
+        """Place of the sink that keeps the catalogue of keys, if there is one."""
+        return (0,) if self.keys else ()
 
     @cached_property
     def checkpoints(self) -> tuple[int, int]:
@@ -363,6 +373,6 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         stages=bound.stages,
         on_refresh=bound.on_refresh,
         together=(bound.group,) if bound.group else (),
-        divided=bool(bound.outputs or bound.bad),
+        divided=bool(bound.outputs or bound.bad or bound.keys),
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))
