@@ -147,8 +147,8 @@ class Gets(StrEnum):
     BAD = BAD
 
 
-_DIVIDED = ("gets", "wants", "bad")
-"""Fields that only a schedule with outputs or bad records writes down."""
+_LATER = ("gets", "wants", "bad", "keys")
+"""Fields that are written down only where they say something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,8 @@ class Schedule:
             all get all. What ``wants`` and ``bad`` say of a call holds for the drivers in turn.
         wants: sets of records that the output wants; bit ``n`` stands for record ``n``, from 0.
         bad: sets of records that are bad.
+        keys: of each record; the first Postgres keeps a catalogue of those that were seen, and a record whose key was
+            is in no sink. Empty: records have no keys.
     """
 
     sinks: tuple[Kind, ...]
@@ -201,9 +203,15 @@ class Schedule:
     gets: tuple[Gets, ...] = ()
     wants: tuple[int, ...] = ()
     bad: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def divided(self) -> bool:
+        """Whether an epoch is staged for what is made of its rows, also for a single sink."""
+        return bool(self.gets or self.keys)
 
     def division(self, sinks: Sequence[str], number: int) -> Division:
         """What the call of a driver makes of a batch.
@@ -221,7 +229,8 @@ class Schedule:
     def alone(self) -> Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
         losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
-        return replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
+        plain = replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
+        return replace(plain, keys=())
 
     @property
     def peopled(self) -> bool:
@@ -244,7 +253,7 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with the version first."""
-        left_out = {name for name in _DIVIDED if not getattr(self, name)}
+        left_out = {name for name in _LATER if not getattr(self, name)}
         return {"schedule": FORMAT, **{name: cell for name, cell in asdict(self).items() if name not in left_out}}
 
     @classmethod
@@ -295,7 +304,7 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims and lost input")
+        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims, lost input and keys")
 
 
 def load_schedule(path: Path | str) -> Schedule:
@@ -322,6 +331,7 @@ def _check(schedule: Schedule) -> None:
     if schedule.program not in {"", *Program}:
         raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
     _check_division(schedule)
+    _check_keys(schedule)
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -344,6 +354,18 @@ def _check_division(schedule: Schedule) -> None:
             raise UnreadableSchedule(f"{name}: wants a set of records for '{which}' in gets")
         if sets and which not in gets:
             raise UnreadableSchedule(f"{name}: no sink gets them: '{which}' is not in gets")
+
+
+def _check_keys(schedule: Schedule) -> None:
+    if not schedule.keys:
+        return
+    if len(schedule.keys) != schedule.records:
+        raise UnreadableSchedule(f"keys: wants one for each of {schedule.records} records, got {len(schedule.keys)}")
+    if Kind.POSTGRES not in schedule.sinks:
+        raise UnreadableSchedule(f"keys: no sink of {', '.join(schedule.sinks)} keeps a catalogue, as postgres does")
+    for name in ("gets", "files", "stateful"):
+        if getattr(schedule, name):
+            raise UnreadableSchedule(f"keys: cannot be played together with {name}")
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
@@ -450,5 +472,6 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "gets": _many(_one_of(Gets)),
         "wants": _many(_integer),
         "bad": _many(_integer),
+        "keys": _many(_integer),
     },
 }

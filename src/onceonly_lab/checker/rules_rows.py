@@ -33,7 +33,10 @@ def missing_in(reading: Reading, promise: Promise, read: Read) -> dict[int | Non
     if not promise.keeps and promise.sink not in reading.case.golden:
         return {}
     found: dict[int | None, Counter[str]] = {}
+    standing = {reading.case.keys.get(one) for one in read.counts} - {None} if promise.once else set[str | None]()
     for identity, count in (expected(reading, promise.sink).due - read.counts).items():
+        if reading.case.keys.get(identity) in standing:
+            continue  # left out, because its key was seen before
         found.setdefault(reading.home(promise.sink, identity), Counter())[identity] = count
     known = [epoch for epoch in found if epoch is not None]
     partial = {epoch for epoch in known if _part_of(reading, promise, read, epoch) or strangers(reading, read, epoch)}

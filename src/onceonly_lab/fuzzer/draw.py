@@ -78,7 +78,15 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
-    return _divided(chance, _paired(chance, _refreshed(chance, _misused(chance, drawn))))
+    return _repeated(chance, _divided(chance, _paired(chance, _refreshed(chance, _misused(chance, drawn)))))
+
+
+def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With keys of which some come again, and a sink that keeps a catalogue of them."""
+    able = Kind.POSTGRES in drawn.sinks and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
+    if not able or chance.random() >= 0.8:
+        return drawn
+    return replace(drawn, keys=tuple(chance.randint(1, 1 + drawn.records // 2) for _ in range(drawn.records)))
 
 
 def _divided(chance: random.Random, drawn: Schedule) -> Schedule:

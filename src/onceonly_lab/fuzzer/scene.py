@@ -16,6 +16,7 @@ from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
 from onceonly_lab.model.division import Division
 from onceonly_lab.model.invariants import Violation
+from onceonly_lab.model.keys import catalogue, early
 from onceonly_lab.model.operator import Stop, Wreck, obey, ways
 from onceonly_lab.model.parts import (
     Desk,
@@ -30,6 +31,7 @@ from onceonly_lab.model.parts import (
     between,
     computation,
     harmed,
+    record_at,
     records_in,
     records_of,
 )
@@ -154,6 +156,7 @@ def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
         stages=schedule.stages,
         on_refresh="replace" if schedule.replaces else "stop",
         together=True,
+        keys=schedule.keys,
     )
 
 
@@ -162,19 +165,28 @@ class SimulatedInput:
 
     Args:
         rows: of each record.
+        keys: of each record, where they have any.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, keys: tuple[int, ...] = ()) -> None:
         self._rows = rows
+        self._keys = keys
         self._ends: dict[str, int] = {}
 
     def told(self, taken: Range) -> tuple[Row, ...]:
         """The rows of a range, in order."""
-        return tuple(Row(one) for one in self.identities(between(taken.start, taken.end)))
+        return tuple(Row(one, key=self._key(one)) for one in self.identities(between(taken.start, taken.end)))
+
+    def _key(self, identity: str) -> str | None:
+        record, row = identity.split(".")
+        return f"{self._keys[int(record)]}.{row}" if self._keys else None
 
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands in the source, and the rows that it is."""
         brought, before = records_of(epoch), self._ends.get(epoch.previous_chain, 0)
+        if self._keys:  # what it brings does not say where it begins and ends
+            taken = Range(PARTITION, record_at(epoch.written.start), record_at(epoch.written.end))
+            return taken, tuple(Row(one) for one in self.identities(brought))
         before = 0 if epoch.replaces else before
         begin = (brought & -brought).bit_length() - 1 if brought else before
         end = max(before, brought.bit_length())
@@ -226,7 +238,7 @@ class Scene(World):
     def __init__(self, schedule: Schedule, off: frozenset[Rule], refusals: frozenset[str]) -> None:
         self.off = off
         self.bound = bound_of(schedule, off)
-        self._input = SimulatedInput(schedule.rows)
+        self._input = SimulatedInput(schedule.rows, schedule.keys)
         promises = promises_of(schedule, self.bound.sinks)
         header = Header(promises, schedule.line, schedule.seed, False, refusals=tuple(sorted(refusals)))
         super().__init__(schedule, HistoryRecorder(header, self._input, schedule.records))
@@ -240,6 +252,7 @@ class Scene(World):
         self.stops: dict[int, Stop] = {}
         self.intents: dict[int, Intent] = {}
         self._landings: list[int] = []
+        self._early: dict[int, Target] = {}
         self._checks = invariants.checks(self.bound)
 
     @property
@@ -250,6 +263,18 @@ class Scene(World):
     def division(self, number: int) -> Division:
         """What the call of a driver makes of rows."""
         return self.schedule.division(self.sinks, number)
+
+    def seen(self, process: Process, number: int) -> Records:
+        """Records that the catalogue of keys holds for an epoch that is staged."""
+        keeper = self.targets[self.sinks[self.bound.keeper[0]]]
+        if Rule.SEEN_UNDER_FENCE in self.off:
+            keeper = early(keeper, self._early.get(process.number), process.owner)
+        return catalogue(keeper, process.series, number, self.off)
+
+    def looks_early(self, process: Process, name: str) -> None:
+        """What a product does that reads the catalogue before its fences stand."""
+        if self.bound.keeps(name):
+            self._early[process.number] = self.targets[name]
 
     def parts_of(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
         """Outputs as a history tells them."""

@@ -28,6 +28,7 @@ from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly_lab.history import Op
+from onceonly_lab.model.keys import in_two
 from onceonly_lab.model.parts import Kind as Sink
 from onceonly_lab.model.parts import Target, receipt, together
 from onceonly_lab.model.rules import Rule
@@ -118,6 +119,7 @@ class SceneSink(SinkBase):
             found = Fence(scene.ledger.generation, "")
         if Rule.FENCE_FIRST in scene.off:
             self._early = self._target
+        scene.looks_early(process, self.id)
         if Rule.SWEPT_LAST in scene.off and self.id == scene.bound.sinks[-1]:
             SceneStaging(scene, process).sweep_early()
         words = f"generation {found.generation}" if found else "no fence"
@@ -182,7 +184,12 @@ class SceneSink(SinkBase):
             return receipt(marker)
         self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
         healing = self._healing(marker)
-        ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory, healing=healing)  # noqa: E731
+        apart = Rule.SEEN_WITH_MARKER in scene.off and scene.bound.keeps(self.id)
+
+        def ask(target: Target, memory: int | None) -> Replies:
+            replies = scene.wire.commit(target, marker, content, memory, healing=healing)
+            return in_two(replies, target, marker, memory) if apart else replies
+
         outcome = self._call(ask, Point.COMMIT_SENT)
         self._answered(Op.COMMIT, outcome, marker.epoch)
         return receipt(marker)

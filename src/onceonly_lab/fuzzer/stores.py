@@ -18,6 +18,7 @@ from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.model.division import UNDIVIDED, Division
+from onceonly_lab.model.keys import first_of_each
 from onceonly_lab.model.parts import (
     Conflict,
     Records,
@@ -166,7 +167,7 @@ class SceneStaging:
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
-        content, outputs = self.divided(content)
+        content, outputs = self.divided(self._fresh(content, epoch))
         staged = StagedEpoch(reference.text, epoch, fence.generation, content, outputs=outputs)
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
@@ -174,6 +175,15 @@ class SceneStaging:
         scene.recorder.staged(process.number, epoch, content, reference.text, outputs=scene.parts_of(outputs))
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
         return Staged(reference, StillBatch(content, process, outputs=outputs))
+
+    def _fresh(self, content: Digest, epoch: int) -> Digest:
+        """Rows without those whose key was seen before."""
+        scene = self._scene
+        if not scene.bound.keys:
+            return content
+        fresh = first_of_each(records_in(content), scene.seen(self._process, epoch), scene.bound.keys)
+        scene.actors["a repeated key is left out"] += fresh != records_in(content)
+        return computed(fresh, content.low)
 
     def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
         """What all sinks get of rows, and what some of them."""

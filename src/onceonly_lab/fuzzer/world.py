@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import calls
+from onceonly.machine import commands as c
 from onceonly.machine.calls import Call, Holder
 from onceonly.machine.facts import Offer
+from onceonly.machine.state import State
+from onceonly.protocol import Sink
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.fuzzer.draw import draw
 from onceonly_lab.fuzzer.scene import Scene, bound_of
 from onceonly_lab.fuzzer.sink import SinkRefused, handle
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch, batch_of
+from onceonly_lab.model.keys import series_of
 from onceonly_lab.model.operator import Stop
 from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
 from onceonly_lab.model.rules import ALL_KEPT, Rule
@@ -41,6 +47,7 @@ ACTORS = (
     "a row is refused",
     "an output does not want a row",
     "a bad row is set aside",
+    "a repeated key is left out",
     *map(str, Harm),
     *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER, Damage.REFRESHED)),
     *(f"a program {program}" for program in Program if program.misuses),
@@ -69,10 +76,11 @@ class SimulatedWorld(Scene):
         """The production runner over what lies in the scene; waiting is a step."""
         sinks = [handle(self, process, name) for name in self.sinks]
         ledger, staging = SceneLedger(self, process), SceneStaging(self, process)
-        runner = Runner(
+        runner = StagingRunner(
+            process,
             sinks,
             ledger,
-            staging=staging if len(sinks) > 1 or self.bound.stages or self.schedule.gets else None,
+            staging=staging if len(sinks) > 1 or self.bound.stages or self.schedule.divided else None,
             fetch=staging.fetch,
             sleep=lambda seconds: self.step(process),
         )
@@ -192,6 +200,26 @@ class SimulatedWorld(Scene):
         shared = (targets, self.staging, self.ledger, self.checkpoints[last.at], desk)
         bad = self.division(last.number).bad
         return Situation(*shared, last.planned, self.bound.source, self.bound.trims, bad).explains(last.refusal)
+
+
+class StagingRunner(Runner):
+    """A runner that says in which series the epoch is that it stages: of rows before it no key was seen.
+
+    Args:
+        process: whose it is.
+        sinks: in commit order, as all that follows.
+        ledger: its index.
+        said: the rest.
+    """
+
+    def __init__(self, process: Process, sinks: Sequence[Sink], ledger: Ledger, **said: Any) -> None:
+        super().__init__(sinks, ledger, **said)
+        self._process = process
+
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        if isinstance(command, c.Stage):
+            self._process.series = series_of(state)
+        return super()._carry_out(state, command)
 
 
 class ProgramDriver(Driver):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from onceonly.machine.commands import Committed
+from onceonly.machine.state import State
 from onceonly_checkpoints.epoch import Marker
 from onceonly_lab.model.parts import Records, Target, receipt, records_of
 from onceonly_lab.model.rules import Rule
@@ -42,28 +43,34 @@ def doubled(records: Records, keys: Sequence[int]) -> Records:
     return records & sum(1 << one for one, other in enumerate(others) if other)
 
 
-def catalogue(keeper: Target, number: int, replaces: tuple[int, int] | None, off: frozenset[Rule]) -> Records:
+def catalogue(keeper: Target, series: int, number: int, off: frozenset[Rule]) -> Records:
     """What was seen before an epoch: records whose keys stand in the keeper.
 
     Args:
         keeper: who holds the catalogue.
+        series: first epoch whose keys count: rows of those before it leave with it, and stand until then.
         number: of the epoch; a recomputation must not see what it has itself brought.
-        replaces: epochs whose rows leave with it: they stand until it is committed, and are not seen by it.
         off: rules that are not kept.
     """
-    first, last = replaces or (1, 0)
     seen = 0
     for held in keeper.held:
-        gone = held.replaced or first <= held.epoch.number <= last
+        after = held.epoch.number >= series or Rule.SEEN_ANEW in off
         before = held.epoch.number < number or Rule.SEEN_BEFORE in off
-        if held.seen and before and (not gone or Rule.SEEN_ANEW in off):
-            seen |= records_of(held.epoch)
+        seen |= records_of(held.epoch) if held.seen and before and after else 0
     return seen
 
 
-def ours(keeper: Target, owner: str) -> Records:
-    """What an opening has itself brought to the keeper."""
-    return sum({records_of(one.epoch) for one in keeper.held if one.marker and one.marker.fence.owner == owner})
+def series_of(state: State) -> int:
+    """The first epoch of the series that the epoch at hand is in."""
+    last = state.opening.last
+    return state.work.number if state.work.replaces else last.series if last else 1
+
+
+def early(keeper: Target, before: Target | None, owner: str) -> Target:
+    """The keeper as somebody knows it who has read it before his fence: as it was, and what he has brought since."""
+    known = before.held if before else ()
+    ours = (one for one in keeper.held[len(known) :] if one.marker and one.marker.fence.owner == owner)
+    return replace(keeper, held=(*known, *ours))
 
 
 def in_two(replies: Replies, target: Target, marker: Marker, memory: int | None) -> Replies:

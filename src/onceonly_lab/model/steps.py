@@ -13,7 +13,7 @@ from onceonly.protocol import Sight
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
-from onceonly_lab.model.keys import catalogue, first_of_each, in_two, ours
+from onceonly_lab.model.keys import catalogue, early, first_of_each, in_two, series_of
 from onceonly_lab.model.machine import Changes, Machine, end, salt
 from onceonly_lab.model.parts import (
     Conflict,
@@ -33,10 +33,6 @@ from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Change, Driver, Part
 
 # ---- A driver's steps while it opens the pipeline, in the simulated world.
-
-
-_ANY = 1 << 30
-"""An epoch after all that stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +66,7 @@ class Opening:
         if Rule.FENCE_FIRST in self._off:
             after = replace(after, early=targets)
         if Rule.SEEN_UNDER_FENCE in self._off and self._bound.keys:
-            after = replace(after, seen=catalogue(targets[self._bound.keeper[0]], _ANY, None, self._off))
+            after = replace(after, seen=targets[self._bound.keeper[0]])
         if Rule.SWEPT_LAST in self._off and after.state:
             named = {target.newest.epoch.manifest for target in targets if target.newest}
             kept = tuple(
@@ -279,9 +275,9 @@ class Writing:
     def _fresh(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Digest:
         rows = self._machine.computed(driver, state)
         for target in keeper:
-            seen = catalogue(target, command.number, state.work.replaces, self._off)
             if Rule.SEEN_UNDER_FENCE in self._off:
-                seen = driver.seen | ours(target, state.job.owner)
+                target = early(target, driver.seen, state.job.owner)
+            seen = catalogue(target, series_of(state), command.number, self._off)
             rows = computed(first_of_each(records_in(rows), seen, self._bound.keys), rows.low)
         return rows
 
@@ -311,7 +307,7 @@ class Writing:
             return
         else:
             replies = self._wire.commit(targets[0], markers[0], contents[0], driver.memory, healing=healing)
-            if Rule.SEEN_WITH_MARKER in self._off and self._bound.keys and markers[0].sink == self._bound.sinks[0]:
+            if Rule.SEEN_WITH_MARKER in self._off and self._bound.keeps(markers[0].sink):
                 replies = in_two(replies, targets[0], markers[0], driver.memory)
         yield from self._machine.said(driver, state, replies, left)
 

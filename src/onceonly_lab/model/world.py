@@ -105,7 +105,7 @@ class Driver:
         rest: the rows that the program will hand over in another call for this batch.
         knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
         outputs: what some of the sinks get of ``content``.
-        seen: records that it found in the catalogue before the fences, where that rule is off.
+        seen: the keeper of the catalogue as it was before the fences, where that rule is off.
     """
 
     number: int
@@ -124,7 +124,7 @@ class Driver:
     rest: Records = 0
     knew: bool = False
     outputs: tuple[Output, ...] = ()
-    seen: int = 0
+    seen: Target | None = None
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -204,7 +204,7 @@ class Bound:
         bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
-        keys: of each record; the first sink keeps a catalogue of those that were seen. Empty: records have no keys.
+        keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
     """
 
     kinds: tuple[Kind, ...]
@@ -288,7 +288,11 @@ class Bound:
     @cached_property
     def keeper(self) -> tuple[int, ...]:
         """Place of the sink that keeps the catalogue of keys, if there is one."""
-        return (0,) if self.keys else ()
+        return (self.kinds.index(Kind.POSTGRES),) if self.keys else ()
+
+    def keeps(self, sink: str) -> bool:
+        """Whether a sink keeps the catalogue of keys."""
+        return any(self.sinks[place] == sink for place in self.keeper)
 
     @cached_property
     def checkpoints(self) -> tuple[int, int]:

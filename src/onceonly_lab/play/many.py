@@ -14,7 +14,7 @@ from onceonly_lab.checker import Judgement, Verdict, judge
 from onceonly_lab.explorer.search import numbered
 from onceonly_lab.history import History, Situation
 from onceonly_lab.model.invariants import Name
-from onceonly_lab.model.parts import Harm
+from onceonly_lab.model.parts import Harm, Kind
 from onceonly_lab.play.play import Played
 from onceonly_lab.schedule import Action, Gets, Level, Schedule, actions_at
 
@@ -95,7 +95,7 @@ def _fewer_records(schedule: Schedule, records: int) -> Schedule:
     """With the first ones only, and what becomes of those."""
     left, gone = (1 << records) - 1, tuple(one for one in schedule.gone if one < records)
     wants, bad = (tuple(one & left for one in sets) for sets in (schedule.wants, schedule.bad))
-    return replace(schedule, records=records, gone=gone, wants=wants, bad=bad)
+    return replace(schedule, records=records, gone=gone, wants=wants, bad=bad, keys=schedule.keys[:records])
 
 
 def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
@@ -104,11 +104,15 @@ def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
     moved = tuple(replace(loss, sink=loss.sink - (loss.sink > gone)) for loss in losses)
     gets = _without(schedule.gets, gone)
     wants, bad = schedule.wants if Gets.PICKED in gets else (), schedule.bad if Gets.BAD in gets else ()
-    return replace(schedule, sinks=_without(schedule.sinks, gone), losses=moved, gets=gets, wants=wants, bad=bad)
+    sinks = _without(schedule.sinks, gone)
+    keys = schedule.keys if Kind.POSTGRES in sinks else ()
+    return replace(schedule, sinks=sinks, losses=moved, gets=gets, wants=wants, bad=bad, keys=keys)
 
 
 def _fewer_shares(schedule: Schedule) -> Iterator[Schedule]:
-    """With all rows for all sinks, or for one more, or with calls that change nothing."""
+    """Without keys; with all rows for all sinks, or for one more; with calls that change nothing."""
+    if schedule.keys:
+        yield replace(schedule, keys=())
     if schedule.gets:
         yield replace(schedule, gets=(), wants=(), bad=())
     for at, gets in enumerate(schedule.gets):

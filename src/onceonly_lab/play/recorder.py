@@ -31,7 +31,8 @@ class Input(Protocol):
 def promises_of(schedule: Schedule, sinks: Sequence[str], *, ordered: bool = False) -> tuple[Promise, ...]:
     """What is promised about each sink of a schedule."""
     outputs = ["" if gets is Gets.ALL else str(gets) for gets in schedule.gets] or [""] * len(sinks)
-    return tuple(Promise(sink, ordered, output=output) for sink, output in zip(sinks, outputs, strict=True))
+    once, pairs = bool(schedule.keys), zip(sinks, outputs, strict=True)
+    return tuple(Promise(sink, ordered, output=output, once=once) for sink, output in pairs)
 
 
 class HistoryRecorder:
