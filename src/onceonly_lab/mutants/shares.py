@@ -24,9 +24,8 @@ class WithholdsFromOneSink(RecordingRunner):
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
         if command.output is not None or command.sink != next(iter(self._sinks)):
             return super()._prepared_in(sink, batch, command)
-        prepared: Any = super()._prepared_in(sink, ArrowBatch(_narrow(self._staged)), command)
-        prepared.rows = batch.estimate.rows
-        return prepared
+        prepared = super()._prepared_in(sink, ArrowBatch(_narrow(self._staged)), command)
+        return _believed(prepared, batch.digest().rows)
 
 
 class HealsByTheCall(RecordingRunner):
@@ -51,9 +50,8 @@ class WritesWhatItFinds(RecordingRunner):
             return super()._prepared_in(sink, batch, command)
         rows = held(batch).table
         into(self._world.places[command.sink], rows)
-        prepared: Any = super()._prepared_in(sink, ArrowBatch(rows.slice(0, 0)), command)
-        prepared.rows = rows.num_rows
-        return prepared
+        prepared = super()._prepared_in(sink, ArrowBatch(rows.slice(0, 0)), command)
+        return _believed(prepared, rows.num_rows)
 
 
 class CountsWhatIsWanted(RecordingRunner):
@@ -66,6 +64,13 @@ class CountsWhatIsWanted(RecordingRunner):
         assert isinstance(batch, DividedTable)
         wanted = [bool(batch.division.wanted >> record & 1) for record in batch.records]
         return DividedTable(batch.narrow.filter(pa.array(wanted, pa.bool_())), batch.division)
+
+
+def _believed(prepared: Prepared, rows: int) -> Prepared:
+    """The same, saying how many rows there should be."""
+    believed: Any = prepared
+    believed.rows = rows
+    return prepared
 
 
 def _narrow(staged: Any) -> pa.Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol.batch import ArrowBatch
 from onceonly_checkpoints.content import BAD, Digest, Output, column_of
@@ -46,7 +46,7 @@ class DividedTable(ArrowBatch):
     @property
     def records(self) -> list[int]:
         """The record that each row is of."""
-        return [record_of(identity) for identity in self.narrow.column("id").to_pylist()]
+        return [record_of(row["id"]) for row in self.narrow.to_pylist()]
 
     def digest(self) -> Digest:
         """Of all good rows."""
@@ -58,8 +58,7 @@ class DividedTable(ArrowBatch):
         sinks = {PICKED: division.pickers, BAD: (division.quarantine,)}
         found: list[Output] = []
         for name, wants in self._wanted().items():
-            digest = self._of(wants)
-            unwanted = self._of(lambda identity, wants=wants: not wants(identity) and not self._bad(identity)).rows
+            digest, unwanted = self._of(wants), self._unwanted(wants)
             reasons = (("expected", digest.rows),) if name == BAD and digest.rows else ()
             found.append(Output(name, sinks[name], "columns", digest, good if name == BAD else unwanted, reasons))
         return tuple(found)
@@ -74,6 +73,9 @@ class DividedTable(ArrowBatch):
         picked: dict[str, Wants] = {PICKED: self._picked} if self.division.pickers else {}
         return picked | ({BAD: self._bad} if self.division.quarantine else {})
 
+    def _unwanted(self, wants: Wants) -> int:
+        return sum(not wants(row["id"]) and not self._bad(row["id"]) for row in self.narrow.to_pylist())
+
     def _of(self, wants: Wants) -> Digest:
         return ArrowBatch(self.narrow.filter(_mask(self.narrow, wants))).digest()
 
@@ -87,13 +89,13 @@ def parts_of(identities: tuple[str, ...], division: Division) -> tuple[Part, ...
     return (*picked, *aside) or None
 
 
-def _mask(table: pa.Table, wants: Wants) -> pa.Array:
+def _mask(table: pa.Table, wants: Wants) -> Any:
     import pyarrow as pa
 
-    return pa.array([wants(identity) for identity in table.column("id").to_pylist()], pa.bool_())
+    return pa.array([wants(row["id"]) for row in table.to_pylist()], pa.bool_())
 
 
-def _structure(table: pa.Table, wants: Wants) -> pa.Array:
+def _structure(table: pa.Table, wants: Wants) -> Any:
     """The rows that are wanted as structures, and nulls for all others."""
     import pyarrow as pa
 
