@@ -50,9 +50,9 @@ class Tale:
     def stage(self, epoch: int, **fields: Any) -> None:
         self.compute(Op.STAGE, epoch, manifest=f"m{epoch}", **fields)
 
-    def compute_in_memory(self, epoch: int, outputs: tuple[Part, ...]) -> None:
+    def compute_in_memory(self, epoch: int, outputs: tuple[Part, ...], driver: int = 1) -> None:
         """A staging that leaves no bytes: its rows lie in the driver's memory."""
-        self.compute(Op.STAGE, epoch, outputs=outputs)
+        self.compute(Op.STAGE, epoch, driver=driver, outputs=outputs)
 
     def slice(self, epoch: int) -> tuple[Range, ...]:
         return (Range("0", epoch - 1, epoch),)

@@ -117,6 +117,42 @@ def test_other_expectations_give_other_good_rows_and_no_plan_that_changes() -> N
     assert anomalies(tale) == set()
 
 
+def test_rows_in_a_drivers_memory_are_shared_out_as_that_driver_has_staged_them() -> None:
+    tale = Tale("all", "aside").promising("aside", output=BAD)
+    tale.input("a1", "b1")
+    for sink in tale.held:
+        tale.install(sink, 1)
+    tale.compute_in_memory(1, DECIDED)
+    tale.compute_in_memory(1, (Part(BAD, ("a1",)),), driver=2)
+    for sink in tale.held:
+        tale.commit(sink, 1)
+    tale.record(1)
+    tale.offered(1)
+    tale.settle()
+    tale.last_reads(all={"rows": shown("a1")}, aside={"rows": shown("b1")})
+    assert tale.anomalies() == set()
+
+
+def test_of_an_epoch_that_is_recorded_a_sink_lacks_what_was_for_it() -> None:
+    tale = divided(settled=False)
+    tale.header = replace(tale.header, refusals=("E203",))
+    tale.last_reads(all={"rows": shown(*GOOD), "markers": None}, some={"rows": []}, aside={"rows": shown(*ASIDE)})
+    lost = [one for one in tale.judged().findings if one.anomaly == "X-LOSS"]
+    assert {one.witnesses for one in lost} == {("a1",), ("a2",)}
+
+
+def test_an_epoch_that_was_never_sent_to_a_quarantine_leaves_only_its_bad_rows_to_miss() -> None:
+    tale = Tale("all", "aside", refusals=("E203",)).promising("aside", output=BAD)
+    tale.input("a1", "b1")
+    tale.stage(1, outputs=DECIDED)
+    tale.commit("all", 1, manifest="m1")
+    tale.record(1)
+    tale.settle(Kind.FAIL, "E203")
+    tale.last_reads(all={"rows": shown("a1")}, aside={"rows": []})
+    (finding,) = [one for one in tale.judged().findings if one.anomaly == "X-ASIDE"]
+    assert finding.witnesses == ("b1",)
+
+
 # ---- keys that come again
 
 
