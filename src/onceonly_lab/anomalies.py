@@ -1,4 +1,4 @@
-"""The pages of the thirteen anomalies: what was seen, what usually breaks the promise, where to look."""
+"""The pages of the sixteen anomalies: what was seen, what usually breaks the promise, where to look."""
 
 from __future__ import annotations
 
@@ -109,6 +109,27 @@ PAGES: dict[Anomaly, Page] = {
         "the plan uses rand(), the clock, an order that is not fixed or sums of floats; the source gave other rows for "
         "the same offsets",
         "compare both computations in the finding's lines, and take the plan apart: what reads time, chance or order?",
+    ),
+    Anomaly.BALANCE: Page(
+        "What the marker of a sink accounts for is not all rows of its epoch: held there, not wanted there, or bad.",
+        "rows were left out before they were counted; what an output does not want was derived and not counted; rows "
+        "were withheld from one sink only",
+        "compare the three numbers of the marker with the rows of the slice in the finding's lines. Of a real "
+        "pipeline: onceonly epochs show EPOCH --query NAME",
+    ),
+    Anomaly.ASIDE: Page(
+        "A bad row is not in the quarantine of its epoch, is there twice, or stands in another sink as well.",
+        "bad rows were written when they were found and not with the epoch's marker; a row was withheld only from the "
+        "sink that refuses it; whoever healed a sink judged the rows anew",
+        "look at the staging that the epoch's commits name: what it calls bad must be in the quarantine alone, in the "
+        "same epoch, whoever brought it there",
+    ),
+    Anomaly.AGAIN: Page(
+        "A sink that takes each key once holds two rows of one key.",
+        "the catalogue of keys was read before the fence stood; keys entered it in another transaction than the "
+        "marker; a key was forgotten while its row still stood",
+        "find the epochs of both rows: when the later one was staged, did the catalogue hold all keys of the earlier "
+        "one, and under which fence was it read?",
     ),
 }
 """One page each, in the order of the anomalies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from onceonly.errors import mask
-from onceonly_lab.history import Mark, Row
+from onceonly_lab.history import BAD, Mark, Row
 from onceonly_lab.history.recorder import Seen, SinkUnreachable
 
 _PATIENCE_S = 10
@@ -128,7 +128,18 @@ def _there(connection: Any, table: str) -> bool:
 
 def _mark(marker: Mapping[str, Any], generation: int, rows: int) -> Mark:
     digest = marker["epoch"]["digest"]
-    return Mark(marker["epoch"]["number"], generation, rows, f"{digest['rows']}:{digest['high']}:{digest['low']}")
+    said = f"{digest['rows']}:{digest['high']}:{digest['low']}"
+    filtered, bad = _beside(marker["epoch"].get("outputs", ()), marker["sink"])
+    return Mark(marker["epoch"]["number"], generation, rows, said, filtered, bad)
+
+
+def _beside(outputs: Sequence[Mapping[str, Any]], sink: str) -> tuple[int | None, int | None]:
+    """Rows of an epoch that a sink does not want, and bad ones that are in another; nothing where it has no outputs."""
+    if not outputs:
+        return None, None
+    ours: Mapping[str, Any] = next((one for one in outputs if sink in one.get("sinks", ())), {})
+    bad = sum(one["digest"]["rows"] for one in outputs if one["name"] == BAD and one is not ours)
+    return ours.get("filtered", 0), bad
 
 
 @dataclass(frozen=True, slots=True)

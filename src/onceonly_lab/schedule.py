@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onceonly.faults import Point
-from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
+from onceonly_checkpoints.content import BAD
+from onceonly_lab.model.division import Division
+from onceonly_lab.model.parts import PICKED, TRANSACTIONAL, Harm, Kind
 from onceonly_lab.model.spark import Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.strenum import StrEnum
@@ -137,6 +139,18 @@ LEDGER = "ledger"
 """The loss of the ledger."""
 
 
+class Gets(StrEnum):
+    """What a sink gets of a batch."""
+
+    ALL = "all"
+    PICKED = PICKED
+    BAD = BAD
+
+
+_LATER = ("gets", "wants", "bad", "keys")
+"""Fields that are written down only where they say something."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What is run and what goes wrong.
@@ -160,6 +174,12 @@ class Schedule:
         seed: what it was drawn from; ``None`` where it was written by hand.
         job: a user's pipeline, as ``module:name`` or ``file.py:name``; empty where the simulated world was played.
         replaces: whether a full refresh replaces all rows, instead of a stop.
+        gets: what each sink gets, in commit order: all good rows, those that the output wants, or the bad ones; empty:
+            all get all. What ``wants`` and ``bad`` say of a call holds for the drivers in turn.
+        wants: sets of records that the output wants; bit ``n`` stands for record ``n``, from 0.
+        bad: sets of records that are bad.
+        keys: of each record; the first Postgres keeps a catalogue of those that were seen, and a record whose key was
+            is in no sink. Empty: records have no keys.
     """
 
     sinks: tuple[Kind, ...]
@@ -180,15 +200,37 @@ class Schedule:
     seed: int | None = None
     job: str = ""
     replaces: bool = False
+    gets: tuple[Gets, ...] = ()
+    wants: tuple[int, ...] = ()
+    bad: tuple[int, ...] = ()
+    keys: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _check(self)
 
     @property
+    def divided(self) -> bool:
+        """Whether an epoch is staged for what is made of its rows, also for a single sink."""
+        return bool(self.gets or self.keys)
+
+    def division(self, sinks: Sequence[str], number: int) -> Division:
+        """What the call of a driver makes of a batch.
+
+        Args:
+            sinks: ids, in commit order.
+            number: of the driver, from 1.
+        """
+        pickers = tuple(sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.PICKED)
+        aside = [sink for sink, gets in zip(sinks, self.gets, strict=False) if gets is Gets.BAD]
+        wanted, bad = (one[(number - 1) % len(one)] if one else 0 for one in (self.wants, self.bad))
+        return Division(wanted, pickers, bad, *aside)
+
+    @property
     def alone(self) -> Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
         losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
-        return replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
+        plain = replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
+        return replace(plain, keys=())
 
     @property
     def peopled(self) -> bool:
@@ -211,7 +253,8 @@ class Schedule:
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values, with the version first."""
-        return {"schedule": FORMAT, **asdict(self)}
+        left_out = {name for name in _LATER if not getattr(self, name)}
+        return {"schedule": FORMAT, **{name: cell for name, cell in asdict(self).items() if name not in left_out}}
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -236,7 +279,8 @@ class Schedule:
         """The schedule in one line, for people."""
         faults = ", ".join(one.line for one in self.faults)
         losses = ", ".join(f"{one.what} before {one.before}" for one in self.losses)
-        sinks = ", ".join(self.sinks)
+        others = [f" ({gets})" if gets is not Gets.ALL else "" for gets in self.gets] or [""] * len(self.sinks)
+        sinks = ", ".join(f"{sink}{other}" for sink, other in zip(self.sinks, others, strict=True))
         return (
             f"{sinks}; {self.records} records by {self.cuts}; {'; '.join(filter(None, (faults, losses))) or 'no fault'}"
         )
@@ -260,7 +304,7 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims and lost input")
+        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims, lost input and keys")
 
 
 def load_schedule(path: Path | str) -> Schedule:
@@ -286,6 +330,8 @@ def _check(schedule: Schedule) -> None:
         raise UnreadableSchedule(f"cuts: wants numbers from 1, got {list(schedule.cuts)}")
     if schedule.program not in {"", *Program}:
         raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
+    _check_division(schedule)
+    _check_keys(schedule)
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -293,6 +339,33 @@ def _check(schedule: Schedule) -> None:
             raise UnreadableSchedule(f"losses[{at}].what: wants {LEDGER}, a damage or a harm, got {loss.what!r}")
         if not 0 <= loss.sink < len(schedule.sinks):
             raise UnreadableSchedule(f"losses[{at}].sink: wants 0 to {len(schedule.sinks) - 1}, got {loss.sink}")
+
+
+def _check_division(schedule: Schedule) -> None:
+    gets = schedule.gets
+    if gets and len(gets) != len(schedule.sinks):
+        raise UnreadableSchedule(f"gets: wants one for each of {len(schedule.sinks)} sinks, got {len(gets)}")
+    if gets.count(Gets.BAD) > 1:
+        raise UnreadableSchedule("gets: wants one sink for bad records at most")
+    for name, sets, which in (("wants", schedule.wants, Gets.PICKED), ("bad", schedule.bad, Gets.BAD)):
+        if min(sets, default=0) < 0:
+            raise UnreadableSchedule(f"{name}: wants sets of records, as numbers from 0, got {list(sets)}")
+        if which in gets and not sets:
+            raise UnreadableSchedule(f"{name}: wants a set of records for '{which}' in gets")
+        if sets and which not in gets:
+            raise UnreadableSchedule(f"{name}: no sink gets them: '{which}' is not in gets")
+
+
+def _check_keys(schedule: Schedule) -> None:
+    if not schedule.keys:
+        return
+    if len(schedule.keys) != schedule.records:
+        raise UnreadableSchedule(f"keys: wants one for each of {schedule.records} records, got {len(schedule.keys)}")
+    if Kind.POSTGRES not in schedule.sinks:
+        raise UnreadableSchedule(f"keys: no sink of {', '.join(schedule.sinks)} keeps a catalogue, as postgres does")
+    for name in ("gets", "files", "stateful"):
+        if getattr(schedule, name):
+            raise UnreadableSchedule(f"keys: cannot be played together with {name}")
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
@@ -396,5 +469,9 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "seed": _seed,
         "job": _text,
         "replaces": _flag,
+        "gets": _many(_one_of(Gets)),
+        "wants": _many(_integer),
+        "bad": _many(_integer),
+        "keys": _many(_integer),
     },
 }

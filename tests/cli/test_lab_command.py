@@ -43,7 +43,7 @@ def test_an_anomaly_is_1_with_its_promise_and_its_evidence(run: Run, tmp_path: P
     result = run("lab", "recheck", saved(lossy(), tmp_path))
     assert result.exit_code == 1
     promise, heading, row, verdict = result.stdout.splitlines()[1:]
-    assert promise == "X-LOSS: Every row of the input is in every sink at the end."
+    assert promise == "X-LOSS: Every row of the input is in every sink that it is for at the end."
     assert heading.split() == ["anomaly", "sink", "epoch", "what", "was", "seen", "rows", "lines"]
     assert " ".join(row.split()) == "X-LOSS pg 2 2 rows of epoch 2 missing at the end a2, b2 25"
     assert verdict == "ANOMALY: X-LOSS (2 epochs, 4 rows in, 2 reads)"
@@ -101,7 +101,7 @@ def test_json_has_the_findings_with_their_lines(run: Run, tmp_path: Path) -> Non
     (finding,) = found["findings"]
     assert finding == {
         "anomaly": "X-LOSS",
-        "must_hold": "Every row of the input is in every sink at the end.",
+        "must_hold": "Every row of the input is in every sink that it is for at the end.",
         "sink": "pg",
         "epoch": 2,
         "what": "2 rows of epoch 2 missing at the end",
@@ -125,11 +125,11 @@ def test_junit_has_a_case_per_anomaly_and_one_for_the_run(run: Run, tmp_path: Pa
     path = tmp_path / "junit.xml"
     assert run("lab", "recheck", saved(lossy(), tmp_path), "--junit", str(path)).exit_code == 1
     suite = Xml.parse(path).getroot()
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("14", "1", "0")
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("17", "1", "0")
     cases = {case.get("name", ""): case for case in suite}
     assert [name.partition(":")[0] for name in cases][:-1] == [str(anomaly) for anomaly in Anomaly]
     (failed,) = [name for name, case in cases.items() if case.find("failure") is not None]
-    assert failed == "X-LOSS: Every row of the input is in every sink at the end."
+    assert failed == "X-LOSS: Every row of the input is in every sink that it is for at the end."
     assert cases[failed][0].text == "sink pg; epoch 2; rows a2, b2; lines 25"
 
 

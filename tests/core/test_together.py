@@ -22,6 +22,7 @@ from onceonly.runtime import together
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.memory.store import Entry
 
@@ -46,6 +47,13 @@ def test_rows_need_not_outlive_the_driver_where_one_transaction_brings_all_of_th
     assert not Job("orders", NAMES, "us", together=(NAMES,)).lasting
     assert Job("orders", NAMES, "us", together=(NAMES,), stages=True).lasting
     assert not Job("orders", ("a",), "us").lasting
+
+
+def test_rows_of_a_sink_that_does_not_say_what_it_holds_are_not_taken_into_the_driver(tmp_path: Path) -> None:
+    alone, delta = MemorySink("memory:a", MemoryStore()), DeltaSink(tmp_path / "delta")
+    assert together.collect(ArrowBatch(rows(1)), (alone,)) is not None
+    assert together.collect(ArrowBatch(rows(1)), (delta,)) is None
+    assert together.collect(ArrowBatch(rows(1)), (alone, delta)) is None
 
 
 def test_rows_in_memory_are_no_answer_where_they_must_last() -> None:

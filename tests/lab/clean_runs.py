@@ -11,7 +11,7 @@ import random
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
-from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
+from onceonly_lab.history import BAD, LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
 
 Steps = Generator[None, None, None]
 REFUSED = "E203"
@@ -27,6 +27,16 @@ class Content:
     rows: tuple[Row, ...]
     digest: str
     manifest: str | None
+    parts: tuple[Part, ...] = ()
+
+    def share(self, output: str) -> tuple[Row, ...]:
+        """The rows of those who get an output."""
+        held = {part.output: set(part.rows) for part in self.parts}
+        bad = held.get(BAD, set())
+        if output == BAD:
+            return tuple(row for row in self.rows if row.identity in bad)
+        wanted = held.get(output, {row.identity for row in self.rows})
+        return tuple(row for row in self.rows if row.identity in wanted - bad)
 
 
 @dataclass
@@ -40,6 +50,7 @@ class Sink:
     slow: bool
     generation: int = 0
     owner: int = 0
+    output: str = ""
     epochs: list[tuple[Content, int]] = field(default_factory=list)
     hidden: int = 0
     late: list[tuple[Content, int, int]] = field(default_factory=list)
@@ -70,7 +81,10 @@ class World:
         self.lines: list[Entry] = []
         self.sinks = [self._sink(name) for name in ["postgres", "kafka", "delta"][: self.random.randint(1, 3)]]
         self.deterministic = self.random.random() < 0.7
+        self.shares = random.Random(f"shares of {seed}")
+        self.once = self.shares.random() < 0.2
         self.chunks = [self._chunk(number) for number in range(self.random.randint(2, 7))]
+        self._share_out()
         self.offers: dict[int, tuple[int, int]] = {}
         self.acknowledged = 0
         self.records: dict[int, Mark] = {}
@@ -88,7 +102,22 @@ class World:
 
     def _chunk(self, number: int) -> tuple[Row, ...]:
         size = self.random.randint(0, 4)
-        return tuple(Row(f"r{number}.{place}", None, self.random.choice("ab"), "v") for place in range(size))
+        rows = tuple(Row(f"r{number}.{place}", None, self.random.choice("ab"), "v") for place in range(size))
+        return tuple(replace(row, key=f"k{row.identity}") for row in rows) if self.once else rows
+
+    def _share_out(self) -> None:
+        """In some runs some sinks get an output, and one may get the bad rows."""
+        if len(self.sinks) > 1 and self.shares.random() < 0.4:
+            for sink in self.sinks:
+                sink.output = self.shares.choice(("", "picked"))
+            self.shares.choice(self.sinks).output = self.shares.choice((BAD, BAD, "picked"))
+
+    def _parts(self, rows: tuple[Row, ...]) -> tuple[Part, ...]:
+        """What this computation makes of rows: no two need want the same."""
+        outputs = sorted({sink.output for sink in self.sinks} - {""})
+        return tuple(
+            Part(one, tuple(sorted(row.identity for row in rows if self.shares.random() < 0.5))) for one in outputs
+        )
 
     def log(self, actor: str, kind: Kind, op: Op | None = None, **fields: object) -> None:
         self.lines.append(Entry(actor, kind, op, **fields))  # type: ignore[arg-type]
@@ -101,7 +130,9 @@ class World:
         for _ in range(self.random.randint(20, 120)):
             self._step(readers)
         self._settle()
-        sinks = tuple(Promise(sink.name, sink.ordered, sink.whole) for sink in self.sinks)
+        sinks = tuple(
+            Promise(sink.name, sink.ordered, sink.whole, output=sink.output, once=self.once) for sink in self.sinks
+        )
         header = Header(sinks, "clean", deterministic=self.deterministic, refusals=(REFUSED,))
         return History(header, tuple(self.lines))
 
@@ -188,20 +219,28 @@ class World:
             yield
 
     def _answer(self, sink: Sink, seen: list[tuple[Content, int]], *, final: bool) -> None:
-        rows = [self._seen(sink, content, row) for content, _ in seen for row in content.rows]
+        rows = [self._seen(sink, content, row) for content, _ in seen for row in content.share(sink.output)]
         if not sink.ordered:
             self.random.shuffle(rows)
         elif seen and not sink.whole and not final and not self.lines_shown(sink, len(seen)):
             # Partitions of a topic show a transaction one after the other.
-            rows = rows[: len(rows) - self.random.randint(0, len(seen[-1][0].rows))]
-        marks = tuple(Mark(one.number, generation, len(one.rows), one.digest) for one, generation in seen)
+            rows = rows[: len(rows) - self.random.randint(0, len(seen[-1][0].share(sink.output)))]
+        marks = tuple(self._mark(sink, one, generation) for one, generation in seen)
         shown = marks if sink.markers_always or final else None
         self.log("reader-" + sink.name, Kind.READ, sink=sink.name, rows=tuple(rows), markers=shown, final=final)
+
+    def _mark(self, sink: Sink, content: Content, generation: int) -> Mark:
+        held = len(content.share(sink.output))
+        mark = Mark(content.number, generation, held, content.digest)
+        if not content.parts:
+            return mark
+        bad = 0 if sink.output == BAD else len(content.share(BAD))
+        return replace(mark, filtered=len(content.rows) - held - bad, bad=bad)
 
     def lines_shown(self, sink: Sink, epochs: int) -> bool:
         """Whether an earlier read has shown so many epochs."""
         reads = [line for line in self.lines if line.kind is Kind.READ and line.sink == sink.name]
-        total = sum(len(content.rows) for content, _ in sink.epochs[: epochs - 1])
+        total = sum(len(content.share(sink.output)) for content, _ in sink.epochs[: epochs - 1])
         return any(len(read.rows or ()) > total for read in reads)
 
     def _seen(self, sink: Sink, content: Content, row: Row) -> Row:
@@ -258,7 +297,7 @@ class World:
 
     def _record(self, content: Content, me: int) -> None:
         if content.number not in self.records:
-            self.records[content.number] = Mark(content.number, None, len(content.rows), content.digest)
+            self.records[content.number] = Mark(content.number, None, len(content.share("")), content.digest)
             self.log("driver", Kind.INVOKE, Op.RECORD, incarnation=me, sink=LEDGER, epoch=content.number)
             self.log("driver", Kind.OK, Op.RECORD, incarnation=me, sink=LEDGER, epoch=content.number)
 
@@ -301,10 +340,10 @@ class World:
         what = {"incarnation": me, "epoch": number, "slice": (Range("0", start, end),)}
         self.log("driver", Kind.INVOKE, op, **what)
         yield
-        digest = f"{value}:{start}-{end}"
-        self.log("driver", Kind.OK, op, digest=digest, manifest=manifest, **what)
+        digest, parts = f"{value}:{start}-{end}", self._parts(rows)
+        self.log("driver", Kind.OK, op, digest=digest, manifest=manifest, outputs=parts or None, **what)
         yield
-        return Content(number, start, end, rows, digest, manifest)
+        return Content(number, start, end, rows, digest, manifest, parts)
 
     def _commit(self, sink: Sink, content: Content, generation: int, me: int) -> Generator[None, None, bool]:
         who = {"incarnation": me, "sink": sink.name, "epoch": content.number, "generation": generation}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from onceonly_lab.history import LEDGER, OUTCOMES, Entry, History, Kind, Mark, Op, Range, Row
+from onceonly_lab.history import BAD, LEDGER, OUTCOMES, Entry, History, Kind, Mark, Op, Range, Row
 
 Mutation = Callable[["Clean"], History | None]
 
@@ -39,22 +39,43 @@ class Clean:
         return next(entry for entry in reversed(self.entries) if entry.final and entry.sink == sink)
 
     def sink(self) -> str:
-        return self.random.choice(self.history.header.sinks).sink
+        """One that is no quarantine: every run has such a one."""
+        return self.random.choice([promise.sink for promise in self.history.header.sinks if promise.output != BAD])
 
-    def content(self, sink: str) -> dict[int, tuple[Row, ...]]:
-        """Rows of every epoch that landed, by what its commits say of themselves."""
+    def output(self, sink: str) -> str:
+        return next(promise.output for promise in self.history.header.sinks if promise.sink == sink)
+
+    @property
+    def quarantine(self) -> str:
+        """Empty where there is none."""
+        return next((promise.sink for promise in self.history.header.sinks if promise.output == BAD), "")
+
+    def content(self, sink: str, output: str | None = None) -> dict[int, tuple[Row, ...]]:
+        """Rows of every epoch that landed, by what its commits say of themselves; as they are for another output."""
         chunks = [entry.rows or () for entry in self.entries if entry.op is Op.INPUT]
-        slices = {
-            mark.epoch: entry.slice
+        commits = {
+            mark.epoch: entry
             for entry in self.entries
             for mark in self.final(sink).markers or ()
             if entry.op is Op.COMMIT and entry.slice and (entry.sink, entry.epoch) == (sink, mark.epoch)
             if entry.digest == mark.digest
         }
         return {
-            epoch: tuple(row for chunk in chunks[part[0].start : part[0].end] for row in chunk)
-            for epoch, part in slices.items()
+            epoch: self.share(commit, self.output(sink) if output is None else output, chunks)
+            for epoch, commit in commits.items()
         }
+
+    def share(self, commit: Entry, output: str, chunks: list[tuple[Row, ...]]) -> tuple[Row, ...]:
+        """What those who get an output are brought, by what was said when the epoch was staged."""
+        (part,) = commit.slice or ()
+        rows = tuple(row for chunk in chunks[part.start : part.end] for row in chunk)
+        staged = [one for one in self.entries if one.op is Op.STAGE and one.manifest == commit.manifest is not None]
+        parts = {one.output: one.rows for entry in staged for one in entry.outputs or ()}
+        bad = parts.get(BAD, ())
+        if output == BAD:
+            return tuple(row for row in rows if row.identity in bad)
+        wanted = parts.get(output, tuple(row.identity for row in rows))
+        return tuple(row for row in rows if row.identity in wanted and row.identity not in bad)
 
     def epoch(self, sink: str, least: int = 1) -> tuple[int, set[str]] | None:
         """An epoch of at least so many rows, and their identities."""
@@ -101,7 +122,7 @@ def double_a_row(run: Clean) -> History | None:
 
 
 def double_everything_for_a_while(run: Clean) -> History | None:
-    polls = [read for read in run.reads() if read.rows and not read.final]
+    polls = [read for read in run.reads() if read.rows and not read.final and read.sink != run.quarantine]
     if not polls:
         return None
     read = run.random.choice(polls)
@@ -234,9 +255,11 @@ def change_a_value(run: Clean) -> History | None:
     sinks = [promise.sink for promise in run.history.header.sinks]
     for left, right in pairwise(sinks):
         ours, theirs = run.final(left), run.final(right)
-        if ours.rows and theirs.rows and ours.rows[0].value and theirs.rows[0].value:
-            first, *rest = theirs.rows
-            return run.changed(theirs, replace(theirs, rows=(replace(first, value="other"), *rest)))
+        valued = {row.identity for row in ours.rows or () if row.value}
+        both = next((row for row in theirs.rows or () if row.value and row.identity in valued), None)
+        if both is not None:
+            rows = tuple(replace(row, value="other") if row is both else row for row in theirs.rows or ())
+            return run.changed(theirs, replace(theirs, rows=rows))
     return None
 
 
@@ -254,6 +277,62 @@ def change_the_only_digest(run: Clean) -> History | None:
     read = run.final(run.sink())
     first, *rest = read.markers or ()
     return run.changed(read, replace(read, markers=(replace(first, digest="other"), *rest)))
+
+
+def count_a_row_less(run: Clean) -> History | None:
+    """The marker of an output says of one row less that it is not wanted."""
+    sinks = [promise.sink for promise in run.history.header.sinks if promise.output]
+    for read in map(run.final, sinks):
+        for mark in read.markers or ():
+            if mark.filtered:
+                fewer = replace(mark, filtered=mark.filtered - 1)
+                marks = tuple(fewer if one is mark else one for one in read.markers or ())
+                return run.changed(read, replace(read, markers=marks))
+    return None
+
+
+def lose_a_bad_row(run: Clean) -> History | None:
+    held = run.quarantine and run.epoch(run.quarantine)
+    return run.dropping(run.quarantine, held[1]) if held else None
+
+
+def double_a_bad_row(run: Clean) -> History | None:
+    read = run.final(run.quarantine) if run.quarantine else None
+    return run.changed(read, replace(read, rows=(*read.rows, read.rows[-1]))) if read and read.rows else None
+
+
+def put_a_bad_row_among_the_good(run: Clean) -> History | None:
+    held, read = run.quarantine and run.epoch(run.quarantine), run.final(run.sink())
+    if not held or held[0] not in {mark.epoch for mark in read.markers or ()}:
+        return None
+    stray = Row(sorted(held[1])[0])
+    return run.changed(read, replace(read, rows=(*(read.rows or ()), stray)))
+
+
+def put_in_what_is_not_wanted(run: Clean) -> History | None:
+    """A good row stands in a sink of an output that does not want it."""
+    free = [promise for promise in run.history.header.sinks if not promise.ordered]
+    picking = [promise.sink for promise in free if promise.output not in {"", BAD}]
+    for sink in picking:
+        read, wanted, good = run.final(sink), run.content(sink), run.content(sink, "")
+        strays = [row for epoch in good for row in good[epoch] if row not in wanted[epoch]]
+        if strays:
+            return run.changed(read, replace(read, rows=(*(read.rows or ()), Row(strays[0].identity))))
+    return None
+
+
+def give_a_row_the_key_of_another(run: Clean) -> History | None:
+    if not all(promise.once for promise in run.history.header.sinks):
+        return None
+    held = run.final(run.sink()).rows or ()
+    if len(held) < 2:
+        return None
+    first, *_, last = (row.identity for row in held)
+    told = [row for entry in run.entries if entry.op is Op.INPUT for row in entry.rows or ()]
+    key = next(row.key for row in told if row.identity == first)
+    entry = next(one for one in run.entries if one.op is Op.INPUT and last in {row.identity for row in one.rows or ()})
+    rows = tuple(replace(row, key=key) if row.identity == last else row for row in entry.rows or ())
+    return run.changed(entry, replace(entry, rows=rows))
 
 
 MUTATIONS: dict[Mutation, str] = {
@@ -276,6 +355,12 @@ MUTATIONS: dict[Mutation, str] = {
     leave_something_open: "X-STUCK",
     compute_other_rows: "X-NONDET",
     change_a_value: "X-CROSS",
+    put_in_what_is_not_wanted: "X-CROSS",
+    count_a_row_less: "X-BALANCE",
+    lose_a_bad_row: "X-ASIDE",
+    double_a_bad_row: "X-ASIDE",
+    put_a_bad_row_among_the_good: "X-ASIDE",
+    give_a_row_the_key_of_another: "X-AGAIN",
     change_a_digest: "X-CROSS",
     change_the_only_digest: "X-AUDIT",
 }
@@ -296,8 +381,10 @@ def shuffle_rows(run: Clean) -> History:
 
 def rename_rows(run: Clean) -> History:
     def renamed(entry: Entry) -> Entry:
-        rows = entry.rows
-        return replace(entry, rows=rows and tuple(replace(row, identity=f"x{row.identity}") for row in rows))
+        rows, parts = entry.rows, entry.outputs
+        outputs = parts and tuple(replace(one, rows=tuple(f"x{row}" for row in one.rows)) for one in parts)
+        named = rows and tuple(replace(row, identity=f"x{row.identity}") for row in rows)
+        return replace(entry, rows=named, outputs=outputs)
 
     return run.with_entries(renamed(entry) for entry in run.entries)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from onceonly_lab.checker import Anomaly, Judgement, judge
-from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Promise, Range, Row
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
 
 
 class Tale:
@@ -20,7 +20,7 @@ class Tale:
         self.held: dict[str, list[Row]] = {sink: [] for sink in sinks}
         self.marks: dict[str, dict[int, Mark]] = {sink: {} for sink in (*sinks, LEDGER)}
 
-    def promising(self, sink: str, **promises: bool) -> Tale:
+    def promising(self, sink: str, **promises: bool | str) -> Tale:
         changed = (replace(one, **promises) if one.sink == sink else one for one in self.header.sinks)
         self.header = replace(self.header, sinks=tuple(changed))
         return self
@@ -49,6 +49,10 @@ class Tale:
 
     def stage(self, epoch: int, **fields: Any) -> None:
         self.compute(Op.STAGE, epoch, manifest=f"m{epoch}", **fields)
+
+    def compute_in_memory(self, epoch: int, outputs: tuple[Part, ...], driver: int = 1) -> None:
+        """A staging that leaves no bytes: its rows lie in the driver's memory."""
+        self.compute(Op.STAGE, epoch, driver=driver, outputs=outputs)
 
     def slice(self, epoch: int) -> tuple[Range, ...]:
         return (Range("0", epoch - 1, epoch),)

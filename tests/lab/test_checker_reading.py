@@ -322,7 +322,7 @@ def test_a_judgement_is_one_document() -> None:
         "findings": [
             {
                 "anomaly": "X-LOSS",
-                "must_hold": "Every row of the input is in every sink at the end.",
+                "must_hold": "Every row of the input is in every sink that it is for at the end.",
                 "sink": "pg",
                 "epoch": 2,
                 "what": "2 rows of epoch 2 missing at the end",

@@ -226,6 +226,7 @@ def test_checking_and_writing_apart_breaks_nothing(kind):
 ONE = {"records": 1, "unknowns": 0}
 LOST = {"records": 1, "unknowns": 1}
 REFRESHED = {**ONE, "damages": (Damage.REFRESHED,), "on_refresh": "replace"}
+REPEATED = {"records": 2, "longest": 1, "unknowns": 0, "keys": (1, 1)}
 BROKEN = [
     (Rule.OWNER, (P,), ONE, Anomaly.ZOMBIE),
     (Rule.HIGHEST, (P,), {**ONE, "drivers": 3, "ledgers": 1}, Anomaly.ZOMBIE),
@@ -250,11 +251,14 @@ BROKEN = [
     (Rule.CLEARED_WITH_MARKER, (P,), REFRESHED, Anomaly.LOSS),
     (Rule.MARKERS_OUTPUT, (P, D), {**ONE, "outputs": (0b1, 0b11)}, Anomaly.CROSS),
     (Rule.MARKERS_OUTPUT, (P, D), {**ONE, "bad": (0b0, 0b1)}, Anomaly.STUCK),
-    (Rule.SET_ASIDE, (P, D), {**ONE, "drivers": 1, "bad": (0b1,)}, Breach.ASIDE),
+    (Rule.SET_ASIDE, (P, D), {**ONE, "drivers": 1, "bad": (0b1,)}, Anomaly.ASIDE),
     (Rule.TOGETHER, (P, P), {**ONE, "together": True}, Breach.APART),
     (Rule.EVERY_HEAD, (P, P), {**ONE, "together": True, "turns": True}, Anomaly.ZOMBIE),
     (Rule.LOCKED, (P, P), {**LOST, "drivers": 1, "together": True}, Anomaly.ZOMBIE),
     (Rule.KEPT, (P, P, D), {**ONE, "together": True}, Anomaly.STUCK),
+    (Rule.SEEN_UNDER_FENCE, (P, K), REPEATED, Anomaly.AGAIN),
+    (Rule.SEEN_WITH_MARKER, (P, K), REPEATED, Anomaly.AGAIN),
+    (Rule.SEEN_ANEW, (P, D), {**REFRESHED, "keys": (1,)}, Anomaly.LOSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]
 """Each rule that is off by itself, where, and what that breaks first."""
@@ -279,8 +283,24 @@ def test_what_was_read_before_the_fence_is_harmless_only_because_a_commit_looks_
     assert blind.violation.name is Anomaly.DUP
 
 
+def test_a_batch_with_repeated_keys_comes_out_the_same_again_only_because_it_does_not_see_itself():
+    """Its bytes are gone with the driver that staged them, and the keeper holds its keys already."""
+    gone = Bound((P, K), **REPEATED, deterministic=True, alone=True, off=frozenset({Rule.KEPT}))
+    assert "E219" not in refusals(gone)
+    assert "E219" in refusals(replace(gone, off=frozenset({Rule.KEPT, Rule.SEEN_BEFORE})))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "sizes"), [((P, D), {"records": 2, "keys": (1, 1)}), ((P,), {"records": 3, "keys": (1, 2, 1)})]
+)
+def test_a_full_refresh_begins_the_catalogue_of_keys_anew(kinds, sizes):
+    found = search(Bound(kinds, drivers=2, unknowns=0, damages=(Damage.REFRESHED,), on_refresh="replace", **sizes))
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+
+
 def test_every_rule_is_shown_to_be_needed():
-    assert {rule for rule, *_ in BROKEN} | {Rule.FENCE_FIRST, Rule.CHAIN} == set(Rule)
+    assert {rule for rule, *_ in BROKEN} | {Rule.FENCE_FIRST, Rule.CHAIN, Rule.SEEN_BEFORE} == set(Rule)
 
 
 def test_a_counterexample_is_the_shortest_and_told_in_words(capsys):

@@ -20,8 +20,9 @@ from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.spark import Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.play.many import MOST_REPLAYS, broken, fingerprint
+from onceonly_lab.play.play import Played
 from onceonly_lab.play.world import Process
-from onceonly_lab.schedule import SIMULATED, Action, Fault, Loss, Schedule, UnreadableSchedule
+from onceonly_lab.schedule import SIMULATED, Action, Fault, Gets, Loss, Schedule, UnreadableSchedule
 
 QUICK = 300
 SEEDS = 100
@@ -94,6 +95,110 @@ def test_a_refresh_whose_rows_leave_otherwise_is_called_by_its_name(rule, anomal
     played = play(REFRESHED, frozenset({rule}))
     assert played.violation is not None
     assert played.violation.name is anomaly
+
+
+DIVIDED = Schedule(
+    (Kind.POSTGRES, Kind.DELTA, Kind.KAFKA),
+    records=2,
+    cuts=(2,),
+    faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),),
+    gets=(Gets.ALL, Gets.PICKED, Gets.BAD),
+    wants=(0b11, 0b01),
+    bad=(0b01, 0b10),
+)
+"""Record 1 is bad and the output wants both; the call of whoever heals says otherwise of either."""
+
+
+def held(played: Played, sink: str) -> list[str]:
+    reads = [one for one in played.history.entries if one.final and one.sink == sink]
+    return [row.identity for row in reads[-1].rows or ()]
+
+
+def test_a_healer_brings_what_was_decided_when_the_epoch_was_staged_and_not_what_its_own_call_wants():
+    played = play(DIVIDED)
+    assert played.violation is None
+    assert {sink: held(played, sink) for sink in DIVIDED.sinks} == {
+        "postgres": ["1.0"],
+        "delta": ["1.0"],
+        "kafka": ["0.0"],
+    }
+    assert judge(played.history).verdict is Verdict.CLEAN
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "anomaly"),
+    [
+        (Rule.SET_ASIDE, (0b01,), Anomaly.ASIDE),
+        (Rule.MARKERS_OUTPUT, (0b01, 0b10), Anomaly.CROSS),
+        (Rule.MARKERS_OUTPUT, (0,), Anomaly.CROSS),
+    ],
+)
+def test_a_share_that_comes_out_otherwise_is_called_by_its_name(rule, bad, anomaly):
+    divided = replace(DIVIDED, wants=(0b01, 0b10), bad=bad)
+    assert broken(play(divided)) is None
+    assert broken(play(divided, frozenset({rule}))) is anomaly
+
+
+@pytest.mark.parametrize("rule", [Rule.SET_ASIDE, Rule.MARKERS_OUTPUT])
+def test_random_schedules_notice_a_share_that_comes_out_otherwise(rule):
+    fuzzed = fuzz(1, 2000, frozenset({rule}))
+    assert fuzzed.shrunk is not None
+    print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
+    assert fuzzed.shrunk.schedule.gets
+
+
+def test_a_stateful_batch_that_is_run_again_under_other_expectations_stops_by_name():
+    again = Schedule(
+        (Kind.POSTGRES, Kind.DELTA),
+        records=1,
+        faults=(Fault(1, Point.RETURN_BEFORE, Action.KILL),),
+        stateful=True,
+        gets=(Gets.ALL, Gets.BAD),
+        bad=(0, 1),
+    )
+    played = play(again)
+    assert (played.refusal, broken(played)) == ("E215", None)
+    assert play(replace(again, bad=(1,))).refusal == ""
+
+
+REPEATED = Schedule((Kind.KAFKA, Kind.POSTGRES), records=4, cuts=(2,), keys=(1, 1, 2, 1), incarnations=1)
+"""Of four records two are left out: one whose key comes twice in its batch, and one whose key an epoch has brought."""
+
+
+def test_of_records_with_one_key_the_first_is_in_every_sink_whoever_brings_it():
+    for point in (Point.COMMIT_BEFORE, Point.COMMIT_AFTER, Point.RETURN_BEFORE):
+        played = play(replace(REPEATED, faults=(Fault(1, point, Action.KILL),)))
+        assert broken(played) is None, point
+        assert [held(played, sink) for sink in ("kafka", "postgres")] == [["0.0", "2.0"]] * 2, point
+
+
+def test_after_a_full_refresh_every_key_comes_once_more():
+    refreshed = (Loss(2, Damage.REFRESHED),)
+    played = play(replace(REPEATED, sinks=(Kind.POSTGRES, Kind.DELTA), losses=refreshed, replaces=True))
+    assert broken(played) is None
+    assert "driver B returns; the engine logs batch 1 as done" in played.steps
+    assert [held(played, sink) for sink in ("postgres", "delta")] == [["0.0", "2.0"]] * 2
+
+
+@pytest.mark.parametrize(("rule", "anomaly"), [(Rule.SEEN_WITH_MARKER, Anomaly.AGAIN), (Rule.SEEN_ANEW, Anomaly.LOSS)])
+def test_random_schedules_notice_a_catalogue_of_keys_that_is_kept_otherwise(rule, anomaly):
+    fuzzed = fuzz(400, 1000, frozenset({rule}))
+    assert fuzzed.shrunk is not None
+    print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
+    assert fuzzed.shrunk.name is anomaly
+    assert fuzzed.shrunk.schedule.keys
+    assert broken(play(fuzzed.shrunk.schedule)) is None
+
+
+def test_a_catalogue_that_is_read_before_the_fence_lacks_what_another_driver_commits_until_then():
+    """It goes on when the second driver has looked, and dies before that one has a fence."""
+    between = (Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=5), Fault(1, Point.RETURN_BEFORE, Action.KILL))
+    schedule = replace(REPEATED, sinks=(Kind.POSTGRES,), faults=between, incarnations=2)
+    played = play(schedule, frozenset({Rule.SEEN_UNDER_FENCE}))
+    assert played.acted == set(between)
+    assert broken(played) is Anomaly.AGAIN
+    assert judge(played.history).anomalies == {Anomaly.AGAIN}, "a history tells as well"
+    assert broken(play(schedule)) is None
 
 
 def test_a_topic_beside_the_table_stops_a_refresh():
@@ -246,7 +351,7 @@ def test_what_real_stores_cannot_play_is_left_out():
     drawn = [draw(seed) for seed in range(QUICK)]
     assert any(one.peopled for one in drawn)
     assert not any(one.alone.peopled or one.alone.trims for one in drawn)
-    assert Counter(one.alone == one for one in drawn)[True] > QUICK / 10
+    assert Counter(one.alone == one for one in drawn)[True] > QUICK / 15
 
 
 def test_what_is_drawn_differs_in_every_way():
@@ -255,3 +360,10 @@ def test_what_is_drawn_differs_in_every_way():
     assert any(one.sinks.count(Kind.POSTGRES) > 1 for one in drawn), "tables that commit together"
     assert {fault.action for one in drawn for fault in one.faults} == set(SIMULATED)
     assert Counter(bool(one.losses) for one in drawn)[True] > QUICK / 10
+    assert {gets for one in drawn for gets in one.gets} == set(Gets)
+    divided = [one for one in drawn if one.gets]
+    assert QUICK / 5 < len(divided) < QUICK / 2
+    assert any(one.trims for one in divided)
+    assert any(one.sinks.count(Kind.POSTGRES) > 1 and Gets.BAD in one.gets for one in divided)
+    assert any(loss.what == Damage.REFRESHED for one in divided for loss in one.losses)
+    assert any(len(set(one.keys)) < len(one.keys) for one in drawn)

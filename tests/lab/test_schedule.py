@@ -28,6 +28,10 @@ def test_a_schedule_is_read_back_as_it_was_written(schedule):
     assert Schedule.parse(schedule.text) == schedule
 
 
+def test_a_schedule_without_outputs_is_written_as_ever():
+    assert not {"gets", "wants", "bad", "keys"} & json.loads(SPLIT.text).keys()
+
+
 @pytest.mark.parametrize(
     ("document", "said"),
     [
@@ -58,6 +62,15 @@ def test_a_schedule_is_read_back_as_it_was_written(schedule):
             json.dumps(changed(faults=[{"incarnation": 1, "point": "commit.between", "action": "kill"}])),
             r"schedule.faults\[0\].point: wants one of",
         ),
+        (json.dumps(changed(gets=["all"])), "gets: wants one for each of 2 sinks, got 1"),
+        (json.dumps(changed(gets=["all", "some"])), r"schedule.gets\[1\]: wants one of all, picked, bad"),
+        (json.dumps(changed(gets=["bad", "bad"], bad=[1])), "gets: wants one sink for bad records at most"),
+        (json.dumps(changed(gets=["all", "bad"])), "bad: wants a set of records for 'bad' in gets"),
+        (json.dumps(changed(wants=[1])), "wants: no sink gets them"),
+        (json.dumps(changed(gets=["all", "bad"], bad=[-1])), "bad: wants sets of records"),
+        (json.dumps(changed(keys=[1])), "keys: wants one for each of 2 records, got 1"),
+        (json.dumps(changed(keys=[1, 1], sinks=["kafka"])), "keys: no sink of kafka keeps a catalogue"),
+        (json.dumps(changed(keys=[1, 1], files=True)), "keys: cannot be played together with files"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )

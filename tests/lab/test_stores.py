@@ -20,7 +20,7 @@ from onceonly_lab.model.spark import Damage
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.play.many import lines
 from onceonly_lab.play.play import Played
-from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule
+from onceonly_lab.schedule import LEDGER, Action, Fault, Gets, Loss, Schedule
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.kafkaproxy import KafkaProxy
 from onceonly_lab.servers.postgres import temporary_postgres
@@ -70,6 +70,27 @@ def test_a_driver_that_dies_anywhere_is_healed_by_the_next(servers: Servers, poi
 def test_a_split_epoch_is_brought_to_the_other_sink(servers: Servers) -> None:
     played = play(Schedule(TWO, records=2, faults=(Fault(1, Point.COMMIT_AFTER, Action.KILL),)), servers)
     clean(played, Situation.SPLIT)
+
+
+SHARES = [
+    (TWO, (Gets.ALL, Gets.BAD)),
+    ((Kind.POSTGRES, Kind.POSTGRES), (Gets.ALL, Gets.BAD)),
+    ((Kind.POSTGRES, Kind.DELTA, Kind.POSTGRES), (Gets.ALL, Gets.PICKED, Gets.BAD)),
+    ((Kind.DELTA,), (Gets.PICKED,)),
+]
+
+
+@pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.COMMIT_BEFORE])
+@pytest.mark.parametrize(("sinks", "gets"), SHARES, ids=str)
+def test_a_driver_that_dies_leaves_each_sink_what_was_decided_for_it(
+    servers: Servers, sinks: tuple[Kind, ...], gets: tuple[Gets, ...], point: Point
+) -> None:
+    wants, bad = (0b0101, 0b0110) if Gets.PICKED in gets else (), (0b0010, 0b0101) if Gets.BAD in gets else ()
+    faults = (Fault(1, point, Action.KILL),)
+    played = play(Schedule(sinks, 4, cuts=(2,), rows=2, faults=faults, gets=gets, wants=wants, bad=bad), servers)
+    clean(played)
+    told = [one.outputs for one in played.history.entries if one.outputs]
+    assert len(told) >= 2
 
 
 @pytest.mark.parametrize("point", [Point.COMMIT_AFTER, Point.COMMIT_SENT, Point.RECORD_BEFORE])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt, Batch, Enlists, Estimate, Sink, Task
@@ -32,12 +32,12 @@ def _shares(one: Sink, other: Sink) -> bool:
     return isinstance(one, Enlists) and isinstance(other, Enlists) and one.shares(other)
 
 
-def collect(batch: Batch, sinks: Iterable[Sink]) -> InMemory | None:
-    """Run the batch's action and keep the rows here; ``None`` where they are too many for one of the sinks.
+def collect(batch: Batch, sinks: Sequence[Sink]) -> InMemory | None:
+    """Run the batch's action and keep the rows here; ``None`` where they are too many, or nobody says what is too many.
 
     Args:
         batch: the rows.
-        sinks: who gets them; all of them can commit in one transaction.
+        sinks: who gets them: one, or several that can commit in one transaction.
 
     Raises:
         TooLargeForDriver: the engine refuses to bring so many.
@@ -47,7 +47,7 @@ def collect(batch: Batch, sinks: Iterable[Sink]) -> InMemory | None:
     enlisted = [sink for sink in sinks if isinstance(sink, Enlists)]
 
     def fits(size: Estimate) -> bool:
-        return all(sink.holds(size) for sink in enlisted)
+        return len(enlisted) == len(sinks) and all(sink.holds(size) for sink in enlisted)
 
     if not fits(batch.estimate):
         return None

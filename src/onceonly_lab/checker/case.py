@@ -98,6 +98,9 @@ class Commit:
         known: line from which the outcome is certain; ``None`` if it never was.
         lost: its own answer did not come.
         rows: identities of what it brings; ``None`` where the history does not say.
+        bad: of the epoch's other rows those that are bad; see :mod:`~onceonly_lab.checker.shares`.
+        unwanted: of the epoch's other rows those that the sink does not want.
+        divided: whether the epoch has outputs.
     """
 
     sink: str
@@ -106,6 +109,14 @@ class Commit:
     known: int | None
     lost: bool
     rows: frozenset[str] | None
+    bad: frozenset[str] = frozenset()
+    unwanted: frozenset[str] = frozenset()
+    divided: bool = False
+
+    @property
+    def epochs_rows(self) -> frozenset[str]:
+        """All rows of its epoch, as far as they are known: what it brings, and what is not for its sink."""
+        return (self.rows or frozenset[str]()) | self.bad | self.unwanted
 
     @property
     def at(self) -> int:

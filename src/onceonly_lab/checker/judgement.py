@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_lab.checker import rules_rows, rules_run
+from onceonly_lab.checker import rules_rows, rules_run, rules_shares
 from onceonly_lab.checker.case import Case, lay_out
 from onceonly_lab.checker.finding import Anomaly, Finding, reached
 from onceonly_lab.checker.reading import Reading, interpret
 from onceonly_lab.checker.series import told_apart
+from onceonly_lab.checker.shares import shared_out
 from onceonly_lab.history import History, Kind, Situation
 from onceonly_lab.strenum import StrEnum
 
@@ -31,6 +32,9 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     rules_run.zombie,
     rules_run.stuck,
     rules_run.recomputed,
+    rules_shares.unbalanced,
+    rules_shares.not_aside,
+    rules_shares.again,
     rules_run.denied,
 )
 """One rule for each anomaly, in the order of :class:`Anomaly`; the last one asks the user's own queries."""
@@ -112,7 +116,7 @@ def judge(history: History, golden: History | None = None) -> Judgement:
     Raises:
         UnreadableHistory: an assertion names an anomaly that does not exist.
     """
-    reading = interpret(told_apart(lay_out(history, golden)))
+    reading = interpret(told_apart(shared_out(lay_out(history, golden))))
     went_through = reached(reading)
     return Judgement(
         run=history.header.run,

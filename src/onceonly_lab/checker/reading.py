@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from onceonly_lab.checker.case import Call, Case, Commit, Read
+from onceonly_lab.checker.shares import for_sink
 from onceonly_lab.history import Kind, Mark, Row
 
 # ---- One reading of a history: which of the commits with an unknown outcome landed. Pure.
@@ -61,7 +62,7 @@ class Reading:
         landed = [commit for group in self.landed.values() for commit in group]
         sent = [commit for group in self.case.commits.values() for commit in group]
         for commit in (*landed, *sent):
-            for identity in commit.rows or ():
+            for identity in commit.epochs_rows:
                 homes.setdefault((commit.sink, identity), commit.epoch)
                 homes.setdefault(("", identity), commit.epoch)
         return homes
@@ -245,7 +246,7 @@ def expected(reading: Reading, sink: str) -> Expected:
         keeps = all(promise.keeps for promise in case.header.sinks if promise.sink == sink)
         return _golden(case.golden[sink], case.settled, keeps=keeps)
     due = Counter(dict.fromkeys(_due(reading, sink), 1))
-    sent = {identity for group in case.commits.values() for commit in group for identity in commit.rows or ()}
+    sent = {identity for group in case.commits.values() for commit in group for identity in commit.epochs_rows}
     former = {row.identity for entry in case.former for row in entry.rows or ()}
     known = Counter(dict.fromkeys({*case.ranks, *former} if case.inputs else sent, 1))
     return Expected(due, known if case.inputs or sent else None, {})
@@ -277,10 +278,17 @@ def _due(reading: Reading, sink: str) -> Iterator[str]:
     """All input once it was taken; before, what the sink, the ledger or the engine's callback said yes to."""
     case = reading.case
     if case.settled and case.ranks:
-        yield from case.ranks
+        yield from case.ranks.keys() - _for_others(reading, sink)
         return
     told = {call.said.epoch for call in case.told if call.said.epoch is not None}
     gone = {epoch for commits in reading.landed.values() for one in commits for epoch in _replaced_by(one)}
     for epoch in {*told, *reading.epochs(sink)} - gone:
         commits = (reading.explains(one, epoch) for one in (sink, *case.sinks))
-        yield from next((commit.rows for commit in commits if commit and commit.rows is not None), ())
+        told_of = (for_sink(case, commit, sink) for commit in commits if commit)
+        yield from next((commit.rows for commit in told_of if commit.rows is not None), ())
+
+
+def _for_others(reading: Reading, sink: str) -> set[str]:
+    """Rows of epochs that the sink holds and that are not for it."""
+    held = [commit for epoch in reading.epochs(sink) if (commit := reading.explains(sink, epoch))]
+    return {identity for commit in held for identity in commit.bad | commit.unwanted}

@@ -9,38 +9,53 @@ from onceonly_lab.checker import series
 from onceonly_lab.checker.case import Commit, Read
 from onceonly_lab.checker.finding import Anomaly, Finding, counted, found
 from onceonly_lab.checker.reading import Expected, Reading, excused, expected
-from onceonly_lab.history import Kind, Promise, Row
+from onceonly_lab.history import BAD, Kind, Promise, Row
 
 
 def lost(reading: Reading) -> Iterator[Finding]:
-    """Every row of the input is in every sink at the end.
+    """Every row of the input is in every sink that it is for at the end.
 
-    A row that is missing from an epoch of which other rows are there is :func:`torn`'s, not ours.
+    A row that is missing from an epoch of which other rows are there is :func:`torn`'s, not ours; where rows stand that
+    are for other sinks it is ``rules_run.crossed``'s; a bad row is ``rules_shares.not_aside``'s.
     """
     for promise in reading.case.header.sinks:
         read = reading.case.final(promise.sink)
         if read is None or read.rows is None or excused(reading.case, promise.sink):
             continue
-        for epoch, missing in _missing(reading, promise, read).items():
+        for epoch, missing in missing_in(reading, promise, read).items() if promise.output != BAD else ():
             where = "of no epoch that is known" if epoch is None else f"of epoch {epoch}"
             what = f"{counted(missing.total(), 'row')} {where} missing at the end"
             yield found(Anomaly.LOSS, promise.sink, epoch, what, rows=missing, lines=(read.at,))
 
 
-def _missing(reading: Reading, promise: Promise, read: Read) -> dict[int | None, Counter[str]]:
+def missing_in(reading: Reading, promise: Promise, read: Read) -> dict[int | None, Counter[str]]:
+    """Rows that are due in a sink and that its last read does not show, by epoch; without what other rules say."""
     if not promise.keeps and promise.sink not in reading.case.golden:
         return {}
     found: dict[int | None, Counter[str]] = {}
+    standing = {reading.case.keys.get(one) for one in read.counts} - {None} if promise.once else set[str | None]()
     for identity, count in (expected(reading, promise.sink).due - read.counts).items():
+        if reading.case.keys.get(identity) in standing:
+            continue  # left out, because its key was seen before
         found.setdefault(reading.home(promise.sink, identity), Counter())[identity] = count
-    partial = {epoch for epoch in found if epoch is not None and _part_of(reading, promise, read, epoch)}
+    known = [epoch for epoch in found if epoch is not None]
+    partial = {epoch for epoch in known if _part_of(reading, promise, read, epoch) or strangers(reading, read, epoch)}
     return {epoch: rows for epoch, rows in found.items() if epoch not in partial}
 
 
+def strangers(reading: Reading, read: Read, epoch: int) -> set[str]:
+    """Good rows of an epoch that a read shows and that its sink does not want."""
+    commit = reading.explains(read.sink, epoch)
+    return set(reading.part(read, epoch).keys() & commit.unwanted) if commit and commit.unwanted else set()
+
+
 def doubled(reading: Reading) -> Iterator[Finding]:
-    """No read of a sink shows a row more often than the input has it, nor one that a full refresh has replaced."""
+    """No read of a sink shows a row more often than the input has it, nor one that a full refresh has replaced.
+
+    What stands twice in a quarantine is ``rules_shares.not_aside``'s.
+    """
     yield from series.standing(reading)
-    for sink in reading.case.sinks:
+    for sink in (promise.sink for promise in reading.case.header.sinks if promise.output != BAD):
         right = expected(reading, sink)
         for read in reading.case.seen(sink):
             for epoch, counts in reading.shown(read).items():
@@ -122,7 +137,7 @@ def _part_of(reading: Reading, promise: Promise, read: Read, epoch: int) -> str:
     """Which part of an epoch a read shows, in words; empty if it is all or nothing."""
     commit = reading.explains(promise.sink, epoch)
     total = _total(commit, read)
-    if commit is None or not total or not promise.keeps:
+    if commit is None or not total or not promise.keeps or strangers(reading, read, epoch):
         return ""
     there = reading.part(read, epoch)
     count = len(there.keys() & commit.rows) if commit.rows is not None else len(there)

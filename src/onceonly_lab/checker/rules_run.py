@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from onceonly_lab.checker import series
-from onceonly_lab.checker.case import Call, Commit, Read, Who
+from onceonly_lab.checker.case import Call, Case, Commit, Read, Who
 from onceonly_lab.checker.finding import Anomaly, Finding, counted, found
 from onceonly_lab.checker.reading import (
     Expected,
@@ -18,24 +18,44 @@ from onceonly_lab.checker.reading import (
     shows,
     staged_too_late,
 )
-from onceonly_lab.checker.rules_rows import phantoms
-from onceonly_lab.history import LEDGER, Kind, Mark, Op, Promise, Range, UnreadableHistory
+from onceonly_lab.checker.rules_rows import phantoms, strangers
+from onceonly_lab.checker.shares import output_of
+from onceonly_lab.history import LEDGER, Kind, Mark, Op, Part, Promise, Range, UnreadableHistory
 
 # ---- Rules about agreement: of sinks with one another, of the ledger with the sinks. Pure; each says what must hold.
 
 
 def crossed(reading: Reading) -> Iterator[Finding]:
-    """Sinks that hold an epoch hold the same rows of it.
+    """Sinks that hold an epoch hold the same rows of it, or those of the output that each gets.
 
-    Compared are the rows that each sink was given, the values of rows that two of them hold, and the digests of their
-    markers. A row that one sink lacks, doubles or invents has an anomaly of its own.
+    Compared are the rows that sinks of one output were given, the rows of each sink and those that it wants, the values
+    of rows that two of them hold, and the digests of their markers. A row that one sink lacks, doubles or invents has
+    an anomaly of its own.
     """
     finals = [read for sink in reading.case.sinks if (read := reading.case.final(sink))]
-    for left, right in pairwise(finals):
+    for left, right in _of_one_output(reading.case, finals):
         for epoch in sorted({*reading.epochs(left.sink)} & {*reading.epochs(right.sink)}):
             yield from _differing_rows(reading, left, right, epoch)
+    for left, right in pairwise(finals):
         yield from _differing_values(reading, left, right)
-        yield from _differing_markers(left, right)
+        yield from _differing_markers(reading, left, right)
+    for sink in reading.case.sinks:
+        for read in reading.case.seen(sink):
+            yield from _for_others(reading, read)
+
+
+def _of_one_output(case: Case, finals: list[Read]) -> Iterator[tuple[Read, Read]]:
+    for output in dict.fromkeys(promise.output for promise in case.header.sinks):
+        yield from pairwise(read for read in finals if output_of(case, read.sink) == output)
+
+
+def _for_others(reading: Reading, read: Read) -> Iterator[Finding]:
+    """Rows that the sink does not want; which ones it wants was decided when its epoch was staged."""
+    for epoch in reading.epochs(read.sink):
+        if rows := strangers(reading, read, epoch):
+            what = f"{counted(len(rows), 'row')} that the output of {read.sink} did not want when the epoch was staged"
+            lines = (read.at, *(commit.at for commit in reading.landings(read.sink, epoch)))
+            yield found(Anomaly.CROSS, read.sink, epoch, what, rows=rows, lines=lines)
 
 
 def _differing_rows(reading: Reading, left: Read, right: Read, epoch: int) -> Iterator[Finding]:
@@ -58,20 +78,23 @@ def _differing_values(reading: Reading, left: Read, right: Read) -> Iterator[Fin
         yield found(Anomaly.CROSS, right.sink, epoch, what, rows=rows, lines=(left.at, right.at))
 
 
-def _differing_markers(left: Read, right: Read) -> Iterator[Finding]:
-    for epoch in _unlike(left, right):
+def _differing_markers(reading: Reading, left: Read, right: Read) -> Iterator[Finding]:
+    for epoch in _unlike(reading.case, left, right):
         what = f"markers of {left.sink} and {right.sink} name other rows"
         yield found(Anomaly.CROSS, right.sink, epoch, what, lines=(left.at, right.at))
 
 
-def _unlike(left: Read, right: Read) -> list[int]:
+def _unlike(case: Case, left: Read, right: Read) -> list[int]:
     ours, theirs = left.markers or {}, right.markers or {}
-    return sorted(epoch for epoch in ours.keys() & theirs.keys() if not _alike(ours[epoch], theirs[epoch]))
+    same = output_of(case, left.sink) == output_of(case, right.sink)
+    both = ours.keys() & theirs.keys()
+    return sorted(epoch for epoch in both if not _alike(ours[epoch], theirs[epoch], same_output=same))
 
 
-def _alike(one: Mark, other: Mark) -> bool:
+def _alike(one: Mark, other: Mark, *, same_output: bool = True) -> bool:
+    """A digest is that of all good rows, whichever of them a sink gets."""
     same_digest = None in (one.digest, other.digest) or one.digest == other.digest
-    return same_digest and (None in (one.count, other.count) or one.count == other.count)
+    return same_digest and (not same_output or None in (one.count, other.count) or one.count == other.count)
 
 
 def misrecorded(reading: Reading) -> Iterator[Finding]:
@@ -84,7 +107,7 @@ def misrecorded(reading: Reading) -> Iterator[Finding]:
     if ledger is None or ledger.markers is None:
         return
     finals = [read for sink in reading.case.sinks if (read := reading.case.final(sink)) and read.markers is not None]
-    unlike = {epoch for left, right in pairwise(finals) for epoch in _unlike(left, right)}
+    unlike = {epoch for left, right in pairwise(finals) for epoch in _unlike(reading.case, left, right)}
     for read in finals:
         if not excused(reading.case, read.sink):
             yield from _compared(reading, ledger, read, unlike)
@@ -115,7 +138,7 @@ def _compared(reading: Reading, ledger: Read, read: Read, unlike: set[int]) -> I
         if reading.case.settled:
             yield found(Anomaly.AUDIT, read.sink, epoch, "in the sink, and not recorded", lines=lines)
     for epoch in sorted((records.keys() & markers.keys()) - unlike):
-        if not _alike(records[epoch], markers[epoch]):
+        if not _alike(records[epoch], markers[epoch], same_output=not output_of(reading.case, read.sink)):
             yield found(Anomaly.AUDIT, read.sink, epoch, "recorded with other rows than its marker", lines=lines)
 
 
@@ -245,12 +268,12 @@ def recomputed(reading: Reading) -> Iterator[Finding]:
     """A batch that is computed again gives the same rows, where the plan promises it.
 
     A stateful batch that is skipped is executed once more for its state: that one must always give the rows that were
-    committed.
+    committed. A call that calls other rows bad has other good ones.
     """
-    digests: dict[tuple[int | None, tuple[Range, ...] | None], Call] = {}
+    digests: dict[tuple[int | None, tuple[Range, ...] | None, tuple[Part, ...] | None], Call] = {}
     for call in _computations(reading):
         said = call.said
-        first = digests.setdefault((said.epoch, said.slice), call)
+        first = digests.setdefault((said.epoch, said.slice, said.outputs), call)
         if first.said.digest != said.digest:
             what = f"computed as {first.said.digest}, and again as {said.digest}"
             yield found(Anomaly.NONDET, None, said.epoch, what, lines=(*first.lines, *call.lines))

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from onceonly_lab.checker.case import Case, Commit, Read, grouped_as
+from onceonly_lab.checker.case import Call, Case, Commit, Read, grouped_as
 from onceonly_lab.checker.finding import Anomaly, Finding, counted, found
 from onceonly_lab.checker.reading import Reading
 from onceonly_lab.history import Entry, Row
@@ -31,6 +31,8 @@ def told_apart(case: Case) -> Case:
         case,
         commits=grouped_as(case.commits, lambda commit: _commit(commit, starts)),
         reads={sink: tuple(_read(one, starts) for one in reads) for sink, reads in case.reads.items()},
+        computed=tuple(_computed(call, starts) for call in case.computed),
+        stages={manifest: _computed(call, starts) for manifest, call in case.stages.items()},
         inputs=tuple(_input(one, newest) for one in case.inputs),
         former=former,
     )
@@ -57,7 +59,20 @@ def _commit(commit: Commit, starts: Starts) -> Commit:
     series = bisect_right(starts, commit.epoch)
     if commit.rows is None or not series:
         return commit
-    return replace(commit, rows=frozenset(_named(one, series) for one in commit.rows))
+    bad, unwanted = _all_named(commit.bad, series), _all_named(commit.unwanted, series)
+    return replace(commit, rows=_all_named(commit.rows, series), bad=bad, unwanted=unwanted)
+
+
+def _all_named(identities: Iterable[str], series: int) -> frozenset[str]:
+    return frozenset(_named(one, series) for one in identities)
+
+
+def _computed(call: Call, starts: Starts) -> Call:
+    series = bisect_right(starts, call.said.epoch or 0)
+    if not call.said.outputs or not series:
+        return call
+    named = tuple(replace(one, rows=tuple(_named(row, series) for row in one.rows)) for one in call.said.outputs)
+    return replace(call, said=replace(call.said, outputs=named))
 
 
 def _read(read: Read, starts: Starts) -> Read:

@@ -11,6 +11,7 @@ from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.moves import Codes, Move, MoveTable, Table
 from onceonly_lab.model import invariants, operator
 from onceonly_lab.model.invariants import Breach, Check, Name, Violation
+from onceonly_lab.model.keys import alike
 from onceonly_lab.model.parts import DROPPED, Desk, Left, SimulatedLedger, StagingArea, Target, accounted, between
 from onceonly_lab.model.spark import Checkpoint
 from onceonly_lab.model.ways import Situation
@@ -226,8 +227,8 @@ class Lone:
             words = f"leaves the sinks at different epochs ({ended.refusal or 'finished'})"
             return _Complaint(Anomaly.STUCK, words)
         if ended.finished:
-            desk = cast(Desk, parts[self._bound.desk])
-            if all(_whole(target, desk, between(0, self._bound.records)) for target in targets):
+            desk, records = cast(Desk, parts[self._bound.desk]), between(0, self._bound.records)
+            if all(_whole(target, desk, records, self._bound.keys) for target in targets):
                 return None
             words = "finishes before the last record is in every sink"
             return _Complaint(Anomaly.LOSS, words, harm=True)
@@ -279,11 +280,11 @@ class Lone:
         return None
 
 
-def _whole(target: Target, desk: Desk, records: int) -> bool:
+def _whole(target: Target, desk: Desk, records: int, keys: tuple[int, ...]) -> bool:
     held = desk.given_up(target.name)
     for one in target.held:
         held |= accounted(one, target.name)
-    return held == records
+    return alike(held, keys) == records
 
 
 def _names(target: Target) -> Iterator[str | None]:

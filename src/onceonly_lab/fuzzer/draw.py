@@ -10,7 +10,7 @@ from onceonly.faults import Point
 from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
 from onceonly_lab.model.spark import RESTARTED, Damage
 from onceonly_lab.model.world import Program
-from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Loss, Schedule, actions_at
+from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Gets, Loss, Schedule, actions_at
 
 # ---- Schedules that are aimed: one for each fault point and each action that applies there; none is left to chance.
 
@@ -78,7 +78,31 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
-    return _paired(chance, _refreshed(chance, _misused(chance, drawn)))
+    return _repeated(chance, _divided(chance, _paired(chance, _refreshed(chance, _misused(chance, drawn)))))
+
+
+def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With keys of which some come again, and a sink that keeps a catalogue of them."""
+    able = Kind.POSTGRES in drawn.sinks and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
+    if not able or chance.random() >= 0.8:
+        return drawn
+    return replace(drawn, keys=tuple(chance.randint(1, 1 + drawn.records // 2) for _ in range(drawn.records)))
+
+
+def _divided(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With an output for some sinks, a quarantine among them, or both; the calls of drivers may want other rows."""
+    if chance.random() >= 0.35:
+        return drawn
+    gets = [chance.choice((Gets.ALL, Gets.PICKED)) for _ in drawn.sinks]
+    if len(gets) > 1 and chance.random() < 0.6:
+        gets[chance.randrange(len(gets))] = Gets.BAD
+    if set(gets) == {Gets.ALL}:
+        gets[-1] = Gets.PICKED
+    calls = chance.randint(1, 3)
+    wants, bad = (tuple(chance.randrange(1 << drawn.records) for _ in range(calls)) for _ in range(2))
+    return replace(
+        drawn, gets=tuple(gets), wants=wants if Gets.PICKED in gets else (), bad=bad if Gets.BAD in gets else ()
+    )
 
 
 def _paired(chance: random.Random, drawn: Schedule) -> Schedule:

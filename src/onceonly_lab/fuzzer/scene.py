@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.content import Output
+from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.history import Header, Mark, Promise, Range, Row
+from onceonly_lab.history import Header, Mark, Part, Range, Row
 from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
+from onceonly_lab.model.division import Division
 from onceonly_lab.model.invariants import Violation
+from onceonly_lab.model.keys import catalogue, early
 from onceonly_lab.model.operator import Stop, Wreck, obey, ways
 from onceonly_lab.model.parts import (
     Desk,
@@ -26,7 +29,9 @@ from onceonly_lab.model.parts import (
     StagingArea,
     Target,
     between,
+    computation,
     harmed,
+    record_at,
     records_in,
     records_of,
 )
@@ -34,7 +39,7 @@ from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate, Reply, Wire
 from onceonly_lab.model.spark import Source
 from onceonly_lab.model.world import Bound
-from onceonly_lab.play.recorder import PARTITION, HistoryRecorder
+from onceonly_lab.play.recorder import PARTITION, HistoryRecorder, promises_of
 from onceonly_lab.play.world import Broken, Process, World
 from onceonly_lab.schedule import Action, Fault, Schedule
 
@@ -151,6 +156,7 @@ def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
         stages=schedule.stages,
         on_refresh="replace" if schedule.replaces else "stop",
         together=True,
+        keys=schedule.keys,
     )
 
 
@@ -159,19 +165,28 @@ class SimulatedInput:
 
     Args:
         rows: of each record.
+        keys: of each record, where they have any.
     """
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, keys: tuple[int, ...] = ()) -> None:
         self._rows = rows
+        self._keys = keys
         self._ends: dict[str, int] = {}
 
     def told(self, taken: Range) -> tuple[Row, ...]:
         """The rows of a range, in order."""
-        return tuple(Row(one) for one in self.identities(between(taken.start, taken.end)))
+        return tuple(Row(one, key=self._key(one)) for one in self.identities(between(taken.start, taken.end)))
+
+    def _key(self, identity: str) -> str | None:
+        record, row = identity.split(".")
+        return f"{self._keys[int(record)]}.{row}" if self._keys else None
 
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands in the source, and the rows that it is."""
         brought, before = records_of(epoch), self._ends.get(epoch.previous_chain, 0)
+        if self._keys:  # what it brings does not say where it begins and ends
+            taken = Range(PARTITION, record_at(epoch.written.start), record_at(epoch.written.end))
+            return taken, tuple(Row(one) for one in self.identities(brought))
         before = 0 if epoch.replaces else before
         begin = (brought & -brought).bit_length() - 1 if brought else before
         end = max(before, brought.bit_length())
@@ -186,19 +201,29 @@ class SimulatedInput:
     def seen(self, target: Target) -> Seen:
         """What a reader of a target sees."""
         rows = tuple(row for held in target.held for row in self._seen(held))
-        marks = tuple(
-            Mark(held.epoch.number, held.marker.fence.generation, digest=held.epoch.digest.text)
-            for held in target.held
-            if held.marker
-        )
+        marks = tuple(self._mark(held.marker, target.name) for held in target.held if held.marker)
         return Seen(rows, marks)
+
+    def _mark(self, marker: Marker, sink: str) -> Mark:
+        epoch, named = marker.epoch, Mark(marker.epoch.number, marker.fence.generation, digest=marker.epoch.digest.text)
+        if not epoch.outputs:
+            return named
+        output, bad = epoch.output(sink), epoch.bad
+        counted = (epoch.digest_in(sink).rows, output.filtered if output else 0, bad.digest.rows if bad else 0)
+        count, filtered, aside = (self._rows * rows for rows in counted)
+        return replace(named, count=count, filtered=filtered, bad=0 if output and output == bad else aside)
+
+    def parts(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+        """Outputs as a history tells them."""
+        told = (Part(one.name, tuple(sorted(self.identities(records_in(one.digest))))) for one in outputs)
+        return tuple(told) or None
 
     def _seen(self, held: Held) -> tuple[Row, ...]:
         if held.content is None:
             return ()
         identities = self.identities(records_in(held.content))
         seen = identities if held.whole else identities[: len(identities) // 2]
-        return tuple(Row(one, held.epoch.number, value=held.content.text) for one in seen)
+        return tuple(Row(one, held.epoch.number, value=str(computation(held.content))) for one in seen)
 
 
 class Scene(World):
@@ -213,8 +238,8 @@ class Scene(World):
     def __init__(self, schedule: Schedule, off: frozenset[Rule], refusals: frozenset[str]) -> None:
         self.off = off
         self.bound = bound_of(schedule, off)
-        self._input = SimulatedInput(schedule.rows)
-        promises = tuple(Promise(sink) for sink in self.bound.sinks)
+        self._input = SimulatedInput(schedule.rows, schedule.keys)
+        promises = promises_of(schedule, self.bound.sinks)
         header = Header(promises, schedule.line, schedule.seed, False, refusals=tuple(sorted(refusals)))
         super().__init__(schedule, HistoryRecorder(header, self._input, schedule.records))
         self.wire = Wire(off, fine=True)
@@ -227,12 +252,33 @@ class Scene(World):
         self.stops: dict[int, Stop] = {}
         self.intents: dict[int, Intent] = {}
         self._landings: list[int] = []
+        self._early: dict[int, Target] = {}
         self._checks = invariants.checks(self.bound)
 
     @property
     def sinks(self) -> tuple[str, ...]:
         """Ids of the sinks, in commit order."""
         return self.bound.sinks
+
+    def division(self, number: int) -> Division:
+        """What the call of a driver makes of rows."""
+        return self.schedule.division(self.sinks, number)
+
+    def seen(self, process: Process, number: int) -> Records:
+        """Records that the catalogue of keys holds for an epoch that is staged."""
+        keeper = self.targets[self.sinks[self.bound.keeper[0]]]
+        if Rule.SEEN_UNDER_FENCE in self.off:
+            keeper = early(keeper, self._early.get(process.number), process.owner)
+        return catalogue(keeper, process.series, number, self.off)
+
+    def looks_early(self, process: Process, name: str) -> None:
+        """What a product does that reads the catalogue before its fences stand."""
+        if self.bound.keeps(name):
+            self._early[process.number] = self.targets[name]
+
+    def parts_of(self, outputs: tuple[Output, ...]) -> tuple[Part, ...] | None:
+        """Outputs as a history tells them."""
+        return self._input.parts(outputs)
 
     # ---- steps
 

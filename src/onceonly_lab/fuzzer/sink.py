@@ -28,8 +28,9 @@ from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.stores import SceneStaging, SimulatedBatch
 from onceonly_lab.history import Op
+from onceonly_lab.model.keys import in_two
 from onceonly_lab.model.parts import Kind as Sink
-from onceonly_lab.model.parts import Target, receipt
+from onceonly_lab.model.parts import Target, receipt, together
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Fate, Raised, Replies, Reply, reading
 from onceonly_lab.play.recorder import kind_of
@@ -118,6 +119,7 @@ class SceneSink(SinkBase):
             found = Fence(scene.ledger.generation, "")
         if Rule.FENCE_FIRST in scene.off:
             self._early = self._target
+        scene.looks_early(process, self.id)
         if Rule.SWEPT_LAST in scene.off and self.id == scene.bound.sinks[-1]:
             SceneStaging(scene, process).sweep_early()
         words = f"generation {found.generation}" if found else "no fence"
@@ -175,17 +177,28 @@ class SceneSink(SinkBase):
             OutcomeUnknown: the answer was lost.
         """
         scene, sinks = self._scene, self._scene.bound.sinks
-        content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
+        content = self._brought(prepared, marker)
         if Rule.STAGED in scene.off:
             content = Digest(content.rows, content.high, 1_000_000 + self._process.salt)
         if Rule.EVERY_SINK in scene.off and self.id != sinks[0]:
             return receipt(marker)
         self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
         healing = self._healing(marker)
-        ask: Ask = lambda target, memory: scene.wire.commit(target, marker, content, memory, healing=healing)  # noqa: E731
+        apart = Rule.SEEN_WITH_MARKER in scene.off and scene.bound.keeps(self.id)
+
+        def ask(target: Target, memory: int | None) -> Replies:
+            replies = scene.wire.commit(target, marker, content, memory, healing=healing)
+            return in_two(replies, target, marker, memory) if apart else replies
+
         outcome = self._call(ask, Point.COMMIT_SENT)
         self._answered(Op.COMMIT, outcome, marker.epoch)
         return receipt(marker)
+
+    def _brought(self, prepared: Prepared | None, marker: Marker) -> Digest:
+        content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest
+        if Rule.SET_ASIDE in self._scene.off and not marker.epoch.output(self.id):
+            return together(content, marker.epoch.outputs)
+        return content
 
     def _healing(self, marker: Marker) -> bool:
         staged = self._scene.ever_staged.get(marker.epoch.manifest or "")
@@ -312,7 +325,7 @@ class EnlistingSink(TellingSink):
         others = [(sink, rows, one) for sink, rows, one in beside if isinstance(sink, EnlistingSink)]
         parts = [(self, prepared, marker), *others]
         markers = [one for _, _, one in parts]
-        contents = [rows.content if isinstance(rows, PreparedContent) else one.epoch.digest for _, rows, one in parts]
+        contents = [sink._brought(rows, one) for sink, rows, one in parts]
         for sink, _, one in parts:
             sink._asks(Op.COMMIT, one.fence.generation, one.epoch)
         healing = self._healing(marker)

@@ -17,6 +17,8 @@ from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
+from onceonly_lab.model.division import UNDIVIDED, Division
+from onceonly_lab.model.keys import first_of_each
 from onceonly_lab.model.parts import (
     Conflict,
     Records,
@@ -45,27 +47,37 @@ class SimulatedBatch:
         records: what it reads.
         process: computes it.
         same: whether every computation gives the same rows.
+        division: what the call makes of them.
     """
 
-    def __init__(self, records: Records, process: Process, *, same: bool = False) -> None:
+    def __init__(
+        self, records: Records, process: Process, *, same: bool = False, division: Division = UNDIVIDED
+    ) -> None:
         self.rows = records.bit_count()
         self._records = records
         self._process = process
         self._same = same
+        self._division = division
         self._computed: Digest | None = None
 
     def execute(self) -> Digest:
-        """Run the plan. Where it is not deterministic, no two runs give the same rows."""
+        """Run the plan, and count what is good of what it gives."""
+        self._computed, _ = self._division.of(self._run())
+        return self._computed
+
+    def _run(self) -> Digest:
+        """Where the plan is not deterministic, no two runs give the same rows."""
         self._computed = computed(self._records, 0 if self._same else self._process.salt)
         return self._computed
 
     def trimmed(self, trim: Trim) -> SimulatedBatch:
         """The same batch without the rows that are left out."""
-        return SimulatedBatch(kept(self._records, trim), self._process, same=self._same)
+        records = kept(self._records, trim)
+        return SimulatedBatch(records, self._process, same=self._same, division=self._division)
 
     def read(self) -> Digest:
         """Which computation a sink gets that takes the rows: of a plan that runs for it, another one each time."""
-        return self.execute()
+        return self._run()
 
     def digest(self) -> Digest:
         """Of the run before."""
@@ -96,9 +108,9 @@ class SimulatedBatch:
         raise TypeError(_NO_ROWS)
 
 
-def batch_of(records: Records, offer: Offer, process: Process) -> SimulatedBatch:
+def batch_of(records: Records, offer: Offer, process: Process, division: Division = UNDIVIDED) -> SimulatedBatch:
     """What a call hands over. A plan that keeps state must be deterministic, so it is simulated so."""
-    return SimulatedBatch(records & ~missing(offer), process, same=offer.stateful)
+    return SimulatedBatch(records & ~missing(offer), process, same=offer.stateful, division=division)
 
 
 class StillBatch(SimulatedBatch):
@@ -109,6 +121,9 @@ class StillBatch(SimulatedBatch):
         process: reads them.
         meant: what the marker that names them says; what they are, unless manifests are found by number.
         outputs: what some sinks get of them.
+
+    Attributes:
+        given: good rows and outputs that sinks really get.
     """
 
     def __init__(
@@ -119,6 +134,7 @@ class StillBatch(SimulatedBatch):
         self._content = content
         self._computed = meant or content
         self.outputs = outputs
+        self.given = content, outputs
 
     def read(self) -> Digest:
         """The bytes as they lie there."""
@@ -126,8 +142,9 @@ class StillBatch(SimulatedBatch):
 
     def output(self, name: str | None) -> StillBatch:
         """What a sink gets: an output by its name, or all rows."""
-        found = next((one.digest for one in self.outputs if one.name == name), None)
-        return self if found is None else StillBatch(found, self._process)
+        content, outputs = self.given
+        found = next((one.digest for one in outputs if one.name == name), content)
+        return self if found == self._content else StillBatch(found, self._process)
 
 
 class SceneStaging:
@@ -150,18 +167,27 @@ class SceneStaging:
         assert isinstance(batch, SimulatedBatch)
         content = batch.read()
         reference = Reference(f"e{epoch}-g{fence.generation}-{fence.owner}-{process.computed}", "0")
-        content, outputs = self.divided(content)
+        content, outputs = self.divided(self._fresh(content, epoch))
         staged = StagedEpoch(reference.text, epoch, fence.generation, content, outputs=outputs)
         scene.ever_staged[reference.text] = staged
         if Rule.KEPT not in scene.off:
             scene.staging = scene.staging.add(staged)
-        scene.recorder.staged(process.number, epoch, content, reference.text)
+        scene.recorder.staged(process.number, epoch, content, reference.text, outputs=scene.parts_of(outputs))
         scene.told(f"{process.name} stages epoch {epoch} as {reference.directory}")
         return Staged(reference, StillBatch(content, process, outputs=outputs))
 
+    def _fresh(self, content: Digest, epoch: int) -> Digest:
+        """Rows without those whose key was seen before."""
+        scene = self._scene
+        if not scene.bound.keys:
+            return content
+        fresh = first_of_each(records_in(content), scene.seen(self._process, epoch), scene.bound.keys)
+        scene.actors["a repeated key is left out"] += fresh != records_in(content)
+        return computed(fresh, content.low)
+
     def divided(self, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
-        """What all sinks get of rows, and what some of them: all get all, in a schedule."""
-        return content, ()
+        """What all sinks get of rows, and what some of them."""
+        return self._scene.division(self._process.number).of(content)
 
     def fetch(self, reference: str, live: Batch | None) -> StillBatch:
         """Read staged bytes back.
@@ -179,7 +205,10 @@ class SceneStaging:
             scene.told(f"{process.name} does not find the staged bytes")
             raise UnreadableManifest(f"{reference} is gone")
         scene.told(f"{process.name} takes the staged bytes {found.reference}")
-        return StillBatch(found.content, process, meant.content, found.outputs)
+        still = StillBatch(found.content, process, meant.content, found.outputs)
+        if Rule.MARKERS_OUTPUT in scene.off:
+            still.given = self.divided(together(found.content, found.outputs))
+        return still
 
     def drop(self, reference: str) -> None:
         """Remove an epoch's bytes. A process that is dead does not."""

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import calls
+from onceonly.machine import commands as c
 from onceonly.machine.calls import Call, Holder
 from onceonly.machine.facts import Offer
+from onceonly.machine.state import State
+from onceonly.protocol import Sink
 from onceonly.runtime.runner import Runner
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.fuzzer.draw import draw
 from onceonly_lab.fuzzer.scene import Scene, bound_of
 from onceonly_lab.fuzzer.sink import SinkRefused, handle
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch, batch_of
+from onceonly_lab.model.keys import series_of
 from onceonly_lab.model.operator import Stop
 from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import RESTARTED, Damage, Planned, Refused, offer
-from onceonly_lab.model.ways import Situation
+from onceonly_lab.model.ways import OTHER_ROWS, Situation
 from onceonly_lab.model.world import MISUSED, Program, parts
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.play.many import Report, play_all
@@ -38,6 +45,9 @@ ACTORS = (
     "a source says where it begins",
     "a file is gone",
     "a row is refused",
+    "an output does not want a row",
+    "a bad row is set aside",
+    "a repeated key is left out",
     *map(str, Harm),
     *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER, Damage.REFRESHED)),
     *(f"a program {program}" for program in Program if program.misuses),
@@ -66,10 +76,11 @@ class SimulatedWorld(Scene):
         """The production runner over what lies in the scene; waiting is a step."""
         sinks = [handle(self, process, name) for name in self.sinks]
         ledger, staging = SceneLedger(self, process), SceneStaging(self, process)
-        runner = Runner(
+        runner = StagingRunner(
+            process,
             sinks,
             ledger,
-            staging=staging if len(sinks) > 1 or self.bound.stages else None,
+            staging=staging if len(sinks) > 1 or self.bound.stages or self.schedule.divided else None,
             fetch=staging.fetch,
             sleep=lambda seconds: self.step(process),
         )
@@ -109,7 +120,7 @@ class SimulatedWorld(Scene):
 
     def batch(self, driver: Running, planned: Planned, handed: Records, offer: Offer) -> SimulatedBatch:
         """What a call hands over."""
-        return batch_of(handed, offer, driver.process)
+        return batch_of(handed, offer, driver.process, self.division(driver.process.number))
 
     def wrote(self, driver: Running, offer: Offer) -> None:
         """Count what came to act on the way."""
@@ -119,8 +130,16 @@ class SimulatedWorld(Scene):
             self.actors["a batch is trimmed"] += 1
         if offer.begins:
             self.actors["a source says where it begins"] += 1
+        if state.work.epoch and not state.work.skipped:
+            self._divided(state.work.epoch)
         if state.work.skipped and state.work.epoch:
             self.told(f"{driver.process.name} skips, proven: epoch {state.work.epoch.number}")
+
+    def _divided(self, epoch: Epoch) -> None:
+        """Count an epoch of which some sinks get other rows than others."""
+        bad = epoch.bad
+        self.actors["an output does not want a row"] += any(one.filtered for one in epoch.outputs if one != bad)
+        self.actors["a bad row is set aside"] += bool(bad and bad.digest.rows)
 
     def stopped(self, process: Process, error: Exception) -> str:
         """Errors of the product, of its sinks and of the engine; any other is one of the lab."""
@@ -179,7 +198,28 @@ class SimulatedWorld(Scene):
         targets = tuple(target for target in self.targets.values() if target.harm != DROPPED)
         desk = replace(self.desk, program=self.schedule.program)
         shared = (targets, self.staging, self.ledger, self.checkpoints[last.at], desk)
-        return Situation(*shared, last.planned, self.bound.source, self.bound.trims).explains(last.refusal)
+        bad = self.division(last.number).bad
+        return Situation(*shared, last.planned, self.bound.source, self.bound.trims, bad).explains(last.refusal)
+
+
+class StagingRunner(Runner):
+    """A runner that says in which series the epoch is that it stages: of rows before it no key was seen.
+
+    Args:
+        process: whose it is.
+        sinks: in commit order, as all that follows.
+        ledger: its index.
+        said: the rest.
+    """
+
+    def __init__(self, process: Process, sinks: Sequence[Sink], ledger: Ledger, **said: Any) -> None:
+        super().__init__(sinks, ledger, **said)
+        self._process = process
+
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        if isinstance(command, c.Stage):
+            self._process.series = series_of(state)
+        return super()._carry_out(state, command)
 
 
 class ProgramDriver(Driver):
@@ -218,6 +258,8 @@ def _enter_beside() -> None:
 def _allowed(schedule: Schedule) -> frozenset[str]:
     """Refusals that the history calls right: of wrong calls, and of what does not go on after a damaged checkpoint."""
     called = MISUSED if schedule.program else frozenset[str]()
+    if schedule.stateful and len(set(schedule.bad)) > 1:
+        called |= {OTHER_ROWS}
     damaged = any(loss.what in set(Damage) for loss in schedule.losses)
     return called | (bound_of(schedule).explained if damaged else frozenset())
 

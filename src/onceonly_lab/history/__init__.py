@@ -28,10 +28,11 @@ Ideas: Jepsen's histories and their three-way outcomes; etcd's saved reports, wh
 
 from __future__ import annotations
 
-from onceonly_lab.history.entry import LEDGER, OUTCOMES, RESTORE, Entry, Kind, Mark, Op, Range, Row
+from onceonly_lab.history.entry import BAD, LEDGER, OUTCOMES, RESTORE, Entry, Kind, Mark, Op, Part, Range, Row
 from onceonly_lab.history.file import FORMAT, Header, History, Promise, Situation, UnreadableHistory, load, parse
 
 __all__ = [
+    "BAD",
     "FORMAT",
     "LEDGER",
     "OUTCOMES",
@@ -42,6 +43,7 @@ __all__ = [
     "Kind",
     "Mark",
     "Op",
+    "Part",
     "Promise",
     "Range",
     "Row",

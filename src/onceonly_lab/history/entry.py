@@ -162,12 +162,16 @@ class Mark:
         generation: who wrote it; ``None`` where the reader cannot tell.
         count: rows it vouches for; ``None`` where the reader cannot tell.
         digest: their fingerprint, in any spelling that is equal for equal rows.
+        filtered: rows of the epoch that it says the sink does not want; ``None`` where it tells of no outputs.
+        bad: rows of the epoch that it says are bad and in another sink; ``None`` where it tells of no outputs.
     """
 
     epoch: int
     generation: int | None = None
     count: int | None = None
     digest: str | None = None
+    filtered: int | None = None
+    bad: int | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -177,6 +181,32 @@ class Mark:
     def to_json(self) -> dict[str, Any]:
         """Field names to values, without those at their default."""
         return sparse(self)
+
+
+BAD = "bad"
+"""The output of rows that are bad: they are in no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one output of a batch holds, as the program that computed it says.
+
+    Attributes:
+        output: its name, or :data:`BAD`.
+        rows: identities, sorted.
+    """
+
+    output: str
+    rows: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(**decoded(mapping(value), _PART, ("output", "rows")))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {"output": self.output, "rows": list(self.rows)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +234,15 @@ def _ends(value: Any) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-_MARK: dict[str, Reader] = {"epoch": integer, "generation": integer, "count": integer, "digest": text}
+_MARK: dict[str, Reader] = {
+    "epoch": integer,
+    "generation": integer,
+    "count": integer,
+    "digest": text,
+    "filtered": integer,
+    "bad": integer,
+}
+_PART: dict[str, Reader] = {"output": text, "rows": many(text)}
 
 
 # ---- One line of a history: what one actor did, was answered, or saw.
@@ -277,6 +315,7 @@ class Entry:
         code: code of a refusal.
         anomaly: of an assertion, the verdict where it does not hold.
         note: anything for people.
+        outputs: of a staging, what some sinks get instead of all rows; ``None`` where all get all.
     """
 
     actor: str
@@ -300,6 +339,7 @@ class Entry:
     anomaly: str | None = None
     note: str = ""
     replaces: tuple[int, int] | None = None
+    outputs: tuple[Part, ...] | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -350,4 +390,5 @@ _ENTRY: dict[str, Reader] = {
     "anomaly": text,
     "note": text,
     "replaces": _ends,
+    "outputs": many(Part.from_json),
 }

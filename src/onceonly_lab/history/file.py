@@ -38,12 +38,16 @@ class Promise:
         ordered: rows of one key stand in the order of the input.
         whole: a read shows an epoch whole or not at all (not so across the partitions of a topic).
         keeps: rows stay once they are there; an upsert replaces them, and is judged by a golden run alone.
+        output: the output that it gets, ``bad`` for a quarantine; empty: all good rows.
+        once: it takes the first row of a key, and none of those that come later.
     """
 
     sink: str
     ordered: bool = False
     whole: bool = True
     keeps: bool = True
+    output: str = ""
+    once: bool = False
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -99,7 +103,14 @@ class Header:
         return line(self.to_json())
 
 
-_PROMISE: dict[str, Reader] = {"sink": text, "ordered": flag, "whole": flag, "keeps": flag}
+_PROMISE: dict[str, Reader] = {
+    "sink": text,
+    "ordered": flag,
+    "whole": flag,
+    "keeps": flag,
+    "output": text,
+    "once": flag,
+}
 _HEADER: dict[str, Reader] = {
     "sinks": many(Promise.from_json),
     "run": text,

@@ -12,7 +12,17 @@ from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder,
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
-from onceonly_lab.model.parts import DROPPED, RESTORED, Conflict, Held, SimulatedLedger, StagingArea, Target, receipt
+from onceonly_lab.model.parts import (
+    DROPPED,
+    RESTORED,
+    Conflict,
+    Held,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    brought,
+    receipt,
+)
 from onceonly_lab.model.sinks import Wire
 
 _CAPABILITIES = Capabilities(True, False, carries_ledger=False, committer="simulated", readers="only the lab reads")
@@ -97,7 +107,7 @@ class Bench:
             number = target.newest.epoch.number if target.newest else 0
             if number == highest.epoch.number - 1 and target.harm in {"", *RESTORED}:
                 marker = replace(highest, sink=name)
-                held = Held(highest.epoch, marker, bytes_.content)
+                held = Held(highest.epoch, marker, brought(bytes_.content, bytes_.outputs, name))
                 self.targets[name] = replace(target, held=(*target.held, held))
 
 

@@ -56,7 +56,7 @@ class Carrier:
             c.Index: lambda _: (bound.ledger, bound.staging),
             c.Record: lambda _: (bound.ledger, bound.staging),
             c.Fetch: lambda _: (bound.staging,),
-            c.Stage: lambda _: (bound.staging,),
+            c.Stage: lambda _: (bound.staging, *bound.keeper),
         }
         self._handlers: dict[type, Callable[..., Changes]] = {
             c.Probe: opening.probe,

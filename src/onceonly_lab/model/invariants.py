@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 from typing import cast
 
 from onceonly_lab.checker.finding import Anomaly
+from onceonly_lab.model.keys import alike, doubled
 from onceonly_lab.model.parts import (
     DROPPED,
     Desk,
@@ -28,18 +30,16 @@ from onceonly_lab.strenum import StrEnum
 
 
 class Breach(StrEnum):
-    """What a world shows, of people or of records that are bad, and no history of reads does."""
+    """What a world shows, of people or of sinks at one moment, and no history of reads does."""
 
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
-    ASIDE = "X-ASIDE"
     APART = "X-APART"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
-    Breach.ASIDE: "A bad row stands in the quarantine of its epoch and in no other sink.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
 }
 
@@ -55,14 +55,20 @@ class Violation:
     words: str
 
 
-def of_target(target: Target, desk: Desk) -> Violation | None:
-    """What one target says by itself; the first that is found."""
-    for name, words in _complaints(target, desk):
+def of_target(target: Target, desk: Desk, keys: tuple[int, ...] = ()) -> Violation | None:
+    """What one target says by itself; the first that is found.
+
+    Args:
+        target: the target.
+        desk: what accepted commands have given up.
+        keys: of records, where a record is left out whose key came before.
+    """
+    for name, words in _complaints(target, desk, keys):
         return Violation(name, f"sink '{target.name}': {words}")
     return None
 
 
-def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
+def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[Name, str]]:
     if target.barren and target.stopped_by == target.barren:
         yield Breach.KILLED, f"{target.barren} stopped a driver, and was refused then"
     if target.lowered:
@@ -70,7 +76,7 @@ def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
     for held in target.held:
         if held.stale:
             yield Anomaly.ZOMBIE, f"epoch {held.epoch.number} landed under a fence that was not the newest"
-    yield from _rows(target, desk)
+    yield from _rows(target, desk, keys)
     yield from _older_than_its_marker(target)
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
@@ -81,7 +87,7 @@ def _complaints(target: Target, desk: Desk) -> Iterator[tuple[Name, str]]:
         yield from _in_itself(held, target.name, newest=held is target.held[-1])
 
 
-def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
+def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[Anomaly, str]]:
     """Each record once, and none left out before another, but for what accepted commands named."""
     seen, given_up = 0, desk.given_up(target.name)
     yield from _standing(target)
@@ -96,9 +102,11 @@ def _rows(target: Target, desk: Desk) -> Iterator[tuple[Anomaly, str]]:
             words = f"records {spelled(again)} are in epoch {earlier} and again in epoch {held.epoch.number}"
             yield Anomaly.DUP, words
         before = (1 << brought.bit_length()) - 1
-        if lacking := before & ~(seen | brought | given_up):
+        if lacking := before & ~alike(seen | brought | given_up, keys):
             yield Anomaly.LOSS, f"records {spelled(lacking)} are missing before epoch {held.epoch.number}"
         seen |= brought
+        if again := doubled(seen, keys):
+            yield Anomaly.AGAIN, f"records {spelled(again)} have a key in common"
 
 
 def _standing(target: Target) -> Iterator[tuple[Anomaly, str]]:
@@ -131,7 +139,7 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, s
     if held.replaced:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
-        yield Breach.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
+        yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
     if not held.whole or (held.content is not None and held.content.rows != named.rows):
         yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
     elif held.content is not None and epoch.output(sink) and held.content != named:
@@ -154,12 +162,19 @@ def checks(bound: Bound) -> tuple[Check, ...]:
     """The invariants of a bound. Each looks at few parts, so that one who sees many worlds asks each thing once."""
     targets = range(bound.staging)
     return (
-        *(Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts))) for one in targets),
+        *(
+            Check((one, bound.desk), lambda parts: of_target(*cast(tuple[Target, Desk], parts), bound.keys))
+            for one in targets
+        ),
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
-        Check((*targets, bound.staging), _behind),
+        Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
         *(Check((one, bound.ledger), _audit) for one in targets),
-        *(Check((one, place, bound.desk), _returned) for place in bound.checkpoints for one in targets),
+        *(
+            Check((one, place, bound.desk), partial(_returned, keys=bound.keys))
+            for place in bound.checkpoints
+            for one in targets
+        ),
     )
 
 
@@ -205,8 +220,8 @@ def _apart(parts: World) -> Violation | None:
     return None
 
 
-def _behind(parts: World) -> Violation | None:
-    """A sink may be behind by one epoch, and only while the bytes for it are there."""
+def _behind(parts: World, *, again: bool) -> Violation | None:
+    """A sink may be behind by one epoch, and only while the bytes for it are there, or come out the same again."""
     *found, area = parts
     targets, staging = cast(list[Target], found), cast(StagingArea, area)
     if any(target.broken for target in targets):
@@ -218,7 +233,7 @@ def _behind(parts: World) -> Violation | None:
     if lowest == len(highest.held) or not highest.newest:
         return None
     reference = highest.newest.epoch.manifest
-    if reference and staging.holds(reference) is None:
+    if reference and not again and staging.holds(reference) is None:
         words = f"a sink is behind, and the bytes of epoch {len(highest.held)} are gone"
         return Violation(Anomaly.STUCK, words)
     return None
@@ -232,7 +247,7 @@ def _audit(parts: World) -> Violation | None:
     return None
 
 
-def _returned(parts: World) -> Violation | None:
+def _returned(parts: World, *, keys: tuple[int, ...]) -> Violation | None:
     target, checkpoint, desk = cast(tuple[Target, Checkpoint | None, Desk], parts)
     held = desk.given_up(target.name)
     for one in target.held:
@@ -241,7 +256,7 @@ def _returned(parts: World) -> Violation | None:
         ours = checkpoint and one.epoch.lineage and one.epoch.lineage.query_id == checkpoint.query
         held |= records_of(one.epoch) if one.replaced and ours else 0
     for batch in checkpoint.returned if checkpoint and not target.broken else ():
-        if batch.records & ~held:
+        if batch.records & ~alike(held, keys):
             words = f"batch {batch.batch_id} is logged as done, and sink '{target.name}' does not hold it"
             return Violation(Anomaly.LOSS, words)
     return None

@@ -11,7 +11,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import Opening, Phase, State, Work
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_lab.model import sinks as wire
-from onceonly_lab.model.parts import Left, brought, computed, kept, missing, picked, set_aside
+from onceonly_lab.model.parts import Left, brought, computed, kept, missing
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.world import Bound, Change, Driver
 
@@ -117,11 +117,7 @@ class Machine:
 
     def divided(self, driver: Driver, content: Digest) -> tuple[Digest, tuple[Output, ...]]:
         """What the program of a driver has all sinks get of rows, and what some of them."""
-        wanted, bad, sink = self.bound.outputs, self.bound.bad, self.bound.sinks[-1]
-        if bad:
-            good, aside = set_aside(content, bad[(driver.number - 1) % len(bad)], sink)
-            return good, (aside,)
-        return content, (picked(content, wanted[(driver.number - 1) % len(wanted)], sink),) if wanted else ()
+        return self.bound.division(driver.number).of(content)
 
     def known(self, call: Callable[..., wire.Replies], *asked: Any) -> tuple[wire.Reply, ...]:
         """What a sink replies: the same to whoever asks the same."""

@@ -135,10 +135,19 @@ _COLUMNS = 1_000_000
 """Tells the columns of one call from those of another, beside any salt."""
 
 
-def picked(content: Digest, wanted: Records, sink: str) -> Output:
-    """What a sink gets instead of all rows: of the records that are wanted, in columns that no other call has."""
+PICKED = "picked"
+"""Name of the lab's one output beside that of bad rows."""
+
+
+def picked(content: Digest, wanted: Records, *sinks: str) -> Output:
+    """What sinks get instead of all rows: of the records that are wanted, in columns that no other call has."""
     found = computed(records_in(content) & wanted, content.low + _COLUMNS * wanted)
-    return Output("picked", (sink,), "", found, content.rows - found.rows)
+    return Output(PICKED, sinks, "", found, content.rows - found.rows)
+
+
+def computation(content: Digest) -> int:
+    """Which computation rows are of, whichever of its columns they have."""
+    return content.low % _COLUMNS
 
 
 def set_aside(content: Digest, bad: Records, sink: str) -> tuple[Digest, Output]:
@@ -170,6 +179,7 @@ class Held:
         whole: whether all of them are there.
         stale: whether they landed under a fence that was not the newest of the target.
         replaced: whether they have left with the rows of an epoch that replaces theirs; the marker stays.
+        seen: whether their keys stand in the catalogue, where the target keeps one.
     """
 
     epoch: Epoch
@@ -178,6 +188,7 @@ class Held:
     whole: bool = True
     stale: bool = False
     replaced: bool = False
+    seen: bool = True
 
 
 def records_of(epoch: Epoch) -> Records:

@@ -35,6 +35,10 @@ class Rule(Enum):
     SET_ASIDE = "a sink without an output gets all rows that lie staged, the bad ones as well"
     TOGETHER = "sinks of one transaction commit one after the other, from the driver's memory"
     EVERY_HEAD = "a transaction of several sinks looks at fence and chain of the first one alone"
+    SEEN_UNDER_FENCE = "the catalogue of keys is read before the fences are installed"
+    SEEN_WITH_MARKER = "keys enter the catalogue in a transaction after the one of their marker"
+    SEEN_BEFORE = "a batch that is computed again finds its own keys in the catalogue"
+    SEEN_ANEW = "a full refresh leaves the catalogue of keys as it is"
     EVERY_SINK = "a batch is returned to the engine after the first sink has committed"
 
 

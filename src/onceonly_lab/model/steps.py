@@ -13,6 +13,7 @@ from onceonly.protocol import Sight
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
+from onceonly_lab.model.keys import catalogue, early, first_of_each, in_two, series_of
 from onceonly_lab.model.machine import Changes, Machine, end, salt
 from onceonly_lab.model.parts import (
     Conflict,
@@ -23,7 +24,9 @@ from onceonly_lab.model.parts import (
     StagingArea,
     Target,
     brought,
+    computed,
     receipt,
+    records_in,
     together,
 )
 from onceonly_lab.model.rules import Rule
@@ -62,6 +65,8 @@ class Opening:
         after = self._machine.on(driver, state, c.Probed(fences))
         if Rule.FENCE_FIRST in self._off:
             after = replace(after, early=targets)
+        if Rule.SEEN_UNDER_FENCE in self._off and self._bound.keys:
+            after = replace(after, seen=targets[self._bound.keeper[0]])
         if Rule.SWEPT_LAST in self._off and after.state:
             named = {target.newest.epoch.manifest for target in targets if target.newest}
             kept = tuple(
@@ -247,9 +252,9 @@ class Writing:
             return (staging.holds(reference),)
         return tuple(one for one in staging.epochs if one.number == number) or (None,)
 
-    def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea) -> Changes:
-        """Stage an epoch."""
-        rows = self._machine.computed(driver, state)
+    def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea, *keeper: Target) -> Changes:
+        """Stage an epoch, without what the catalogue of keys says was seen before it."""
+        rows = self._fresh(driver, state, command, *keeper)
         content, outputs = self._machine.divided(driver, rows)
         again = "-again" if command.healing else ""
         reference = f"e{command.number}-g{command.fence.generation}-{command.fence.owner}{again}"
@@ -265,7 +270,16 @@ class Writing:
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
         kept = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
         where = f"stages epoch {command.number} as {reference}" if command.lasting else "takes the rows into its memory"
-        yield Change(f"{driver.name} {where}{end(after)}", (after, kept))
+        yield Change(f"{driver.name} {where}{end(after)}", (after, kept, *keeper))
+
+    def _fresh(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Digest:
+        rows = self._machine.computed(driver, state)
+        for target in keeper:
+            if Rule.SEEN_UNDER_FENCE in self._off:
+                target = early(target, driver.seen, state.job.owner)
+            seen = catalogue(target, series_of(state), command.number, self._off)
+            rows = computed(first_of_each(records_in(rows), seen, self._bound.keys), rows.low)
+        return rows
 
     def stage_first(self, driver: Driver, state: State, first: StageFirst, *parts: Part) -> Changes:
         """Stage an epoch, and commit it to the first sink."""
@@ -293,6 +307,8 @@ class Writing:
             return
         else:
             replies = self._wire.commit(targets[0], markers[0], contents[0], driver.memory, healing=healing)
+            if Rule.SEEN_WITH_MARKER in self._off and self._bound.keeps(markers[0].sink):
+                replies = in_two(replies, targets[0], markers[0], driver.memory)
         yield from self._machine.said(driver, state, replies, left)
 
     def _one_more(

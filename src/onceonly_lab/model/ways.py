@@ -17,7 +17,18 @@ from onceonly.runtime import operator, stops
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
-from onceonly_lab.model.parts import PIPELINE, Desk, Harm, SimulatedLedger, StagingArea, Target, record_at
+from onceonly_lab.model.parts import (
+    PIPELINE,
+    Desk,
+    Harm,
+    Records,
+    SimulatedLedger,
+    StagingArea,
+    Target,
+    record_at,
+    records_in,
+    records_of,
+)
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import Checkpoint, Planned, Source
 from onceonly_lab.model.world import MISUSED, Program
@@ -202,6 +213,7 @@ class Situation:
         planned: the batch that it was handed; ``None`` before the first.
         source: what it reads.
         trims: whether rows of recorded epochs are left out.
+        bad: records that break an expectation of the call.
     """
 
     targets: tuple[Target, ...]
@@ -212,6 +224,7 @@ class Situation:
     planned: Planned | None
     source: Source
     trims: bool = False
+    bad: Records = 0
 
     def explains(self, code: str) -> bool:
         """Whether what a code says is so."""
@@ -265,6 +278,10 @@ class Situation:
         """What the ledger's newest receipt says that a target is."""
         head = self.ledger.head
         return (receipt.identity for receipt in (head.receipts if head else ()) if receipt.sink == target.name)
+
+
+OTHER_ROWS = "E215"
+"""The code with which a batch is refused that gives other rows when it is run again for its state."""
 
 
 def _number(target: Target) -> int:
@@ -380,6 +397,15 @@ def _left_out(now: Situation, _: Planned) -> bool:
     return bool(now.desk.left_out)
 
 
+def _expects_something_else(now: Situation, planned: Planned) -> bool:
+    """A batch that is run again for its state has other good rows where the call calls others bad."""
+    names = (now.checkpoint.query, planned.batch_id, planned.clock)
+    epochs = [epoch for epoch in now.known if epoch.lineage and _names(epoch.lineage) == names]
+    return now.source.stateful and any(
+        records_in(epoch.digest) != records_of(epoch) & ~now.bad for epoch in epochs if epoch.bad
+    )
+
+
 def _misused(now: Situation, _: Planned) -> bool:
     return bool(now.desk.program) and Program(now.desk.program).misuses
 
@@ -396,6 +422,7 @@ _SITUATIONS: Mapping[str, Callable[[Situation, Planned], bool]] = {
     "E211": _not_comparable,
     "E213": _left_out,
     "E214": _input_gone,
+    OTHER_ROWS: _expects_something_else,
     "E217": _not_from_the_start,
     "E219": _not_healed,
     "E220": _not_trimmed,

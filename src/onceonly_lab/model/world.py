@@ -10,6 +10,7 @@ from onceonly.machine.facts import Offer, OnRefresh, Refusal
 from onceonly.machine.state import State
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Fence
+from onceonly_lab.model.division import Division
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
@@ -104,6 +105,7 @@ class Driver:
         rest: the rows that the program will hand over in another call for this batch.
         knew: whether the ledger told it, before it installed a fence, that the pipeline has epochs.
         outputs: what some of the sinks get of ``content``.
+        seen: the keeper of the catalogue as it was before the fences, where that rule is off.
     """
 
     number: int
@@ -122,6 +124,7 @@ class Driver:
     rest: Records = 0
     knew: bool = False
     outputs: tuple[Output, ...] = ()
+    seen: Target | None = None
 
     def __hash__(self) -> int:
         # The rest is told apart by equality, which is quick where values share their parts.
@@ -201,6 +204,7 @@ class Bound:
         bad: which records are bad, by the programs of the drivers in turn; the last sink gets these and no others.
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
+        keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
     """
 
     kinds: tuple[Kind, ...]
@@ -234,6 +238,7 @@ class Bound:
     bad: tuple[Records, ...] = ()
     together: bool = False
     turns: bool = False
+    keys: tuple[int, ...] = ()
 
     @cached_property
     def group(self) -> tuple[str, ...]:
@@ -241,10 +246,19 @@ class Bound:
         named = [sink for sink, kind in zip(self.sinks, self.kinds, strict=True) if kind is Kind.POSTGRES]
         return tuple(named) if self.together and len(named) > 1 else ()
 
+    def division(self, number: int) -> Division:
+        """What the program of a driver makes of rows."""
+        if self.bad:
+            return Division(bad=self.bad[(number - 1) % len(self.bad)], quarantine=self.sinks[-1])
+        if self.outputs:
+            return Division(self.outputs[(number - 1) % len(self.outputs)], (self.sinks[-1],))
+        return Division()
+
     @cached_property
     def whole_steps(self) -> bool:
         """Whether steps that nobody can tell apart are taken together; see ``carrier``."""
-        return not self.off and not self.fine and not self.apart
+        # A look into the catalogue comes before the commit that goes by it: others may act in between.
+        return not self.off and not self.fine and not self.apart and not self.keys
 
     @cached_property
     def explained(self) -> frozenset[str]:
@@ -270,6 +284,15 @@ class Bound:
     def ledger(self) -> int:
         """Place of the ledger."""
         return len(self.kinds) + 1
+
+    @cached_property
+    def keeper(self) -> tuple[int, ...]:
+        """Place of the sink that keeps the catalogue of keys, if there is one."""
+        return (self.kinds.index(Kind.POSTGRES),) if self.keys else ()
+
+    def keeps(self, sink: str) -> bool:
+        """Whether a sink keeps the catalogue of keys."""
+        return any(self.sinks[place] == sink for place in self.keeper)
 
     @cached_property
     def checkpoints(self) -> tuple[int, int]:
@@ -354,6 +377,6 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         stages=bound.stages,
         on_refresh=bound.on_refresh,
         together=(bound.group,) if bound.group else (),
-        divided=bool(bound.outputs or bound.bad),
+        divided=bool(bound.outputs or bound.bad or bound.keys),
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))

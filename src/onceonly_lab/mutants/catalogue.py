@@ -9,9 +9,9 @@ from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.mutants import outcomes, people, refresh, transactions
+from onceonly_lab.mutants import outcomes, people, refresh, shares, transactions
 from onceonly_lab.mutants.play import Mutant
-from onceonly_lab.schedule import LEDGER, Action, Fault, Loss, Schedule
+from onceonly_lab.schedule import LEDGER, Action, Fault, Gets, Loss, Schedule
 from onceonly_lab.stores.world import Making, Terms
 
 _AT_THE_END = Terms(reads=())
@@ -34,6 +34,7 @@ _ANSWER_LOST = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.LOSE_ANSWER
 _DELAYED = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY))
 # M10 passes PREPARE_SENT twice in each commit; this many points after epoch 2 began to commit is epoch 3's first half.
 _AT_HALF_OF_THE_NEXT = 14
+_DYING_BEFORE = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_BEFORE, Action.KILL))
 _BETWEEN_SINKS = (Fault(1, Point.COMMIT_AFTER, Action.KILL),)
 _TWO_EPOCHS = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
 _TWO_MORE = Fault(2, Point.RETURN_BEFORE, Action.KILL, hit=3)
@@ -338,6 +339,42 @@ MUTANTS: tuple[Mutant, ...] = (
         (Anomaly.STUCK,),
         _on(_P, _P, faults=_CRASH_BETWEEN),
         Making(runner=transactions.CommitsOneByOne),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M32",
+        "a bad row withheld only from the sink that refuses it",
+        "crash between sinks",
+        (Anomaly.ASIDE,),
+        _on(_P, _D, _P, faults=_BETWEEN_SINKS, gets=(Gets.ALL, Gets.ALL, Gets.BAD), bad=(0b001,)),
+        Making(runner=shares.WithholdsFromOneSink),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M33",
+        "a sink that is behind gets the output of the call, not of the marker",
+        "crash between sinks, another output from then on",
+        (Anomaly.CROSS,),
+        _on(_P, _D, faults=_BETWEEN_SINKS, cuts=(2,), gets=(Gets.ALL, Gets.PICKED), wants=(0b001, 0b010)),
+        Making(runner=shares.HealsByTheCall),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M34",
+        "bad rows written when they are found, before the epoch's transaction",
+        "crash between",
+        (Anomaly.ASIDE,),
+        _on(_D, _P, faults=_DYING_BEFORE, gets=(Gets.ALL, Gets.BAD), bad=(0b010,)),
+        Making(runner=shares.WritesWhatItFinds),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M35",
+        "rows that no output wants left out before they are counted",
+        "crash between",
+        (Anomaly.BALANCE,),
+        _on(_P, faults=(_ONE_EPOCH_FIRST,), cuts=(2,), gets=(Gets.PICKED,), wants=(0b001,)),
+        Making(runner=shares.CountsWhatIsWanted),
         _AT_THE_END,
     ),
 )

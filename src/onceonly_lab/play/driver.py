@@ -193,6 +193,7 @@ class Driver(Turns):
             stages=schedule.stages,
             on_refresh="replace" if schedule.replaces else "stop",
             together=together.groups(self._parts.sinks),
+            divided=schedule.divided,
         )
 
     def taken(self, offer: Offer) -> Offer | None:

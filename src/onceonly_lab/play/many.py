@@ -14,9 +14,9 @@ from onceonly_lab.checker import Judgement, Verdict, judge
 from onceonly_lab.explorer.search import numbered
 from onceonly_lab.history import History, Situation
 from onceonly_lab.model.invariants import Name
-from onceonly_lab.model.parts import Harm
+from onceonly_lab.model.parts import Harm, Kind
 from onceonly_lab.play.play import Played
-from onceonly_lab.schedule import Action, Level, Schedule, actions_at
+from onceonly_lab.schedule import Action, Gets, Level, Schedule, actions_at
 
 # ---- Makes a failing schedule smaller while it breaks the same: faults, incarnations, batches, sinks, rows.
 
@@ -80,6 +80,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
     if len(schedule.sinks) > 1:
         for at in range(len(schedule.sinks)):
             yield _fewer_sinks(schedule, at)
+    yield from _fewer_shares(schedule)
     if schedule.rows > 1:
         yield replace(schedule, rows=1)
     if schedule.cuts != (1,):
@@ -92,14 +93,35 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
 
 def _fewer_records(schedule: Schedule, records: int) -> Schedule:
     """With the first ones only, and what becomes of those."""
-    return replace(schedule, records=records, gone=tuple(one for one in schedule.gone if one < records))
+    left, gone = (1 << records) - 1, tuple(one for one in schedule.gone if one < records)
+    wants, bad = (tuple(one & left for one in sets) for sets in (schedule.wants, schedule.bad))
+    return replace(schedule, records=records, gone=gone, wants=wants, bad=bad, keys=schedule.keys[:records])
 
 
 def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
     """Without one of them and what befalls it; those after it move up."""
     losses = (loss for loss in schedule.losses if not (loss.sink == gone and loss.what in set(Harm)))
     moved = tuple(replace(loss, sink=loss.sink - (loss.sink > gone)) for loss in losses)
-    return replace(schedule, sinks=_without(schedule.sinks, gone), losses=moved)
+    gets = _without(schedule.gets, gone)
+    wants, bad = schedule.wants if Gets.PICKED in gets else (), schedule.bad if Gets.BAD in gets else ()
+    sinks = _without(schedule.sinks, gone)
+    keys = schedule.keys if Kind.POSTGRES in sinks else ()
+    return replace(schedule, sinks=sinks, losses=moved, gets=gets, wants=wants, bad=bad, keys=keys)
+
+
+def _fewer_shares(schedule: Schedule) -> Iterator[Schedule]:
+    """Without keys; with all rows for all sinks, or for one more; with calls that change nothing."""
+    if schedule.keys:
+        yield replace(schedule, keys=())
+    if schedule.gets:
+        yield replace(schedule, gets=(), wants=(), bad=())
+    for at, gets in enumerate(schedule.gets):
+        if gets is not Gets.ALL:
+            other = (*schedule.gets[:at], Gets.ALL, *schedule.gets[at + 1 :])
+            wants, bad = schedule.wants if Gets.PICKED in other else (), schedule.bad if Gets.BAD in other else ()
+            yield replace(schedule, gets=other, wants=wants, bad=bad)
+    if len(schedule.wants) > 1 or len(schedule.bad) > 1:
+        yield replace(schedule, wants=schedule.wants[:1], bad=schedule.bad[:1])
 
 
 def _fewer_incarnations(schedule: Schedule) -> Iterator[Schedule]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from onceonly.machine import commands as c
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Range, Row
+from onceonly_lab.history import LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
 from onceonly_lab.history.recorder import Look, SinkUnreachable
+from onceonly_lab.schedule import Gets, Schedule
 
 PARTITION = "0"
 """The source's only one."""
@@ -25,6 +26,13 @@ class Input(Protocol):
     def brought(self, epoch: Epoch) -> tuple[Range, tuple[Row, ...]]:
         """Where an epoch stands in the source, and the rows that it is."""
         ...
+
+
+def promises_of(schedule: Schedule, sinks: Sequence[str], *, ordered: bool = False) -> tuple[Promise, ...]:
+    """What is promised about each sink of a schedule."""
+    outputs = ["" if gets is Gets.ALL else str(gets) for gets in schedule.gets] or [""] * len(sinks)
+    once, pairs = bool(schedule.keys), zip(sinks, outputs, strict=True)
+    return tuple(Promise(sink, ordered, output=output, once=once) for sink, output in pairs)
 
 
 class HistoryRecorder:
@@ -132,7 +140,14 @@ class HistoryRecorder:
         self.append(Entry("driver", kind, op, number, sink=sink, epoch=said))
 
     def staged(
-        self, number: int, epoch: int, content: Digest, manifest: str | None, taken: Range | None = None
+        self,
+        number: int,
+        epoch: int,
+        content: Digest,
+        manifest: str | None,
+        *,
+        taken: Range | None = None,
+        outputs: tuple[Part, ...] | None = None,
     ) -> None:
         """A driver was told what is staged where.
 
@@ -143,6 +158,7 @@ class HistoryRecorder:
             manifest: names the bytes; ``None`` for rows in the driver's memory.
             taken: what of the source they are. Rows computed again must be the same for the same range only: on
                 another checkpoint a batch may be cut otherwise. ``None`` where no plan promises the same rows.
+            outputs: what some sinks get instead, as the program says.
         """
         answer = Entry(
             "driver",
@@ -153,6 +169,7 @@ class HistoryRecorder:
             slice=None if taken is None else (taken,),
             digest=content.text,
             manifest=manifest,
+            outputs=outputs,
         )
         self.append(answer)
 

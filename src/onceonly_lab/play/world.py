@@ -70,6 +70,7 @@ class Process:
         due: what goes wrong with the request that it is about to send.
         computed: how often it has computed a batch.
         planned: the batch that it was handed last; ``None`` before the first.
+        series: the first epoch of the series of the one that it is staging.
     """
 
     number: int
@@ -81,6 +82,7 @@ class Process:
     due: tuple[Fault, ...] = ()
     computed: int = 0
     planned: Planned | None = None
+    series: int = 1
 
     @property
     def name(self) -> str:

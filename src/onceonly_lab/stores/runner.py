@@ -13,7 +13,7 @@ from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Ledger
-from onceonly_lab.history import LEDGER, Kind, Op
+from onceonly_lab.history import LEDGER, Kind, Op, Part, Range
 from onceonly_lab.play.recorder import HistoryRecorder, kind_of
 from onceonly_lab.play.world import Killed, Process
 from onceonly_lab.stores.places import Place
@@ -29,6 +29,10 @@ class Wires(Protocol):
     @property
     def places(self) -> Mapping[str, Place]:
         """What each sink writes to, by its id."""
+        ...
+
+    def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
+        """What the call of a driver makes of a range of the source; ``None`` where all sinks get all rows."""
         ...
 
     def sending(self, process: Process, command: c.Install | c.Commit) -> None:
@@ -88,7 +92,8 @@ class RecordingRunner(Runner):
             raise
         if isinstance(command, c.Stage) and isinstance(outcome, c.Staged):
             taken = self._world.source.taken(state.offered.lineage.query_id, command.slice)
-            recorder.staged(number, command.number, outcome.digest, outcome.manifest, taken)
+            shares, digest = self._world.shares(number, taken), outcome.digest
+            recorder.staged(number, command.number, digest, outcome.manifest, taken=taken, outputs=shares)
         else:
             for one in reversed(asked):
                 recorder.answers(number, one.op, kind_of(one.op, outcome), one.sink, one.epoch)

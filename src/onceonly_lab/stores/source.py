@@ -13,9 +13,11 @@ from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.model import Slice, SourceIdentity, SourceKind, SourceOffsets
 from onceonly_lab.history import Range, Row
 from onceonly_lab.model import spark
+from onceonly_lab.model.division import UNDIVIDED, Division
 from onceonly_lab.model.parts import SOURCE, record_at
 from onceonly_lab.model.spark import Checkpoint, Planned
 from onceonly_lab.play.recorder import PARTITION
+from onceonly_lab.stores.divided import DividedTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,8 +86,10 @@ class Source:
         schema = pa.schema(columns)
         return pa.Table.from_pylist([{**row, "value": json.dumps(row)} for row in rows], schema)
 
-    def batch(self, planned: Planned, part: int = 0) -> ArrowBatch:
+    def batch(self, planned: Planned, part: int = 0, division: Division = UNDIVIDED) -> ArrowBatch:
         """What the program hands over of a batch in one call."""
+        if division != UNDIVIDED:
+            return DividedTable(self.table(self.planned(planned), part), division)
         return ArrowBatch(self.table(self.planned(planned), part), duplicate_attempt=self.twice)
 
     def offer(self, checkpoint: Checkpoint, planned: Planned) -> Offer:

@@ -17,7 +17,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.fuzzer.draw import draw
-from onceonly_lab.history import Header, Promise
+from onceonly_lab.history import Header, Part, Range
 from onceonly_lab.history.recorder import Look
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Planned, Refused
@@ -25,10 +25,11 @@ from onceonly_lab.model.world import ALLOWED
 from onceonly_lab.play.driver import Driver
 from onceonly_lab.play.many import Report, play_all
 from onceonly_lab.play.play import Played, play_in
-from onceonly_lab.play.recorder import HistoryRecorder
+from onceonly_lab.play.recorder import HistoryRecorder, promises_of
 from onceonly_lab.play.world import Parts, Process, Running, World
 from onceonly_lab.schedule import LEDGER, SENDING, SENT, Action, Fault, Level, Schedule
 from onceonly_lab.servers.strikes import Strike
+from onceonly_lab.stores.divided import parts_of
 from onceonly_lab.stores.operator import Operator
 from onceonly_lab.stores.places import Place, Servers
 from onceonly_lab.stores.runner import RecordingRunner
@@ -115,7 +116,7 @@ class Terms:
         """What is promised."""
         damage = any(loss.what != LEDGER for loss in schedule.losses)
         allowed = self.refusals | (ALLOWED if damage else frozenset[str]())
-        promises = tuple(Promise(place.id, ordered=self.ordered) for place in places)
+        promises = promises_of(schedule, [place.id for place in places], ordered=self.ordered)
         refusals = tuple(sorted(allowed))
         return Header(promises, schedule.line, schedule.seed, deterministic=not self.random, refusals=refusals)
 
@@ -200,7 +201,11 @@ class Stores(World):
 
     def batch(self, driver: Running, planned: Planned, handed: int, offer: Offer) -> ArrowBatch:
         """The rows of a call."""
-        return self.source.batch(planned, handed)
+        return self.source.batch(planned, handed, self.schedule.division(self.sinks, driver.process.number))
+
+    def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
+        """What the call of a driver makes of a range of the source; ``None`` where all sinks get all rows."""
+        return parts_of(self.source.identities(taken), self.schedule.division(self.sinks, number))
 
     def stopped(self, process: Process, error: Exception) -> str:
         """A query fails by whatever the callback raises, and so does this one."""
