@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from onceonly.api.noting import EventTime
     from onceonly.api.outputs import Output
     from onceonly.api.quality import Quality
     from onceonly.api.routes import Route
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
     from onceonly.errors.refusals import Refused, refusal
+    from onceonly.protocol.times import TimedEpoch
     from onceonly.runtime.readpoint import ReadPoint, history, read_point
     from onceonly.spark.badrow import bad_rows
 
 __all__ = [
+    "EventTime",
     "ExactlyOnce",
     "OnceOnlyError",
     "Output",
@@ -26,6 +29,7 @@ __all__ = [
     "ReadPoint",
     "Refused",
     "Route",
+    "TimedEpoch",
     "bad_rows",
     "exactly_once",
     "history",
@@ -48,6 +52,11 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
+    elif name in ("EventTime", "TimedEpoch"):
+        from onceonly.api.noting import EventTime
+        from onceonly.protocol.times import TimedEpoch
+
+        found = {"EventTime": EventTime, "TimedEpoch": TimedEpoch}
     elif name in ("Output", "Quality", "Route"):
         from onceonly.api.outputs import Output
         from onceonly.api.quality import Quality

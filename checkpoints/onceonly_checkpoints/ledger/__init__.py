@@ -53,6 +53,9 @@ class EventKind(StrEnum):
     WARNED = "warned"
     LATE = "late-rows"
     QUARANTINED = "quarantined"
+    TIME_HELD = "time-held"
+    TIME_BACK = "time-back"
+    BEHIND = "behind-time"
 
 
 @dataclass(frozen=True, slots=True)

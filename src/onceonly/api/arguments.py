@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from onceonly.api import noting
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
@@ -50,6 +51,7 @@ class Arguments:
     on_refresh: OnRefresh = "stop"
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
+    time: noting.Chosen | None = None
 
     @property
     def told(self) -> Told:
@@ -90,7 +92,8 @@ class Arguments:
             expected = self.quality.breaks(self.sinks)
             if self.quality.quarantine:
                 taken[self.quality.quarantine.id] = BAD, f"every row that breaks {expected}"
-        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected)
+        time = self.time.words if self.time else ""
+        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected, time)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""

@@ -90,6 +90,7 @@ class Chosen:
         on_refresh: what becomes of a full refresh.
         outputs: name and words of what a sink gets instead of all rows, by the sink's id.
         expected: what a bad row breaks, in words; empty where none is.
+        time: what is noted as complete, in words; empty where nothing is.
     """
 
     adopt: Adopt = None
@@ -98,6 +99,7 @@ class Chosen:
     on_refresh: OnRefresh = "stop"
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     expected: str = ""
+    time: str = ""
 
 
 _ALIKE = {
@@ -126,6 +128,12 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
             "A full refresh replaces: the old rows leave each sink with the first new ones.\n"
             "  readers  then see a table that refills, until the query has caught up\n"
             "  unless   the source no longer holds what the sinks do: what it has let go is gone from them, too"
+        )
+    if chosen.time:
+        reports.append(
+            f"Each epoch says up to when all rows are there: {chosen.time}.\n"
+            "  because  it is in the marker, which is committed with the rows, and never goes back\n"
+            "  unless   a row is late: it is written all the same, counted, and named in the pipeline's log"
         )
     return "\n".join(reports)
 

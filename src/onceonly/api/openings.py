@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from onceonly.api import noting
 from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
 from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
@@ -137,6 +138,7 @@ class Openings:
         if not pipeline:
             raise refuse("E101")
         refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
+        noting.check_plan(chosen.time, run.plan, pipeline)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
@@ -147,7 +149,8 @@ class Openings:
         enter()
         self.plan = run.plan
         guard = partial(_runs.check, holder)
-        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, guard=guard)
+        says = chosen.time.says if chosen.time else None
+        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, says=says, guard=guard)
         opening = Opening(run, holder, runner, ledger, engine.application(df))
         with self._turn:
             self._current = opening

@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onceonly.api import noting
 from onceonly.api.arguments import LedgerPlace, refuse_plan
+from onceonly.api.noting import NoteTime
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
 from onceonly.api.routes import Route
@@ -34,6 +36,7 @@ def start(
     lossy_source: str | None = None,
     on_refresh: str = "stop",
     quality: Quality | None = None,
+    note_time: NoteTime | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -54,13 +57,14 @@ def start(
         lossy_source: the kind of a source that cannot give its rows again.
         on_refresh: what to do at a full refresh of a declarative pipeline.
         quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
+        note_time: up to when all rows are there, said in each epoch; on classic sessions.
 
     Returns:
         The query, started.
 
     Raises:
-        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127 or E129 its plan; E110 or E151
-            what cannot be sent to the server of Spark Connect.
+        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127, E129 or E131 its plan; E110 or
+            E151 what cannot be sent to the server of Spark Connect.
     """
     wrapped = exactly_once(
         *sinks,
@@ -73,12 +77,14 @@ def start(
         lossy_source=lossy_source,
         on_refresh=on_refresh,
         quality=quality,
+        note_time=note_time,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)
     if stream is not None:
         plan = engine_for(stream).foreseen(stream)
         refuse_plan(plan, name, lossy_source, plan.nondeterministic, wrapped.one_by_one)
+        noting.check_plan(noting.chosen(note_time), plan, name)
     writer = writer.queryName(name).option("checkpointLocation", os.fspath(checkpoint))
     try:
         writer = writer.foreachBatch(wrapped)

@@ -19,10 +19,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import arguments, demands, guarantee, sending
+from onceonly.api import arguments, demands, guarantee, noting, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.noting import NoteTime
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
 from onceonly.api.quality import Quality, check_kind
@@ -122,6 +123,8 @@ class ExactlyOnce:
         try:
             named = given.name or "the query"
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
+            noting.check_plan(given.time, plan, named)
+            noting.check_columns(given.time, named, rows.dtypes)
             if given.divided:
                 self._divide(plan, named, rows, found)
         except OnceOnlyError as refused:
@@ -154,6 +157,7 @@ class ExactlyOnce:
     def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
         rows = self._arguments.shaped(df)
         columns: Sequence[tuple[str, str]] = rows.dtypes
+        noting.check_columns(self._arguments.time, opening.pipeline, columns)
         found = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
@@ -225,6 +229,7 @@ def exactly_once(
     checkpoint: str | os.PathLike[str] | None = None,
     on_refresh: str = "stop",
     quality: Quality | None = None,
+    note_time: NoteTime | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -257,6 +262,10 @@ def exactly_once(
             transaction that brings the first new ones. The source may no longer hold what the sinks do. Readers then
             see a table that refills.
         quality: what is expected of each row, and the sink of those that are bad.
+        note_time: up to when all rows are there, said in each epoch and committed with its rows:
+            :class:`onceonly.EventTime` by a column, ``"ingest"`` by the moment at which the engine planned the batch,
+            ``"watermark"`` by its watermark, or a function of a :class:`onceonly.TimedEpoch` that returns milliseconds
+            since 1970, a datetime with a zone, or ``None`` for nothing new. What was said never goes back.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
@@ -289,6 +298,6 @@ def exactly_once(
     arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
-    adopted = arguments.adopted(adopt)
-    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality)
+    adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
+    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, time)
     return ExactlyOnce(Arguments(given, *said))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import Held, Trim
+from onceonly.protocol.times import Clock, Times
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice
@@ -200,6 +201,7 @@ class Stage:
         trim: which rows of the batch are left out.
         healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
         lasting: whether the rows must outlive this process; else its memory will do.
+        clock: what the rows are asked of time; ``None`` for nothing.
     """
 
     number: int
@@ -208,6 +210,7 @@ class Stage:
     trim: Trim | None = None
     healing: bool = False
     lasting: bool = True
+    clock: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,12 +222,14 @@ class Staged:
         rows: how many there are.
         digest: of the action.
         outputs: of the same action.
+        times: what rows, and the user's function, say of time; ``None`` where they were not asked.
     """
 
     manifest: str | None
     rows: int
     digest: Digest
     outputs: tuple[Output, ...] = ()
+    times: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +250,7 @@ class Prepare:
         replaces: first and last of the epochs whose rows leave in the transaction that brings these.
         output: name of what the sink gets instead of all rows; ``None`` where it gets them all.
         beside: sinks that are prepared already and commit in the same transaction.
+        clock: what the rows are asked of time; ``None`` for nothing, and where they were staged.
     """
 
     sink: str
@@ -253,14 +259,16 @@ class Prepare:
     replaces: tuple[int, int] | None = None
     output: str | None = None
     beside: tuple[str, ...] = ()
+    clock: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows counted in the bytes, and the digest of the same action; of an output, of its rows."""
+    """Rows counted in the bytes, and digest and times of the same action; of an output, the digest of its rows."""
 
     rows: int
     digest: Digest
+    times: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from onceonly.machine import noting as times
 from onceonly.machine.commands import (
     Command,
     Commit,
@@ -57,9 +58,11 @@ from onceonly.machine.commands import (
     Wait,
 )
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
+from onceonly.machine.noting import Noting
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
+from onceonly.protocol.times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
 from onceonly_checkpoints.model import Adoption
 
@@ -80,9 +83,10 @@ def start(
     max_bad: MaxBad = None,
     together: tuple[tuple[str, ...], ...] = (),
     divided: bool = False,
+    noting: Noting | None = None,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided)
+    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting)
     job = Job(pipeline, sinks, owner, offer, *said)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
@@ -129,7 +133,13 @@ def _index(state: State) -> Command:
 def _stage(state: State) -> Command:
     work = state.work
     fence, healing = state.opening.fence, bool(work.healing)
-    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=state.job.lasting)
+    clock = None if healing else _clock(state)
+    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=state.job.lasting, clock=clock)
+
+
+def _clock(state: State) -> Clock | None:
+    last = state.opening.last
+    return times.clock(state.job.noting, last.time if last and not state.work.replaces else None)
 
 
 def _prepare(state: State) -> Command:
@@ -137,7 +147,8 @@ def _prepare(state: State) -> Command:
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
     (together,) = (one for one in state.transactions if state.sink in one)
     beside = tuple(sink for sink in state.targets[: work.index] if sink in together)
-    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside)
+    clock = None if work.epoch else _clock(state)
+    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside, clock)
 
 
 def _beside(state: State) -> tuple[Marker, ...]:

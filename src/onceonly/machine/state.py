@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
+from onceonly.machine.noting import Noting
 from onceonly.machine.outputs import MaxBad
 from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
@@ -61,6 +62,7 @@ class Job:
         max_bad: how many rows of an epoch may be bad.
         together: sinks that can commit in one transaction, group by group; any other sink has its own.
         divided: batches have outputs.
+        noting: how time is said; ``None`` where nobody says it.
     """
 
     pipeline: str
@@ -77,6 +79,7 @@ class Job:
     max_bad: MaxBad = None
     together: tuple[tuple[str, ...], ...] = ()
     divided: bool = False
+    noting: Noting | None = None
 
     @property
     def staged(self) -> bool:
@@ -109,6 +112,7 @@ class Job:
             max_bad=self.max_bad,
             together=self.together,
             divided=self.divided,
+            noting=self.noting,
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import comparison, look
+from onceonly.machine import comparison, look, noting
 from onceonly.machine.acceptance import covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -44,9 +44,11 @@ from onceonly.machine.opening import decide_opening, not_ours
 from onceonly.machine.outputs import allowed, rows_in, unbalanced
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
+from onceonly.protocol.times import Times
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, Fence
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -227,8 +229,8 @@ def _staged(state: State, outcome: Staged) -> State:
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    epoch = _epoch(state, outcome.digest, outcome.manifest, outcome.outputs)
-    return replace(state, phase=Phase.PREPARE, work=replace(state.work, epoch=epoch))
+    state = _with_epoch(state, outcome.digest, outcome.times, outcome.manifest, outcome.outputs)
+    return replace(state, phase=Phase.PREPARE)
 
 
 def _the_same_again(state: State, outcome: Staged) -> State:
@@ -301,6 +303,9 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
             work = replace(state.work, epoch=skip.epoch, skipped=True)
             return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped))
         case NewEpoch() as new:
+            last = None if new.replaces else state.opening.last
+            if mixed := noting.mixed(state.job.pipeline, state.job.noting, last):
+                return _refused(state, mixed)
             happenings = (*state.happenings, *new.happenings)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             return replace(state, phase=Phase.INTEND, work=work, happenings=happenings)
@@ -361,19 +366,36 @@ def _intended(state: State, _: Done) -> State:
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    epoch = state.work.epoch or _epoch(state, outcome.digest)
+    state = state if state.work.epoch else _with_epoch(state, outcome.digest, outcome.times)
+    epoch = state.current
     if outcome.rows != (wanted := epoch.digest_in(state.sink).rows):
         return _miscounted(state, state.sink, outcome.rows, wanted)
     if state.work.index + 1 < len(state.targets):
         return replace(state, work=replace(state.work, index=state.work.index + 1))
-    return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0, epoch=epoch))
+    return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0))
 
 
 def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: tuple[Output, ...] = ()) -> Epoch:
+def _with_epoch(
+    state: State,
+    digest: Digest,
+    times: Times | None,
+    manifest: str | None = None,
+    outputs: tuple[Output, ...] = (),
+) -> State:
+    """The epoch of the rows at hand, from here on the one that is written."""
+    job, work, begins = state.job, state.work, state.work.replaces is not None
+    said = noting.timed(job.noting, state.opening.last, work.number, state.offered, times, begins=begins)
+    epoch = _epoch(state, digest, said.time, manifest, outputs)
+    return replace(state, work=replace(work, epoch=epoch), happenings=(*state.happenings, *said.happenings))
+
+
+def _epoch(
+    state: State, digest: Digest, time: EpochTime | None, manifest: str | None, outputs: tuple[Output, ...]
+) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -393,6 +415,7 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: t
         series=work.number if work.replaces else last.series if last else 1,
         replaces=work.replaces,
         outputs=outputs,
+        time=time,
     )
     return chain.linked(epoch)
 
@@ -403,7 +426,7 @@ def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
-    state = replace(state, happenings=(*state.happenings, *_set_aside(state)))
+    state = replace(state, happenings=(*state.happenings, *_set_aside(state), *noting.late(state.current)))
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.machine import acceptance, coordinator, opening
+from onceonly.machine import acceptance, coordinator, noting, opening
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.state import State
@@ -369,8 +369,7 @@ def _adopt(
     stood = base.standing if base else Standing()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
-    series = base.series if base else 1
-    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, series=series)
+    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base)
     return _commit(state, sinks, ledger, moved)
 
 
@@ -429,10 +428,11 @@ def _adoption(
     stood: Standing,
     sources: tuple[SourceIdentity, ...] = (),
     lineage: Lineage | None = None,
-    series: int = 1,
+    base: Epoch | None = None,
 ) -> Epoch:
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
+    comes_again = base is not None and number <= base.number
     epoch = Epoch(
         number=number,
         written=slice_,
@@ -445,7 +445,8 @@ def _adoption(
         sources=sources,
         adoption=accepted,
         carried=_carried(stood, accepted),
-        series=series,
+        series=base.series if base else 1,
+        time=noting.carried(base.time if base else None, turned=comes_again),
     )
     return chain.linked(epoch)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.protocol.batch import Trim
-from onceonly.spark import digest, frames, written
+from onceonly.spark import digest, frames, times, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
@@ -220,8 +220,11 @@ class DividedBatch(SparkBatch):
     @property
     def dataframe(self) -> DataFrame:
         """The observed rows with a column for each output; every access starts a new attempt."""
-        observed = self._engine.observed(self._df, self._leave_out, self._summed)
+        asked = times.metrics(self._clock, self._aside)
+        observed = self._engine.observed(self._df, self._leave_out, self._summed, asked)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
+        if self._clock:
+            self._times = lambda: times.from_metrics(observed.get())
         self._values = observed.get
         return observed.dataframe
 
@@ -238,11 +241,18 @@ class DividedBatch(SparkBatch):
 
     def _counted(self, counted: Tally) -> Iterator[pa.RecordBatch]:
         self._digest, self._values = None, dict
+        asking = self._asking(self._aside)
         for batch in self._brought(self._df):
             counted.add(batch)
+            asking(batch)
             yield frames.cast(batch, self._schema)
         self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
         self._values = lambda: counted.values
+
+    @property
+    def _aside(self) -> str | None:
+        """The column that bad rows have: a date of the year 9999 would have all that follows be late."""
+        return next((one.within for one in self._summed if one.sets_aside), None)
 
     @property
     def _summed(self) -> tuple[digest.Summed, ...]:

@@ -1,0 +1,201 @@
+"""``note_time=``: up to when all rows are there, as the user says it, and whether that means anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from onceonly.errors import caution, nearest, refuse
+from onceonly.machine.facts import Happening
+from onceonly.machine.noting import Noting
+from onceonly.protocol import period
+from onceonly.protocol.times import TimedEpoch
+from onceonly.spark.engine import Plan
+from onceonly_checkpoints.epochtime import END, Unit
+from onceonly_checkpoints.ledger import EventKind
+
+Says = Callable[[TimedEpoch], object]
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The time of rows by one of their columns, and what of that is complete once an epoch is written.
+
+    Each epoch notes the greatest time so far, less ``delay``: that every row before it is written. Nothing proves such
+    a word about disorder, and everything is held against it: a row that comes later is written all the same, and is
+    counted as late. What was noted never goes back.
+
+    Args:
+        column: a column that rows have after ``before=``, under its exact name: an instant (``timestamp``).
+        delay: how long after a row one of an earlier time may come: ``"2 minutes"``, ``"0s"`` for rows that come in
+            order; of ``unit="integer"`` a number. There is no default: only who knows the source knows it.
+        unit: ``"ms"``, or ``"integer"`` for a column of whole numbers that grow: heights of blocks, versions.
+        says: in place of ``delay``: a function that is told of each epoch, as for ``note_time=``.
+
+    Raises:
+        ConfigurationError: E110, an argument that cannot mean anything.
+
+    Example:
+        ``exactly_once(sink, note_time=EventTime("event_time", delay="2 minutes"))``
+    """
+
+    column: str
+    delay: str | int | None = field(default=None, kw_only=True)
+    unit: Unit = field(default="ms", kw_only=True)
+    says: Says | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _meaningless("column", self.column, 'the name of a column: EventTime("event_time", ...)')
+        if self.unit not in ("ms", "integer"):
+            raise _meaningless("unit", self.unit, '"ms" or "integer"')
+        if self.says is None:
+            self._behind()
+        elif self.delay is not None or not callable(self.says):
+            raise _meaningless("says", self.says, "a function of a TimedEpoch, in place of delay=")
+
+    def _behind(self) -> int:
+        """The delay, in the unit."""
+        if self.unit == "integer":
+            number = self.delay
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= END:
+                raise _meaningless("delay", number, 'a whole number from 0 on, beside unit="integer": delay=1')
+            return number
+        found = period.milliseconds(self.delay)
+        if found is None:
+            raise _meaningless("delay", self.delay, 'a whole number and a unit: delay="2 minutes", delay="0s"')
+        return found
+
+    @property
+    def noting(self) -> Noting:
+        """As the machine takes it."""
+        if self.says is not None:
+            return Noting("function", self.unit, self.column)
+        return Noting("rows", self.unit, self.column, self._behind())
+
+
+NoteTime = EventTime | Literal["ingest", "watermark"] | Says
+"""What ``note_time=`` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """How a call says time, checked.
+
+    Attributes:
+        noting: as the machine takes it.
+        says: the user's function, asked of each epoch; ``None`` for none.
+        words: what is noted, in words.
+    """
+
+    noting: Noting
+    says: Says | None
+    words: str
+
+
+def chosen(note_time: object) -> Chosen | None:
+    """How time is said; ``None`` where nobody says it.
+
+    Raises:
+        ConfigurationError: E110, no such way.
+    """
+    match note_time:
+        case None:
+            return None
+        case EventTime(says=None):
+            words = f"the greatest {note_time.column} so far, less {note_time.delay}"
+            return Chosen(note_time.noting, None, words)
+        case EventTime(says=says):
+            return Chosen(note_time.noting, says, f"what {_name(says)} says, with rows by {note_time.column}")
+        case "ingest":
+            return Chosen(Noting("ingest"), None, "the moment at which the engine planned the batch")
+        case "watermark":
+            return Chosen(Noting("watermark"), None, "the engine's watermark")
+        case _ if callable(note_time) and not isinstance(note_time, type):
+            return Chosen(Noting("function"), note_time, f"what {_name(note_time)} says")
+    wanted = 'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", or a function of a TimedEpoch'
+    raise refuse(
+        "E110",
+        problem=f"exactly_once(note_time={note_time!r}) is not understood.",
+        cause=f"note_time= takes {wanted}",
+        next=f"give {wanted}, or leave note_time= out",
+    )
+
+
+def _name(says: object) -> str:
+    return f"{getattr(says, '__name__', type(says).__name__)}()"
+
+
+def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
+    """Refuse a plan whose rows say nothing of what is still to come.
+
+    Raises:
+        ConfigurationError: E131.
+    """
+    if time and time.noting.column and plan.stateful:
+        raise refuse("E131", pipeline=pipeline)
+
+
+def check_columns(time: Chosen | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:
+    """Refuse rows whose time cannot be told.
+
+    Args:
+        time: how it is said.
+        pipeline: its name.
+        columns: name and type of each column that is written.
+
+    Raises:
+        ConfigurationError: E130.
+    """
+    if time is None or time.noting.column is None:
+        return
+    column, names = time.noting.column, [name for name, _ in columns]
+    kind = dict(columns).get(column)
+    if kind is None:
+        cause = "the column is spelled in another way, or before= dropped it"
+        problem = f"the rows have no such column{nearest([column], names)}"
+        way = f"name one of these, or have before= make it: {', '.join(names)}"
+        raise _timeless(pipeline, column, problem, cause, way)
+    if kind in _KINDS[time.noting.unit]:
+        return
+    way = f"make it one in before=: df.withColumn({column!r}, {_casts(column, kind, time.noting.unit)})"
+    wanted = "an instant" if time.noting.unit == "ms" else "a whole number"
+    raise _timeless(pipeline, column, f"it is of type {kind}, which is not {wanted}", f"unit={time.noting.unit!r}", way)
+
+
+_KINDS = {"ms": ("timestamp",), "integer": ("tinyint", "smallint", "int", "bigint")}
+
+
+def _casts(column: str, kind: str, unit: Unit) -> str:
+    """How a column becomes one that says time, in Python: whoever has a zone to name names it there."""
+    if unit == "integer":
+        return f'col({column!r}).cast("bigint")'
+    if kind in _KINDS["integer"]:
+        return f"timestamp_millis({column!r})"
+    zoned = kind in ("timestamp_ntz", "date", "string")
+    return f'to_utc_timestamp({column!r}, "Europe/Berlin")' if zoned else f'col({column!r}).cast("timestamp")'
+
+
+def _timeless(pipeline: str, column: str, problem: str, cause: str, way: str) -> Exception:
+    return refuse("E130", pipeline=pipeline, column=column, problem=problem, cause=cause, next=way)
+
+
+def timeless(time: Chosen | None, plan: Plan, pipeline: str) -> tuple[Happening, ...]:
+    """The warning of a query that notes a watermark and has none; no word where its plan is not known."""
+    if time is None or time.noting.by != "watermark" or plan.text is None or _WATERMARK in plan.text:
+        return ()
+    return (Happening(EventKind.WARNED, caution("W704", pipeline=pipeline)),)
+
+
+_WATERMARK = "EventTimeWatermark"
+"""Spark's name for the node of ``withWatermark``."""
+
+
+def _meaningless(argument: str, value: object, wanted: str) -> Exception:
+    return refuse(
+        "E110",
+        problem=f"EventTime({argument}={value!r}) is not understood.",
+        cause=f"{argument}= takes {wanted}",
+        next=f"give {wanted}",
+    )
