@@ -126,6 +126,16 @@ def test_a_declared_writer_that_never_comes_is_timed_out_from_the_epoch_that_dec
     assert data.window.without == ("B",)
 
 
+def test_what_is_noted_never_goes_back_whatever_is_said() -> None:
+    assert [clamped(10, None), clamped(20, 10), clamped(15, 20), clamped(None, 20), clamped(None, None)] == [
+        10,
+        20,
+        20,
+        20,
+        None,
+    ]
+
+
 def test_without_a_time_out_a_declared_writer_is_waited_for_without_end() -> None:
     data = Dataset(Writers(("A", "B")))
     assert data.commit("A", 100, 10**15).time.lower is None
@@ -162,14 +172,24 @@ def test_an_old_view_lags_and_forgets_nobody() -> None:
 
 
 def test_the_horizon_of_an_epoch_knows_what_peers_have_concluded() -> None:
-    data = Dataset()
-    assert known_lower(None, ()) is None
+    data, own = Dataset(), WriterMark("B", 2, None, 61)
+    assert known_lower(own, None, ()) is None
     data.commit("A", 100, 0)
     data.commit("B", 70, 0)
     excluding = data.commit("A", 130, 61)
-    assert known_lower(data.newest["B"], ()) == 70
-    assert known_lower(data.newest["B"], (excluding,)) == 130
-    assert known_lower(None, (excluding,)) == 130
+    assert known_lower(own, data.newest["B"], ()) == 70
+    assert known_lower(own, data.newest["B"], (excluding,)) == 130
+    assert known_lower(WriterMark("C", 1, None, 61), None, (excluding,)) == 130
+
+
+def test_rows_that_come_again_after_a_cut_are_not_late_by_what_was_concluded_before_it() -> None:
+    data = Dataset(Writers(timeout=600))
+    first = data.commit("A", 10, 0)
+    data.commit("A", 90, 1)
+    seen = data.commit("B", 95, 2)
+    again = replace(first.mark, epoch=2, noted=None)
+    assert known_lower(again, first, (seen,)) == 90
+    assert known_lower(replace(again, turn=1), first, (seen,)) is None
 
 
 # ---- A position that goes back.
@@ -207,6 +227,14 @@ def test_two_writers_that_go_back_at_once_do_not_believe_each_others_older_turn(
     assert data.window.lower is None
     assert data.commit("A", 15, 6).time.lower == 15
     assert data.window.lower == 15
+
+
+def test_a_chain_of_acquaintances_is_one_dataset_whoever_is_asked() -> None:
+    a, b, c = (alone(name, 1, 1) for name in "ABC")
+    b = replace(b, time=replace(b.time, observed=(a.mark,)))
+    c = replace(c, time=replace(c.time, observed=(b.mark,)))
+    for name in "ABC":
+        assert [one.writer for one in members(name, (a, b, c))] == ["A", "B", "C"]
 
 
 def test_a_second_cut_to_the_same_epoch_is_a_turn_of_its_own() -> None:
@@ -318,10 +346,11 @@ def test_a_dataset_is_who_knows_each_other() -> None:
     a = data.commit("A", 10, 0)
     data.commit("B", 20, 1, sees=(a,))
     stranger = alone("C", 1, 5)
+    data.commit("D", 30, 2, sees=(data.newest["B"],))  # knows A through B alone
     found = (*data.newest.values(), stranger)
-    assert [one.writer for one in members("A", found)] == ["A", "B"]
+    assert [one.writer for one in members("A", found)] == ["A", "B", "D"]
     assert [one.writer for one in members("C", found)] == ["C"]
-    assert members("D", found) == ()
+    assert members("E", found) == ()
 
 
 def test_units_that_differ_are_named_and_heights_are_counted() -> None:
@@ -357,7 +386,7 @@ def test_a_position_lies_between_what_it_has_passed_and_what_has_passed_it(
     position: tuple[int, int], lower: int | None, upper: int | None
 ) -> None:
     found = window_at(PLACED, {"t/0": position[0], "t/1": position[1]})
-    assert (found.lower, found.upper) == (lower, upper)
+    assert (found.lower, found.upper, found.unit) == (lower, upper, "integer")
 
 
 def test_a_partition_that_a_position_does_not_know_is_not_passed() -> None:
@@ -375,7 +404,7 @@ def test_a_position_that_one_of_two_writers_has_not_passed_may_hold_later_rows_o
 def test_equal_times_in_a_later_epoch_are_not_late_and_time_stands_until_more_is_noted() -> None:
     data = Dataset(Writers())
     data.commit("A", 5, 0)
-    assert known_lower(data.newest["A"], ()) == 5  # 5 < 5 is false
+    assert known_lower(WriterMark("A", 2, None, 1), data.newest["A"], ()) == 5  # 5 < 5 is false
     assert [data.commit("A", said, 1).time.lower for said in (5, None, 9)] == [5, 5, 9]
 
 

@@ -149,10 +149,16 @@ def clamped(said: int | None, before: int | None) -> int | None:
     return greatest((said, before))
 
 
-def known_lower(last: Timed | None, polled: Sequence[Timed]) -> int | None:
-    """What the dataset is complete through before a commit, for its horizon: as its writer and its peers have noted."""
-    told = (*polled, last) if last else polled
-    return _concluded(told, by_name(joined(*(one.observed for one in told))))
+def known_lower(own: WriterMark, last: Timed | None, polled: Sequence[Timed]) -> int | None:
+    """What the dataset is complete through before a commit, for its horizon: as its writer and its peers have noted.
+
+    Args:
+        own: what is known of the commit: its turn counts, what it notes does not yet.
+        last: the epoch before it, in whatever turn; ``None`` for the first one.
+        polled: newest epochs of peers, as far as they answered.
+    """
+    told = (*polled, last) if last else tuple(polled)
+    return _concluded(told, by_name(joined(*(one.observed for one in told), (own,))))
 
 
 def concluded(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
@@ -196,8 +202,11 @@ def _concluded(told: Iterable[Timed], now: Mapping[str, WriterMark]) -> int | No
 
 
 def same_turns(one: Timed, now: Mapping[str, WriterMark]) -> bool:
-    """Whether no writer was put back since; what was concluded from an epoch that is cut off is void."""
-    return all(now[mark.writer].turn == mark.turn for mark in one.observed)
+    """Whether no writer was put back since; what was concluded from an epoch that is cut off is void.
+
+    A writer of which no epoch was seen was not concluded from.
+    """
+    return all(not mark.epoch or now[mark.writer].turn == mark.turn for mark in one.observed)
 
 
 def least(noted: Sequence[int | None]) -> int | None:
