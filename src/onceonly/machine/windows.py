@@ -7,13 +7,14 @@ read; these are of what is committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from onceonly.machine.marks import Timed, Vector, age, by_name, greatest, joined, least, one_unit, same_turns
 from onceonly_checkpoints.epochtime import Unit, WriterMark
+from onceonly_checkpoints.model import present
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class TimeWindow:
         closed: nothing before it changes any more; ``None`` where nobody enforces that, and for several writers.
         without: writers that ``lower`` does not wait for: those on record as silent, and those that came back or
             joined later and have not passed it yet.
-        lost: writers whose position was put back in the sink and who have not gone on since: what others concluded
-            from the epochs that are gone does not count.
+        lost: writers whose newest epochs are gone from the sink, put back or taken by somebody else, and who have not
+            gone on since: what was concluded from those epochs does not count.
         at: the newest mark of each writer, by name: the epochs that this is as of.
         silent: writers that some commit has timed out, and that have not come back since.
         unit: what the numbers count; ``None`` where nothing was noted yet.
@@ -51,6 +52,21 @@ class TimeWindow:
         waited_for = (mark for mark in self.at if mark.writer not in self.silent)
         return tuple(mark for mark in waited_for if not passed(mark, self.lower))
 
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; absent is what is not known."""
+        return present(
+            unit=self.unit,
+            lower=self.lower,
+            upper=self.upper,
+            closed=self.closed,
+            without=list(self.without),
+            lost=list(self.lost),
+            held=[mark.writer for mark in self.held],
+            silent=list(self.silent),
+            at=[mark.to_json() for mark in self.at],
+            basis=self.basis,
+        )
+
     def complete(self, until: int, *, strict: bool = False) -> bool:
         """Whether every row before ``until`` is there.
 
@@ -70,20 +86,22 @@ def passed(mark: WriterMark, lower: int | None) -> bool:
     return mark.noted is not None and (lower is None or mark.noted > lower)
 
 
-def window(newest: Sequence[Timed]) -> TimeWindow:
+def window(newest: Sequence[Timed], taken: Collection[str] = ()) -> TimeWindow:
     """What the newest epochs of a dataset's writers say together.
 
     Args:
         newest: one for each writer whose marker was found, in any order.
+        taken: writers whose newer epochs are known to be gone from the sink; in ``newest`` is what is left of them.
 
     Raises:
         ConfigurationError: E134, two of them count in different units.
     """
     if not newest:
-        return EMPTY
+        return replace(EMPTY, lost=tuple(sorted(taken)))
     at = by_name(joined(*(one.observed for one in newest)))
-    lost = {one.writer for one in newest if age(one.mark) < age(at[one.writer])}
-    founded = [one for one in newest if same_turns(one, at) and not lost & _beyond(one, newest)]
+    held = {one.writer: one.mark for one in newest}
+    lost = {*taken, *(name for name, mark in held.items() if age(mark) < age(at[name]))}
+    founded = [one for one in newest if same_turns(one, at) and not any(_gone(m, held, lost) for m in one.observed)]
     lower = greatest(one.time.lower for one in founded)
     silent = {mark.writer for one in founded for mark in one.observed if _still_silent(mark, one, at)}
     return TimeWindow(
@@ -107,11 +125,11 @@ def reaches(mark: WriterMark, lower: int) -> bool:
     return mark.noted is not None and mark.noted >= lower
 
 
-def _beyond(one: Timed, newest: Sequence[Timed]) -> set[str]:
-    """The writers of which an epoch has seen more than they hold now."""
-    held = {other.writer: other.mark for other in newest}
-    seen = (mark for mark in one.observed if mark.writer in held)
-    return {mark.writer for mark in seen if age(held[mark.writer]) < age(mark)}
+def _gone(mark: WriterMark, held: Mapping[str, WriterMark], lost: Collection[str]) -> bool:
+    """Whether an epoch that was seen is no longer in the sink."""
+    if mark.writer not in lost or not mark.epoch:
+        return False
+    return mark.writer not in held or age(held[mark.writer]) < age(mark)
 
 
 def members(name: str, newest: Iterable[Timed]) -> tuple[Timed, ...]:
@@ -165,7 +183,7 @@ def passes(position: Cut, cut: Cut) -> bool:
     return all(part in position and position[part] >= offset for part, offset in cut.items())
 
 
-def window_at(placed: Sequence[Placed], position: Cut) -> TimeWindow:
+def window_at(placed: Sequence[Placed], position: Cut, taken: Collection[str] = ()) -> TimeWindow:
     """What is complete for whoever has read up to a position, and how late a row it can have read.
 
     Places have no order of their own, only one in each partition: what a position has passed is one side, what has
@@ -174,12 +192,13 @@ def window_at(placed: Sequence[Placed], position: Cut) -> TimeWindow:
     Args:
         placed: epochs of all writers, in any order.
         position: the next offset by partition.
+        taken: as in :func:`window`.
 
     Raises:
         ConfigurationError: E134, two of them count in different units.
     """
     unit = one_unit(each.timed for each in placed)
-    below = window(newest_of(each.timed for each in placed if passes(position, each.cut)))
+    below = window(newest_of(each.timed for each in placed if passes(position, each.cut)), taken)
     return replace(below, upper=_latest_before(placed, position), unit=unit)
 
 

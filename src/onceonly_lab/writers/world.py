@@ -142,10 +142,9 @@ class World:
         batch, polled = writer.pending or self._batch(writer), self._polled(writer)
         last = writer.line[-1] if writer.line else None
         own = self._own(writer, batch, last, polled)
-        told = [one.timed for one in polled]
-        before = last.timed.time.noted if last else None
-        horizon = clamped(before, known_lower(own, last and last.timed, told))
-        view = self.design.conclude(own, last and last.timed, told, self.said)
+        told, stood = [one.timed for one in polled], last.timed if last else None
+        horizon = clamped(stood.time.noted if stood else None, known_lower(own, stood, told))
+        view = self.design.conclude(own, stood, told, self.said)
         high = max((*batch.rows, own.noted or 0))
         time = EpochTime(
             "integer",
