@@ -177,7 +177,7 @@ class Epoch:
             to epoch.
         replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
         outputs: what some of the sinks hold instead of all rows.
-        time: up to when all is there; ``None`` where nobody ever said so.
+        time: up to when its rows are complete; ``None`` where nobody notes that.
     """
 
     number: int

@@ -67,7 +67,8 @@ def mixed(pipeline: str, noting: Noting | None, last: Epoch | None) -> Refusal |
     said = last.time if last else None
     if noting is None or said is None or last is None or said.unit == noting.unit:
         return None
-    return Refusal.of("E134", pipeline=pipeline, unit=noting.unit, was=said.unit, epoch=last.number)
+    writer, other = f'Pipeline "{pipeline}"', f"its epochs up to {last.number}"
+    return Refusal.of("E134", writer=writer, unit=noting.unit, other=other, theirs=said.unit)
 
 
 def timed(
