@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from onceonly.spark.badrow import bad_rows
 
 __all__ = [
+    "Dataset",
     "EventTime",
     "ExactlyOnce",
     "OnceOnlyError",
@@ -52,11 +53,11 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name in ("EventTime", "TimedEpoch"):
-        from onceonly.api.noting import EventTime
+    elif name in ("Dataset", "EventTime", "TimedEpoch"):
+        from onceonly.api.noting import Dataset, EventTime
         from onceonly.protocol.times import TimedEpoch
 
-        found = {"EventTime": EventTime, "TimedEpoch": TimedEpoch}
+        found = {"Dataset": Dataset, "EventTime": EventTime, "TimedEpoch": TimedEpoch}
     elif name in ("Output", "Quality", "Route"):
         from onceonly.api.outputs import Output
         from onceonly.api.quality import Quality

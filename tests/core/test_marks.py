@@ -358,7 +358,7 @@ def test_units_that_differ_are_named_and_heights_are_counted() -> None:
     data.commit("chain", 103 - 1, 0)
     assert (data.window.lower, data.window.unit) == (102, "integer")
     other = Timed("web", 1, EpochTime("ms", 5, 5, 5))
-    with pytest.raises(OnceOnlyError, match="web counts time in ms, and chain"):
+    with pytest.raises(OnceOnlyError, match='web counts time in "ms", and chain'):
         window((data.newest["chain"], other))
     with pytest.raises(OnceOnlyError) as caught:
         window_at((Placed(data.newest["chain"], {"v": 1}), Placed(other, {"v": 9})), {"v": 3})

@@ -10,7 +10,7 @@ from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly.machine import noting
 from onceonly.machine.facts import Offer
-from onceonly.machine.noting import Noting, timed
+from onceonly.machine.noting import Known, Noting, timed
 from onceonly.protocol.times import Clock, Times
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime
@@ -33,6 +33,10 @@ def with_time(time: EpochTime | None) -> Epoch:
     return epoch
 
 
+def after(last: Epoch) -> Known:
+    return Known("orders", last.number + 1, last)
+
+
 class Told:
     """Epochs of one pipeline, one after the other, as far as they say something of time."""
 
@@ -43,7 +47,8 @@ class Told:
     def tells(self, how: Noting | None, times: Times | None = None, *, begins: bool = False, **of: int) -> EpochTime:
         number = self.last.number + 1 if self.last else 1
         stateful = bool(of.pop("stateful", 0))
-        found = timed(how, self.last, number, batch(number, stateful=stateful, **of), times, begins=begins)
+        known = Known("orders", number, self.last, begins)
+        found = timed(how, known, batch(number, stateful=stateful, **of), times)
         self.last = replace(with_time(found.time), number=number)
         self.happened += [(one.kind, one.reason) for one in (*found.happenings, *noting.late(self.last))]
         assert found.time is not None
@@ -120,20 +125,21 @@ def test_heights_of_blocks_are_numbers_and_a_delay_of_1_notes_all_but_the_last_t
 
 def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
     stands = with_time(EpochTime("integer", 102, 102, 103))
-    refused = noting.mixed("orders", ROWS, stands)
+    refused = noting.refused(ROWS, after(stands))
     assert refused is not None
     assert refused.code == "E134"
-    assert dict(refused.details) == {"pipeline": "orders", "unit": "ms", "was": "integer", "epoch": 1}
-    assert noting.mixed("orders", INTEGERS, stands) is None
-    assert noting.mixed("orders", ROWS, with_time(None)) is None
-    assert noting.mixed("orders", None, stands) is None
+    said = {"writer": 'Pipeline "orders"', "unit": "ms", "other": "its epochs up to 1", "theirs": "integer"}
+    assert dict(refused.details) == said
+    assert noting.refused(INTEGERS, after(stands)) is None
+    assert noting.refused(ROWS, after(with_time(None))) is None
+    assert noting.refused(None, after(stands)) is None
 
 
 def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_are_asked_nothing() -> None:
     told = Told()
     noted = told.tells(ROWS, Times(first=5, last=9, late=1, untimed=2))
     assert told.tells(None, clock=900) == replace(noted, first=None, last=None, horizon=None, late=0, untimed=0)
-    assert timed(None, None, 1, batch(1), None).time is None
+    assert timed(None, Known("orders", 1, None), batch(1), None).time is None
 
 
 def test_a_new_series_begins_time_anew_under_the_next_turn_and_says_that_it_went_back() -> None:
@@ -173,10 +179,11 @@ def test_a_delay_that_reaches_below_all_numbers_ends_at_the_least() -> None:
 
 
 def test_what_is_asked_of_rows_hangs_on_what_was_noted_and_on_no_clock() -> None:
-    assert noting.clock(ROWS, None) == Clock("at", "ms", None)
-    assert noting.clock(ROWS, EpochTime("ms", 5, 7, 9)) == Clock("at", "ms", 7)
-    assert noting.clock(INGEST, None) is None
-    assert noting.clock(None, None) is None
+    first = Known("orders", 1, None)
+    assert noting.clock(ROWS, first) == Clock("at", "ms", None)
+    assert noting.clock(ROWS, after(with_time(EpochTime("ms", 5, 7, 9)))) == Clock("at", "ms", 7)
+    assert noting.clock(INGEST, first) is None
+    assert noting.clock(None, first) is None
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -269,7 +269,7 @@ def test_another_unit_is_refused_before_anything_is_written_and_the_former_one_g
     with pytest.raises(OnceOnlyError) as refused:
         Query(one, Noting("ingest")).writes(2)
     assert refused.value.code == "E134"
-    assert 'note it in unit "integer" as before' in refused.value.remedy
+    assert 'count in "integer" there as well' in refused.value.remedy
     assert [len(shown) for _, shown, _ in held(one)] == [1]
     assert Query(one).writes(2).time == noted(2)
 

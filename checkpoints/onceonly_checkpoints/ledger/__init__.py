@@ -55,6 +55,8 @@ class EventKind(StrEnum):
     QUARANTINED = "quarantined"
     TIME_HELD = "time-held"
     TIME_BACK = "time-back"
+    WRITER_SILENT = "writer-silent"
+    UNPOLLED = "writers-unread"
     BEHIND = "behind-time"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from onceonly.errors import caution, nearest, refuse
 from onceonly.machine.facts import Happening
-from onceonly.machine.noting import Noting
+from onceonly.machine.marks import Writers
+from onceonly.machine.noting import MOST_WRITERS, Noting
 from onceonly.protocol import period
 from onceonly.protocol.times import TimedEpoch
 from onceonly.spark.engine import Plan
@@ -75,7 +76,55 @@ class EventTime:
         return Noting("rows", self.unit, self.column, self._behind())
 
 
-NoteTime = EventTime | Literal["ingest", "watermark"] | Says
+Word = EventTime | Literal["ingest", "watermark"] | Says
+"""How one writer says time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """The time of a dataset that several pipelines write into one target, or into several, of which they share one.
+
+    Each commit says what its own writer noted, and what the dataset is complete through as far as it has seen the
+    others: the least that active writers have noted. Nobody locks anything, and a reader concludes nothing by itself.
+
+    Args:
+        time: how this writer says time, as ``note_time=`` takes it of one that writes alone.
+        writers: names of the pipelines without whom nothing is complete, whether they were seen or not, this one
+            among them. Whoever else is found in a target counts from its first epoch on.
+        timeout: after how long a writer that commits nothing is waited for no more, ``"10 minutes"``, by the clocks
+            that the engines recorded; the commit that leaves it out says so. More than the longest epoch takes, and
+            than clocks differ. Default: it is waited for for ever.
+
+    Raises:
+        ConfigurationError: E110, an argument that cannot mean anything; E135, a name twice; E136, too many writers.
+
+    Example:
+        ``Dataset(EventTime("event_time", delay="2 minutes"), writers=("web", "app"), timeout="10 minutes")``
+    """
+
+    time: Word
+    writers: Sequence[str] = field(default=(), kw_only=True)
+    timeout: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        names = self.writers
+        listed = isinstance(names, Sequence) and not isinstance(names, str)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not listed or not all(isinstance(name, str) and name for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise _meaningless("writers", names, 'names of pipelines: writers=("web", "app")', "Dataset")
+        if twice := next((name for name in names if list(names).count(name) > 1), None):
+            raise refuse("E135", problem=f'Dataset(writers=) names "{twice}" twice', next="name each writer once")
+        if len(names) > MOST_WRITERS:
+            raise refuse("E136", writers=len(names), most=MOST_WRITERS)
+        if self.timeout is not None and not period.milliseconds(self.timeout):
+            raise _meaningless("timeout", self.timeout, 'a time longer than nothing: timeout="10 minutes"', "Dataset")
+
+    @property
+    def said(self) -> Writers:
+        """As the machine takes it."""
+        return Writers(tuple(self.writers), period.milliseconds(self.timeout))
+
+
+NoteTime = Word | Dataset
 """What ``note_time=`` takes."""
 
 
@@ -100,9 +149,20 @@ def chosen(note_time: object) -> Chosen | None:
     Raises:
         ConfigurationError: E110, no such way.
     """
+    if note_time is None:
+        return None
+    if isinstance(note_time, Dataset):
+        return _of_all(_alone(note_time.time), note_time)
+    return _alone(note_time)
+
+
+def _alone(note_time: object) -> Chosen:
+    """How one writer says time.
+
+    Raises:
+        ConfigurationError: E110, no such way.
+    """
     match note_time:
-        case None:
-            return None
         case EventTime(says=None):
             words = f"the greatest {note_time.column} so far, less {note_time.delay}"
             return Chosen(note_time.noting, None, words)
@@ -114,7 +174,9 @@ def chosen(note_time: object) -> Chosen | None:
             return Chosen(Noting("watermark"), None, "the engine's watermark")
         case _ if callable(note_time) and not isinstance(note_time, type):
             return Chosen(Noting("function"), note_time, f"what {_name(note_time)} says")
-    wanted = 'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", or a function of a TimedEpoch'
+    wanted = (
+        'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", a function of a TimedEpoch, or a Dataset'
+    )
     raise refuse(
         "E110",
         problem=f"exactly_once(note_time={note_time!r}) is not understood.",
@@ -125,6 +187,26 @@ def chosen(note_time: object) -> Chosen | None:
 
 def _name(says: object) -> str:
     return f"{getattr(says, '__name__', type(says).__name__)}()"
+
+
+def _of_all(own: Chosen, dataset: Dataset) -> Chosen:
+    named = f", among them {', '.join(dataset.writers)}" if dataset.writers else ""
+    silent = f"; one that is silent for {dataset.timeout} is left out" if dataset.timeout else ""
+    words = f"{own.words}; of the dataset the least that its writers noted{named}{silent}"
+    return replace(own, noting=replace(own.noting, writers=dataset.said), words=words)
+
+
+def check_writer(time: Chosen | None, pipeline: str) -> None:
+    """Refuse writers of a dataset that this pipeline is none of.
+
+    Raises:
+        ConfigurationError: E135.
+    """
+    writers = time.noting.writers if time else None
+    if writers and writers.declared and pipeline not in writers.declared:
+        problem = f'Dataset(writers=) does not name "{pipeline}", the pipeline that it was given to'
+        listed = ", ".join(f'"{name}"' for name in (*writers.declared, pipeline))
+        raise refuse("E135", problem=problem, next=f"name it as well: writers=({listed})")
 
 
 def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
@@ -192,10 +274,10 @@ _WATERMARK = "EventTimeWatermark"
 """Spark's name for the node of ``withWatermark``."""
 
 
-def _meaningless(argument: str, value: object, wanted: str) -> Exception:
+def _meaningless(argument: str, value: object, wanted: str, of: str = "EventTime") -> Exception:
     return refuse(
         "E110",
-        problem=f"EventTime({argument}={value!r}) is not understood.",
+        problem=f"{of}({argument}={value!r}) is not understood.",
         cause=f"{argument}= takes {wanted}",
         next=f"give {wanted}",
     )

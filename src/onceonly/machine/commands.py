@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
+from onceonly.machine.marks import Timed
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import Held, Trim
 from onceonly.protocol.times import Clock, Times
@@ -181,6 +182,30 @@ class Intend:
     fence: Fence
     slice: Slice
     replaces: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Read the newest epochs of the dataset's other writers, without a fence. Answer: :class:`Polled`.
+
+    Attributes:
+        writers: names that are known; whoever else is found in a sink's target is read as well.
+    """
+
+    writers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What other writers said last.
+
+    Attributes:
+        timed: a newest epoch of each that was found.
+        unanswered: why some could not be read; empty where all could.
+    """
+
+    timed: tuple[Timed, ...]
+    unanswered: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +401,7 @@ Command = (
     | Gather
     | Execute
     | Intend
+    | Poll
     | Fetch
     | Stage
     | Prepare
@@ -399,6 +425,7 @@ Outcome = (
     | Recollected
     | Gathered
     | Executed
+    | Polled
     | Staged
     | Missing
     | Prepared

@@ -46,6 +46,7 @@ from onceonly.machine.commands import (
     LookUp,
     Note,
     Outcome,
+    Poll,
     Prepare,
     Probe,
     Read,
@@ -138,8 +139,14 @@ def _stage(state: State) -> Command:
 
 
 def _clock(state: State) -> Clock | None:
-    last = state.opening.last
-    return times.clock(state.job.noting, last.time if last and not state.work.replaces else None)
+    return times.clock(state.job.noting, state.known)
+
+
+def _poll(state: State) -> Command:
+    noting, said = state.job.noting, state.known.stood
+    declared = noting.writers.declared if noting and noting.writers else ()
+    seen = [mark.writer for mark in said.observed] if said else []
+    return Poll(tuple(name for name in dict.fromkeys((*declared, *seen)) if name != state.job.pipeline))
 
 
 def _prepare(state: State) -> Command:
@@ -185,6 +192,7 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.GATHER: lambda state: Gather(state.past),
     Phase.EXECUTE: lambda state: Execute(),
     Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
+    Phase.POLL: _poll,
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
     Phase.PREPARE: _prepare,

@@ -18,6 +18,7 @@ from onceonly.machine.commands import (
     Looked,
     Missing,
     Overtaken,
+    Polled,
     Prepared,
     Probed,
     Recalled,
@@ -303,12 +304,12 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
             work = replace(state.work, epoch=skip.epoch, skipped=True)
             return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped))
         case NewEpoch() as new:
-            last = None if new.replaces else state.opening.last
-            if mixed := noting.mixed(state.job.pipeline, state.job.noting, last):
-                return _refused(state, mixed)
             happenings = (*state.happenings, *new.happenings)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
-            return replace(state, phase=Phase.INTEND, work=work, happenings=happenings)
+            state = replace(state, phase=Phase.INTEND, work=work)
+            if untimely := noting.refused(state.job.noting, state.known):
+                return _refused(state, untimely)
+            return replace(state, happenings=happenings)
 
 
 def _batch_facts(state: State, offer: Offer) -> BatchFacts:
@@ -362,6 +363,24 @@ def _executed(state: State, outcome: Executed) -> State:
 
 
 def _intended(state: State, _: Done) -> State:
+    said = state.job.noting
+    if said and said.writers:
+        return replace(state, phase=Phase.POLL)
+    return _executing(state)
+
+
+def _polled(state: State, outcome: Polled) -> State:
+    """What other writers said is known before the rows are: by it they are late or not."""
+    state = replace(state, work=replace(state.work, polled=outcome.timed))
+    if untimely := noting.refused(state.job.noting, state.known):
+        return _refused(state, untimely)
+    if outcome.unanswered:
+        what = f"other writers could not be read, what was known of them stands: {outcome.unanswered}"
+        state = replace(state, happenings=(*state.happenings, Happening(EventKind.UNPOLLED, what, state.work.number)))
+    return _executing(state)
+
+
+def _executing(state: State) -> State:
     return replace(state, phase=Phase.STAGE if state.job.staged else Phase.PREPARE)
 
 
@@ -387,10 +406,10 @@ def _with_epoch(
     outputs: tuple[Output, ...] = (),
 ) -> State:
     """The epoch of the rows at hand, from here on the one that is written."""
-    job, work, begins = state.job, state.work, state.work.replaces is not None
-    said = noting.timed(job.noting, state.opening.last, work.number, state.offered, times, begins=begins)
+    said = noting.timed(state.job.noting, state.known, state.offered, times)
     epoch = _epoch(state, digest, said.time, manifest, outputs)
-    return replace(state, work=replace(work, epoch=epoch), happenings=(*state.happenings, *said.happenings))
+    happenings = (*state.happenings, *said.happenings)
+    return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 
 
 def _epoch(
@@ -527,6 +546,7 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.GATHER, Gathered): _gathered,
     (Phase.EXECUTE, Executed): _executed,
     (Phase.INTEND, Done): _intended,
+    (Phase.POLL, Polled): _polled,
     (Phase.FETCH, Staged): _staged,
     (Phase.FETCH, Missing): _missing,
     (Phase.STAGE, Staged): _staged,

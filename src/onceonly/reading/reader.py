@@ -15,7 +15,7 @@ from onceonly.machine.windows import TimeWindow, members, window, window_at
 from onceonly.protocol import Sink
 from onceonly.reading.moments import Moment, number_of, parsed, spelled
 from onceonly.reading.places import At, Found, placed, position_of
-from onceonly.reading.sources import Newest, OfLedger, OfSink, Source
+from onceonly.reading.sources import OfLedger, OfSink, Source, newest_of_all
 from onceonly.runtime.readpoint import opened
 from onceonly_checkpoints.ledger import Ledger
 
@@ -156,13 +156,7 @@ class Reader:
 
     def _looked(self) -> tuple[list[Timed], set[str]]:
         """The newest epochs of whoever may belong to the dataset, and the names of those whose newer ones are gone."""
-        wanted = list(dict.fromkeys(self._source.neighbours(self.name)))
-        found: dict[str, Newest] = {}
-        while left := [name for name in wanted if name not in found]:
-            for name in left:
-                found[name] = self._source.newest(name)
-                timed = found[name].timed
-                wanted += [mark.writer for mark in timed.observed] if timed else []
+        found = newest_of_all(self._source, self.name)
         return [one.timed for one in found.values() if one.timed], {name for name, one in found.items() if one.taken}
 
     def _at(self, at: At) -> TimeWindow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -56,6 +56,24 @@ class Source(Protocol):
     def close(self) -> None:
         """Release connections. May repeat."""
         ...
+
+
+def newest_of_all(source: Source, name: str, known: Sequence[str] = ()) -> Mapping[str, Newest]:
+    """The newest epoch of whoever may write the same dataset, by the name of its pipeline.
+
+    Args:
+        source: where to look.
+        name: of one pipeline.
+        known: names of others that nothing in the source may lead to.
+    """
+    wanted = list(dict.fromkeys((*source.neighbours(name), *known)))
+    found: dict[str, Newest] = {}
+    while left := [each for each in wanted if each not in found]:
+        for each in left:
+            found[each] = source.newest(each)
+            timed = found[each].timed
+            wanted += [mark.writer for mark in timed.observed] if timed else []
+    return found
 
 
 class OfSink:

@@ -20,6 +20,7 @@ from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, endings, look
 from onceonly.machine.facts import OutOfPhase, Reading
+from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
 from onceonly.protocol import (
@@ -50,6 +51,9 @@ from onceonly_checkpoints.manifest import UnreadableManifest
 
 log = logging.getLogger(__name__)
 
+ReadPeers = Callable[[str, Sequence[str]], tuple[tuple[Timed, ...], str]]
+"""Newest epochs of a pipeline's peers, some of them known by name, and why others were not read; it does not raise."""
+
 
 @runtime_checkable
 class StatefulBatch(Protocol):
@@ -70,6 +74,7 @@ class Runner:
         staging: where epochs of several sinks are staged; ``None`` where no batch is written.
         fetch: reads staged bytes back by the reference in a marker.
         says: the user's word on what is complete, asked of each epoch after its action; ``None`` where he gave none.
+        peers: reads what other writers of the dataset said last; ``None`` where there are none.
         guard: raises where the caller must touch nothing any more; asked before each step.
         sleep: waits for so many seconds.
 
@@ -87,6 +92,7 @@ class Runner:
         staging: Stages | None = None,
         fetch: Callable[[str, Batch | None], Still] = staging.fetch,
         says: Says | None = None,
+        peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -98,6 +104,7 @@ class Runner:
         self._staging = staging
         self._fetch_staged = fetch
         self._says = says
+        self._peers = peers
         self._guard = guard
         self._sleep = sleep
         self._batch: Batch | None = None
@@ -116,6 +123,7 @@ class Runner:
             c.Gather: self._gather,
             c.Execute: self._execute,
             c.Intend: self._intend,
+            c.Poll: self._poll,
             c.Fetch: self._fetch,
             c.Stage: self._stage,
             c.Prepare: self._prepare,
@@ -269,6 +277,12 @@ class Runner:
             self._ledger.intend(Intent(state.job.pipeline, command.number, command.fence, command.slice))
         faults.fire(Point.INTEND_AFTER)
         return c.Done()
+
+    def _poll(self, state: State, command: c.Poll) -> c.Outcome:
+        if self._peers is None:
+            raise OutOfPhase(state.phase.value, "a reader of other writers")
+        with self._timed("poll"):
+            return c.Polled(*self._peers(state.job.pipeline, command.writers))
 
     def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
         with self._timed("fetch"):
