@@ -114,6 +114,8 @@ def chosen(note_time: object) -> Chosen | None:
             return Chosen(Noting("watermark"), None, "the engine's watermark")
         case _ if callable(note_time) and not isinstance(note_time, type):
             return Chosen(Noting("function"), note_time, f"what {_name(note_time)} says")
+        case _:
+            pass
     wanted = 'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", or a function of a TimedEpoch'
     raise refuse(
         "E110",
