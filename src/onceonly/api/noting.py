@@ -11,7 +11,7 @@ from onceonly.machine.facts import Happening
 from onceonly.machine.noting import Noting
 from onceonly.protocol import period
 from onceonly.protocol.times import TimedEpoch
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epochtime import END, Unit
 from onceonly_checkpoints.ledger import EventKind
 
@@ -136,7 +136,34 @@ def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
         ConfigurationError: E131.
     """
     if time and time.noting.column and plan.stateful:
-        raise refuse("E131", pipeline=pipeline)
+        raise refuse(
+            "E131",
+            pipeline=pipeline,
+            how="EventTime",
+            problem="its plan keeps state",
+            matter="the greatest time of rows that state held back says nothing of the others that it holds",
+            cause="a window, an aggregate, a join of streams or a removal of duplicates stands before the sink",
+            next='use the engine\'s own word, exactly_once(..., note_time="watermark"), with df.withWatermark(...)',
+        )
+
+
+def check_run(time: Chosen | None, run: Run, pipeline: str) -> None:
+    """Refuse a run whose engine takes rows that are older than its word.
+
+    Raises:
+        ConfigurationError: E131, as :func:`check_plan`, and of a watermark under output mode ``complete``.
+    """
+    check_plan(time, run.plan, pipeline)
+    if time and time.noting.by == "watermark" and run.output == "complete":
+        raise refuse(
+            "E131",
+            pipeline=pipeline,
+            how="the watermark",
+            problem='its output mode is "complete"',
+            matter="in that mode rows that are older than the watermark are taken all the same",
+            cause='.outputMode("complete")',
+            next='.outputMode("append"); or .outputMode("update") and a sink with a key',
+        )
 
 
 def check_columns(time: Chosen | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:

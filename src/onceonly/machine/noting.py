@@ -114,7 +114,7 @@ def _timed(noting: Noting, before: EpochTime | None, offer: Offer, times: Times)
     """What an epoch says, and what it would have noted if nothing had been before."""
     past = before or EpochTime(noting.unit, None, None, None)
     wanted = _wanted(noting, past, times, offer.lineage)
-    noted = _greatest(past.noted, wanted)
+    noted = _noted(past, wanted)
     time = EpochTime(
         unit=noting.unit,
         noted=noted,
@@ -130,6 +130,11 @@ def _timed(noting: Noting, before: EpochTime | None, offer: Offer, times: Times)
         turn=past.turn,
     )
     return time, wanted
+
+
+def _noted(past: EpochTime, wanted: int | None) -> int | None:
+    """The writer's word: one that is less than the last one is not taken, as a replay would say it for ever."""
+    return _greatest(past.noted, wanted)
 
 
 def _wanted(noting: Noting, past: EpochTime, times: Times, lineage: Lineage) -> int | None:
