@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Output, Quality, bad_rows, exactly_once, faults
+from onceonly import EventTime, Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -62,6 +62,7 @@ class Job:
         mends: read a quarantine, a Delta table, in place of files, and bring its rows in with another word.
         late: newer files bring older changes: of a hundred keys, a fifth of the changes removes; into the first sink, a
             table of Postgres that remembers what was removed.
+        timed: note the greatest id as the time of all rows.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -80,6 +81,7 @@ class Job:
     mends: bool = False
     late: bool = False
     wordless: str = ""
+    timed: bool = False
 
     @property
     def speaks_kafka(self) -> bool:
@@ -216,6 +218,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         on_refresh=job.on_refresh,
         quality=quality,
         adopt="here" if job.mends else None,
+        note_time=EventTime("id", delay=0, unit="integer") if job.timed else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:

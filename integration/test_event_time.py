@@ -339,6 +339,18 @@ def test_a_column_of_rows_says_nothing_where_state_holds_them_back_and_the_water
     assert orders.noted()[-1] == ms(59 - 5)
 
 
+def test_a_watermark_is_no_word_on_old_rows_where_spark_takes_them_all_the_same(
+    noting: Callable[..., Noting],
+) -> None:
+    orders = noting(note_time="watermark", before=None)
+    said = orders.stream.receive(range(30), range(30, 60)).fail(orders.wrapped(), shape=windows, mode="complete")
+    assert "[ONCE-E131]" in said
+    assert orders.times() == []
+    assert '.outputMode("append")' in said
+    orders.stream.run(orders.wrapped(), shape=windows, mode="append")
+    assert orders.noted()[-1] == ms(59 - 5)
+
+
 def test_what_is_refused_is_told_before_the_start(spark: SparkSession, noting: Callable[..., Noting]) -> None:
     orders = noting()
     stream = orders.stream.read()

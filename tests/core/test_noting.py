@@ -83,6 +83,12 @@ def test_rows_at_5_and_9_planned_at_100_note_7_by_a_delay_100_by_ingest_and_the_
     assert Told().tells(WATERMARK, clock=100, watermark=4).noted == 4
 
 
+def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alone() -> None:
+    told = Told()
+    told.last = with_time(EpochTime("ms", 10, 20, 30))
+    assert (told.tells(FUNCTION, Times(said=15)).lower, told.tells(FUNCTION, Times(said=25)).lower) == (20, 25)
+
+
 def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
     told = Told()
     assert told.tells(WATERMARK, watermark=0, stateful=1).noted is None

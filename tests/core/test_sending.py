@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onceonly import Output, Quality, exactly_once
+from onceonly import EventTime, Output, Quality, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.spark.engine import Plan, Run
@@ -125,6 +125,15 @@ def test_expectations_are_refused_by_name_where_the_callback_is_sent() -> None:
     found = refusal(DeltaSink("/t"), checkpoint="/cp", quality=Quality(expect={"amount": "amount >= 0"}))
     assert found.code == "E110"
     assert "exactly_once() was given quality=, and the query runs on Spark Connect." in str(found)
+
+
+@pytest.mark.parametrize("said", ["ingest", EventTime("at", delay="0s")])
+def test_time_is_refused_by_name_where_the_callback_is_sent_and_without_it_the_call_is_sent(said: Any) -> None:
+    found = refusal(DeltaSink("/t"), note_time=said)
+    assert found.code == "E110"
+    assert "exactly_once() was given note_time=, and the query runs on Spark Connect." in str(found)
+    assert "leave note_time= out there" in found.remedy
+    assert sent(DeltaSink("/t")) is not None
 
 
 def test_outputs_are_refused_by_name_where_the_callback_is_sent() -> None:

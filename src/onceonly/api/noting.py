@@ -12,7 +12,7 @@ from onceonly.machine.marks import Writers
 from onceonly.machine.noting import MOST_WRITERS, Noting
 from onceonly.protocol import period
 from onceonly.protocol.times import TimedEpoch
-from onceonly.spark.engine import Plan
+from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epochtime import END, Unit
 from onceonly_checkpoints.ledger import EventKind
 
@@ -174,6 +174,8 @@ def _alone(note_time: object) -> Chosen:
             return Chosen(Noting("watermark"), None, "the engine's watermark")
         case _ if callable(note_time) and not isinstance(note_time, type):
             return Chosen(Noting("function"), note_time, f"what {_name(note_time)} says")
+        case _:
+            pass
     wanted = (
         'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", a function of a TimedEpoch, or a Dataset'
     )
@@ -196,12 +198,7 @@ def _of_all(own: Chosen, dataset: Dataset) -> Chosen:
     return replace(own, noting=replace(own.noting, writers=dataset.said), words=words)
 
 
-def check_writer(time: Chosen | None, pipeline: str) -> None:
-    """Refuse writers of a dataset that this pipeline is none of.
-
-    Raises:
-        ConfigurationError: E135.
-    """
+def _check_writer(time: Chosen | None, pipeline: str) -> None:
     writers = time.noting.writers if time else None
     if writers and writers.declared and pipeline not in writers.declared:
         problem = f'Dataset(writers=) does not name "{pipeline}", the pipeline that it was given to'
@@ -216,7 +213,36 @@ def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
         ConfigurationError: E131.
     """
     if time and time.noting.column and plan.stateful:
-        raise refuse("E131", pipeline=pipeline)
+        raise refuse(
+            "E131",
+            pipeline=pipeline,
+            how="EventTime",
+            problem="its plan keeps state",
+            matter="the greatest time of rows that state held back says nothing of the others that it holds",
+            cause="a window, an aggregate, a join of streams or a removal of duplicates stands before the sink",
+            next='use the engine\'s own word, exactly_once(..., note_time="watermark"), with df.withWatermark(...)',
+        )
+
+
+def check_run(time: Chosen | None, run: Run, pipeline: str) -> None:
+    """Refuse a run whose engine takes rows that are older than its word, or that is nobody's writer.
+
+    Raises:
+        ConfigurationError: E131, as :func:`check_plan`, and of a watermark under output mode ``complete``; E135,
+            writers of a dataset that this pipeline is none of.
+    """
+    check_plan(time, run.plan, pipeline)
+    _check_writer(time, pipeline)
+    if time and time.noting.by == "watermark" and run.output == "complete":
+        raise refuse(
+            "E131",
+            pipeline=pipeline,
+            how="the watermark",
+            problem='its output mode is "complete"',
+            matter="in that mode rows that are older than the watermark are taken all the same",
+            cause='.outputMode("complete")',
+            next='.outputMode("append"); or .outputMode("update") and a sink with a key',
+        )
 
 
 def check_columns(time: Chosen | None, pipeline: str, columns: Sequence[tuple[str, str]]) -> None:

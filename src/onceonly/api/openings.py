@@ -145,8 +145,7 @@ class Openings:
         if not pipeline:
             raise refuse("E101")
         refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
-        noting.check_plan(chosen.time, run.plan, pipeline)
-        noting.check_writer(chosen.time, pipeline)
+        noting.check_run(chosen.time, run, pipeline)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)

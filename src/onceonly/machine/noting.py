@@ -234,7 +234,7 @@ def _timed(
     """What an epoch says for its writer alone, and what it would have noted if nothing had been before."""
     stood = before or EpochTime(noting.unit, None, None, None)
     wanted = _wanted(noting, stood, times, offer.lineage)
-    noted = greatest((stood.noted, wanted))
+    noted = _noted(stood, wanted)
     time = EpochTime(
         unit=noting.unit,
         noted=noted,
@@ -251,6 +251,11 @@ def _timed(
         turn=known.turn,
     )
     return time, wanted
+
+
+def _noted(past: EpochTime, wanted: int | None) -> int | None:
+    """The writer's word: one that is less than the last one is not taken, as a replay would say it for ever."""
+    return greatest((past.noted, wanted))
 
 
 def _wanted(noting: Noting, past: EpochTime, times: Times, lineage: Lineage) -> int | None:

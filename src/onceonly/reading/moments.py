@@ -76,8 +76,7 @@ def _read(text: str) -> datetime | int | None:
 
 def _long_zone(text: str) -> str:
     """With the zone as Python 3.10 reads it: ``+00:00`` for ``Z``, ``+01:00`` for ``+01`` and ``+0100``."""
-    text = f"{text[:-1]}+00:00" if text[-1:] in ("Z", "z") else text
-    date, mark, clock = text.partition("T" if "T" in text else " ")
+    date, mark, clock = re.sub("[Zz]$", "+00:00", text).partition("T" if "T" in text else " ")
     return f"{date}{mark}{_SHORT_ZONE.sub(_with_minutes, clock)}"
 
 

@@ -75,6 +75,8 @@ def _said(state: State, says: Says, epoch: TimedEpoch, unit: Unit) -> int | None
             return answer
         case datetime() if answer.tzinfo is not None and unit == "ms":
             return (answer - _1970) // timedelta(milliseconds=1)
+        case _:
+            pass
     raise _no_time(state, f"gave {answer!r}")
 
 

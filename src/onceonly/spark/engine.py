@@ -104,6 +104,7 @@ class Run:
         engine: what found it, and is asked about it.
         handle: what that engine keeps of the running query; nobody else reads it.
         files: the checkpoint's files.
+        output: its output mode, ``append``, ``update`` or ``complete``; empty where the engine does not say.
         entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
     """
 
@@ -118,6 +119,7 @@ class Run:
     engine: QueryEngine = field(repr=False, compare=False)
     handle: Any = field(repr=False, compare=False)
     files: Readable = field(repr=False, compare=False)
+    output: str = field(default="", repr=False, compare=False)
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 

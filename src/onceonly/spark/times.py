@@ -9,7 +9,7 @@ from onceonly.protocol.times import Clock, Times
 from onceonly.spark.digest import quote
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _FIRST, _LAST, _LATE, _UNTIMED = "first time", "last time", "late", "untimed"
 
@@ -42,3 +42,27 @@ def metrics(clock: Clock | None, aside: str | None = None) -> tuple[Column, ...]
 def from_metrics(values: Mapping[str, Any]) -> Times:
     """What the observed metrics of a finished action say."""
     return Times(values[_FIRST], values[_LAST], values[_LATE], values[_UNTIMED])
+
+
+def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:
+    """A stream without a row, whose offsets move: so a query notes time while its source is silent.
+
+    Spark plans no batch for a plan without state that has nothing to read, and then nobody says that nothing came. This
+    is Spark's ``rate`` source, a tick a second, with every tick filtered out: a tick is an offset and no row, as a
+    restart replays it. It is a further source of the query, so it belongs there from the start.
+
+    Args:
+        spark: the session.
+        like: the stream that it is united with, for its columns.
+
+    Returns:
+        A stream in the columns of ``like``: an epoch without rows at each trigger, unless there are others to read.
+
+    Example:
+        ``events.unionByName(heartbeat(spark, like=events))``
+    """
+    from pyspark.sql import functions as f
+
+    ticks = spark.readStream.format("rate").option("rowsPerSecond", 1).load().where("value < 0")
+    columns = [f.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields]
+    return ticks.select(*columns)

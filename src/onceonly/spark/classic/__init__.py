@@ -99,6 +99,7 @@ class ClassicEngine:
             engine=self,
             handle=Query(execution, execution.offsetLog(), df.sparkSession.sparkContext),
             files=_files(df, execution, checkpoint),
+            output=str(execution.outputMode().toString()).lower(),
         )
 
     def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
