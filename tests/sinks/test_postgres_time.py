@@ -95,6 +95,23 @@ def test_what_was_concluded_from_a_turn_that_is_over_does_not_count_in_sql(
     assert sql(dsn, WINDOW)[0][0] == 12
 
 
+def test_a_table_that_somebody_else_was_put_back_in_is_told_in_sql_as_in_python(
+    dsn: str, made: Callable[..., Writer]
+) -> None:
+    web, app = made("web", BOTH), made("app", BOTH)
+    web.write(10, noted=10)
+    app.write(90, noted=90, sees=[web])
+    web.write(15, noted=15, sees=[app])
+    web.write(80, noted=80, sees=[app])
+    app.write(95, noted=95, sees=[web])
+    with psycopg.connect(dsn) as connection:
+        connection.execute("DELETE FROM onceonly.epoch WHERE pipeline = 'web' AND epoch > 2")
+        connection.execute("UPDATE onceonly.head SET epoch = 2 WHERE pipeline = 'web'")
+    found = read(dsn)
+    assert (found.lower, found.lost) == (15, ("web",))
+    assert sql(dsn, WINDOW)[0][0] == 15
+
+
 def test_a_table_that_two_datasets_share_is_complete_through_what_both_are(
     dsn: str, made: Callable[..., Writer]
 ) -> None:

@@ -156,6 +156,8 @@ class Reader:
 
     def _looked(self) -> tuple[list[Timed], set[str]]:
         """The newest epochs of whoever may belong to the dataset, and the names of those whose newer ones are gone."""
+        if whole := self._source.at_once(self.name):
+            return list(whole), set()
         wanted = list(dict.fromkeys(self._source.neighbours(self.name)))
         found: dict[str, Newest] = {}
         while left := [name for name in wanted if name not in found]:
