@@ -22,12 +22,14 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import NO_TIMES
 from onceonly.reading import Reader
 from onceonly.reading.peers import Peers
+from onceonly.runtime import operator
 from onceonly.runtime.runner import ReadPeers, Runner
 from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.postgres import PostgresSink
 
@@ -190,6 +192,41 @@ def test_a_server_that_is_away_is_named_and_stops_nobody() -> None:
     assert found == ()
     assert unread.startswith("postgres:clicks: [ONCE-E")
     assert away.pipeline == ""
+
+
+def test_a_writer_that_is_retired_is_waited_for_no_more_and_does_not_come_back(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(70, 0)
+    a.commits(130, 1)
+    gone = operator.retire(b.sinks, b.ledger, "B", Adoption(AdoptionKind.RETIRE_WRITER, reason="shop closed"))
+    assert gone.time is not None
+    assert (gone.time.noted, gone.time.lower, gone.digest.rows) == (END, 100, 0)
+    assert a.commits(200, 2).lower == 200
+    assert Reader("A", MemorySink(store=store)).time_window().held == (WriterMark("A", 3, 200, 2),)
+    b.start()
+    with pytest.raises(OnceOnlyError) as refused:
+        b.commits(90, 3)
+    assert refused.value.code == "E135"
+    assert "was retired by epoch 2" in str(refused.value)
+    renamed = Writer(tmp_path, "C", store)
+    assert renamed.commits(210, 4).lower == 200  # what the printed way on leads to
+
+
+def test_who_alone_is_retired_has_nothing_left_to_wait_for(tmp_path: Path, store: MemoryStore) -> None:
+    a = Writer(tmp_path, "A", store, writers=None)
+    a.commits(100, 0)
+    gone = operator.retire(a.sinks, a.ledger, "A", Adoption(AdoptionKind.RETIRE_WRITER))
+    assert gone.time is not None
+    assert (gone.time.noted, gone.time.lower) == (END, END)
+
+
+def test_a_pipeline_that_notes_no_time_cannot_be_retired(tmp_path: Path, store: MemoryStore) -> None:
+    sinks, ledger = [MemorySink(store=store)], SqlLedger(str(tmp_path / "none.db"))
+    with pytest.raises(OnceOnlyError, match="says anything of time, so nobody waits for it"):
+        operator.retire(sinks, ledger, "X", Adoption(AdoptionKind.RETIRE_WRITER))
 
 
 def at(number: int, time: EpochTime) -> Epoch:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import audit, checkpoint, doctor, epochs, explain, ledger, live, queries, session, txn
+from onceonly.cli import audit, checkpoint, doctor, epochs, explain, ledger, live, queries, session, time, txn
 from onceonly.cli.errors import ErrorHandlingGroup
 from onceonly.cli.groups import add, add_others, published
 from onceonly.cli.output import say
@@ -33,6 +33,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
     tree.add_typer(epochs.app, name="epochs")
+    tree.add_typer(time.app, name="time")
     tree.command("watch")(live.watch)
     tree.command("metrics")(live.metrics)
     tree.add_typer(queries.app, name="queries")

@@ -228,6 +228,19 @@ def carried(before: EpochTime | None, *, turned: bool = False) -> EpochTime | No
     return replace(before, turn=before.turn + turned, **own)  # type: ignore[arg-type]
 
 
+def retired(known: Known) -> EpochTime | None:
+    """What the epoch says after which a writer writes nothing: that all is there, and nobody waits for it any more.
+
+    Args:
+        known: what stands; ``None`` is the answer where that says nothing of time.
+    """
+    stood = carried(known.stood)
+    if stood is None:
+        return None
+    gone = replace(stood, noted=END, turn=known.turn)
+    return replace(gone, lower=_together(Writers(), known, gone).lower if gone.observed else END)
+
+
 def _timed(
     noting: Noting, known: Known, before: EpochTime | None, offer: Offer, times: Times
 ) -> tuple[EpochTime, int | None]:

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from onceonly.errors import refuse
 from onceonly.machine.marks import Timed
-from onceonly.protocol import Shared, Sink, Witness
+from onceonly.machine.windows import newest_of
+from onceonly.protocol import Peered, Shared, Sink, Witness
 from onceonly.reading.places import Found
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger import Ledger
@@ -44,6 +45,10 @@ class Source(Protocol):
         """The newest epoch of a pipeline."""
         ...
 
+    def at_once(self, name: str) -> Sequence[Timed]:
+        """The newest epochs of all neighbours as of one moment; empty where they are to be looked at one by one."""
+        ...
+
     def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
         """Every epoch that is remembered, oldest first, and whether newer ones were there and are gone.
 
@@ -66,6 +71,8 @@ def newest_of_all(source: Source, name: str, known: Sequence[str] = ()) -> Mappi
         name: of one pipeline.
         known: names of others that nothing in the source may lead to.
     """
+    if whole := source.at_once(name):
+        return {one.writer: Newest(one) for one in whole}
     wanted = list(dict.fromkeys((*source.neighbours(name), *known)))
     found: dict[str, Newest] = {}
     while left := [each for each in wanted if each not in found]:
@@ -118,6 +125,13 @@ class OfSink:
             return Newest(timed)
         left = _standing(handle, list(handle.history()))
         return Newest(Timed.of(left[-1][0]) if left else None, taken=True)
+
+    def at_once(self, name: str) -> Sequence[Timed]:
+        """By the sink's own statement, where it has one; empty where the pipeline is not among what it found."""
+        handle = self._handle(name)
+        markers = handle.peers() if isinstance(handle, Peered) else ()
+        found = newest_of(timed for marker in markers if (timed := Timed.of(marker)))
+        return found if any(one.writer == name for one in found) else ()
 
     def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
         """Those that stand, as far back as the target remembers."""
@@ -190,6 +204,10 @@ class OfLedger:
         head = self._ledger.head(name)
         time = head.epoch.time if head else None
         return Newest(Timed(name, head.epoch.number, time) if head and time else None)
+
+    def at_once(self, name: str) -> Sequence[Timed]:
+        """Never."""
+        return ()
 
     def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
         """Every recorded epoch with its first receipt."""
