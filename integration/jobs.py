@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Dedupe, Output, Quality, bad_rows, exactly_once, faults
+from onceonly import Dedupe, EventTime, Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -66,6 +66,7 @@ class Job:
         late: newer files bring older changes: of a hundred keys, a fifth of the changes removes; into the first sink, a
             table of Postgres that remembers what was removed.
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
+        timed: note the greatest id as the time of all rows.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -85,6 +86,7 @@ class Job:
     late: bool = False
     wordless: str = ""
     once: str = ""
+    timed: bool = False
 
     @property
     def speaks_kafka(self) -> bool:
@@ -222,6 +224,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         quality=quality,
         adopt="here" if job.mends else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
+        note_time=EventTime("id", delay=0, unit="integer") if job.timed else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
 from onceonly_checkpoints.content import Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import (
     Adoption,
     AdoptionKind,
@@ -176,6 +177,7 @@ class Epoch:
             to epoch.
         replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
         outputs: what some of the sinks hold instead of all rows.
+        time: up to when its rows are complete; ``None`` where nobody notes that.
     """
 
     number: int
@@ -194,6 +196,7 @@ class Epoch:
     series: int = 1
     replaces: tuple[int, int] | None = None
     outputs: tuple[Output, ...] = ()
+    time: EpochTime | None = None
 
     def output(self, sink: str) -> Output | None:
         """What a sink holds instead of all rows; ``None`` where it holds them all."""
@@ -269,6 +272,7 @@ class Epoch:
             series=value.get("series", 1),
             replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
             outputs=tuple(Output.from_json(output) for output in value.get("outputs", ())),
+            time=EpochTime.from_json(value["time"]) if "time" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -290,6 +294,7 @@ class Epoch:
             series=self.series if self.series > 1 else None,
             replaces=self.replaces and list(self.replaces),
             outputs=[output.to_json() for output in self.outputs],
+            time=self.time and self.time.to_json(),
         )
 
 
@@ -310,6 +315,7 @@ _MEMBERS = (
     "series",
     "replaces",
     "outputs",
+    "time",
 )
 
 

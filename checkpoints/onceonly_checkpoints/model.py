@@ -282,6 +282,7 @@ class AdoptionKind(StrEnum):
     FROM_CHECKPOINT = "from-checkpoint"
     DROP_SINK = "drop-sink"
     REPLACE_ROWS = "replace-rows"
+    RETIRE_WRITER = "retire-writer"
 
     @classmethod
     def read(cls, text: str) -> AdoptionKind:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from onceonly.api.dedupe import Dedupe
+    from onceonly.api.noting import Dataset, EventTime
     from onceonly.api.outputs import Output
     from onceonly.api.quality import Quality
     from onceonly.api.routes import Route
@@ -16,11 +17,14 @@ if TYPE_CHECKING:
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
     from onceonly.errors.refusals import Refused, refusal
+    from onceonly.protocol.times import TimedEpoch
     from onceonly.runtime.readpoint import ReadPoint, history, read_point
     from onceonly.spark.badrow import bad_rows
 
 __all__ = [
+    "Dataset",
     "Dedupe",
+    "EventTime",
     "ExactlyOnce",
     "OnceOnlyError",
     "Output",
@@ -28,6 +32,7 @@ __all__ = [
     "ReadPoint",
     "Refused",
     "Route",
+    "TimedEpoch",
     "bad_rows",
     "exactly_once",
     "history",
@@ -50,6 +55,11 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
+    elif name in ("Dataset", "EventTime", "TimedEpoch"):
+        from onceonly.api.noting import Dataset, EventTime
+        from onceonly.protocol.times import TimedEpoch
+
+        found = {"Dataset": Dataset, "EventTime": EventTime, "TimedEpoch": TimedEpoch}
     elif name in ("Dedupe", "Output", "Quality", "Route"):
         from onceonly.api.dedupe import Dedupe
         from onceonly.api.outputs import Output

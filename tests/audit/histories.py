@@ -10,6 +10,7 @@ from onceonly.audit.facts import Facts, LedgerFacts, SinkFacts
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
@@ -36,6 +37,7 @@ def epoch_after(
     sinks: Sequence[str] = (SINK,),
     lineage: Lineage | None = None,
     outputs: tuple[Output, ...] = (),
+    time: EpochTime | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
     begin = previous.written.end if previous else at(0)
@@ -59,6 +61,7 @@ def epoch_after(
         adoption=adoption,
         carried=Standing(before.lineage, (*before.accepted, adoption)) if adoption else None,
         outputs=outputs,
+        time=time,
     )
     return chain.linked(epoch)
 

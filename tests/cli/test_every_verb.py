@@ -15,6 +15,7 @@ from tests.cli.conftest import Run, document
 from tests.core.several import Pipeline
 
 from onceonly.cli.app import app
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import Slice, SourceOffsets
 
 READING: dict[tuple[str, ...], tuple[str, ...]] = {
@@ -25,6 +26,10 @@ READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("epochs", "diff"): ("1", "2"),
     ("quarantine", "list"): (),
     ("quarantine", "show"): (),
+    ("time", "show"): (),
+    ("time", "history"): (),
+    ("time", "wait"): ("orders", "4", "--timeout", "0s"),
+    ("time", "certify"): (),
     ("queries", "list"): (),
     ("queries", "show"): ("orders",),
     ("checkpoint", "show"): ("{ck}",),
@@ -43,6 +48,7 @@ CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queries", "forget"): ("orders",),
     ("queries", "drop-sink"): ("orders", "memory:b", "--accept-loss"),
     ("queries", "refresh"): ("orders", "--how", "replace"),
+    ("time", "retire"): ("orders",),
     ("checkpoint", "rebuild"): ("{new}", "--query", "orders"),
     ("ledger", "rebuild"): ("--query", "orders"),
     ("ledger", "prune"): ("--keep-epochs", "1"),
@@ -86,10 +92,11 @@ def log(number: int | None) -> SourceOffsets:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    """A pipeline that reads files, as checkpoints of its kind can be rebuilt."""
+    """A pipeline that reads files, as checkpoints of its kind can be rebuilt, and notes a time."""
     world = World(tmp_path)
     for number in range(4):
-        world.write(number + 1, written=Slice(log(number - 1 if number else None), log(number)))
+        noted = EpochTime("integer", number + 1, number + 1, number + 1)
+        world.write(number + 1, written=Slice(log(number - 1 if number else None), log(number)), time=noted)
     return world
 
 

@@ -22,6 +22,7 @@ from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
 from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 
@@ -107,6 +108,26 @@ def test_pipelines_that_are_not_wanted_have_no_metrics(world: World) -> None:
     world.write(5)
     exporter.look(0)
     assert value(exporter, "onceonly_rows_total") == 5
+
+
+def test_what_epochs_say_of_time_is_told_and_where_none_does_there_is_no_such_series(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    assert value(exporter, "onceonly_lower_seconds") is None
+    assert value(exporter, "onceonly_rows_behind_time_total") == 0
+    world.write(9, time=EpochTime("ms", 5_000, 5_000, 9_000, late=2, ingest=11_500))
+    world.write(9, time=EpochTime("ms", 6_000, 6_500, 9_000, late=1, ingest=11_500))
+    exporter.look(0)
+    assert value(exporter, "onceonly_lower_seconds") == 6.5
+    assert value(exporter, "onceonly_time_lag_seconds") == 5.5
+    assert value(exporter, "onceonly_rows_behind_time_total") == 3
+
+
+def test_heights_of_blocks_are_no_seconds(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    world.write(9, time=EpochTime("integer", 5, 5, 9))
+    exporter.look(0)
+    assert value(exporter, "onceonly_lower_seconds") is None
 
 
 def test_rows_that_came_too_late_are_counted(world: World) -> None:

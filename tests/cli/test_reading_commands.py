@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import SourceOffsets
 
 
@@ -53,6 +55,21 @@ def test_an_epoch_is_shown_in_full(on: Run, world: World) -> None:
     found = document(on("epochs", "show", "3", "-o", "json"))["epoch"]
     assert (found["digest"]["rows"], found["sound"], found["files"]) == (7, True, 1)
     assert found["receipts"][0]["sink"] == world.sink.id
+
+
+def test_what_an_epoch_says_of_time_is_shown_in_words(on: Run, world: World) -> None:
+    noon = 1767268800000
+    world.write(7, time=EpochTime("ms", noon, noon, noon + 9, noon, noon - 5, noon + 9, noon - 1, 2, 1, ingest=noon))
+    world.write(7, time=EpochTime("integer", None, None, None))
+    text = on("epochs", "show", "5").stdout
+    assert re.search(r"complete +through 2026-01-01T12:00:00Z\n", text)
+    assert re.search(r"closed +through 2026-01-01T12:00:00Z: nothing before it changes any more", text)
+    assert re.search(r"times +2026-01-01T11:59:59.995Z to 2026-01-01T12:00:00.009Z", text)
+    assert re.search(r"late +2 rows before 2026-01-01T11:59:59.999Z", text)
+    assert re.search(r"untimed +1 rows", text)
+    assert re.search(r"complete +through nothing yet", on("epochs", "show", "6").stdout)
+    assert "complete" not in on("epochs", "show", "4").stdout
+    assert document(on("epochs", "show", "5", "-o", "json"))["epoch"]["time"]["lower"] == noon
 
 
 def test_an_adoption_is_listed_as_one(on: Run, world: World) -> None:

@@ -36,6 +36,10 @@ COMMANDS = [
     ["epochs", "show"],
     ["epochs", "tail"],
     ["epochs", "diff"],
+    ["time", "show"],
+    ["time", "history"],
+    ["time", "wait"],
+    ["time", "certify"],
     ["queries", "forget"],
     ["queries", "list"],
     ["queries", "show"],
@@ -66,6 +70,7 @@ COMMANDS = [
     ["lab", "points"],
     ["lab", "necessity"],
     ["lab", "mutants"],
+    ["lab", "writers"],
     ["lab", "report"],
 ]
 

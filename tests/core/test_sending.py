@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark import cloudpickle
 
-from onceonly import Dedupe, Output, Quality, exactly_once
+from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
 from onceonly.api.arguments import refuse_checkpoint
 from onceonly.errors import ConfigurationError, OnceOnlyError
 from onceonly.spark.engine import Plan, Run
@@ -132,6 +132,15 @@ def test_ids_that_were_seen_are_refused_by_name_where_the_callback_is_sent() -> 
     found = refusal(pg, dedupe=Dedupe(key="id", within="7 days", keep=pg.table("seen")))
     assert found.code == "E110"
     assert "exactly_once() was given dedupe=, and the query runs on Spark Connect." in str(found)
+
+
+@pytest.mark.parametrize("said", ["ingest", EventTime("at", delay="0s")])
+def test_time_is_refused_by_name_where_the_callback_is_sent_and_without_it_the_call_is_sent(said: Any) -> None:
+    found = refusal(DeltaSink("/t"), note_time=said)
+    assert found.code == "E110"
+    assert "exactly_once() was given note_time=, and the query runs on Spark Connect." in str(found)
+    assert "leave note_time= out there" in found.remedy
+    assert sent(DeltaSink("/t")) is not None
 
 
 def test_outputs_are_refused_by_name_where_the_callback_is_sent() -> None:

@@ -53,6 +53,11 @@ class EventKind(StrEnum):
     WARNED = "warned"
     LATE = "late-rows"
     QUARANTINED = "quarantined"
+    TIME_HELD = "time-held"
+    TIME_BACK = "time-back"
+    WRITER_SILENT = "writer-silent"
+    UNPOLLED = "writers-unread"
+    BEHIND = "behind-time"
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,6 +177,11 @@ class Handle(SinkBase):
         with self._refusals(), self._transactions.reading() as connection:
             return head.writers(connection, survey.oid(connection, self._aim.name))
 
+    def peers(self) -> list[Marker]:
+        """The newest marker of each pipeline with an epoch in the table, ours among them, as of one moment."""
+        with self._refusals(), self._transactions.reading() as connection:
+            return head.peers(connection, survey.oid(connection, self._aim.name))
+
     def close(self) -> None:
         """Release connections. May repeat."""
         if self._open is not None:

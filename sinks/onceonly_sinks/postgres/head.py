@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from onceonly.protocol import Superseded
 from onceonly.protocol.guard import Held, check_fence, check_follows
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SCHEMA_LOCK
+from onceonly_sinks.postgres import timeviews
 from onceonly_sinks.sql import tables
 from onceonly_sinks.sql.tables import OURS, Row, Tables
 
@@ -51,6 +53,7 @@ DDL = (
         PRIMARY KEY (pipeline, sink)
     )
     """,
+    *timeviews.DDL,
 )
 
 # A weaker setting of the server or the role would let an acknowledged epoch vanish; a stronger one is kept.
@@ -133,6 +136,12 @@ SET epoch = excluded.epoch, chain = excluded.chain,
     accepted = greatest(p.accepted, excluded.accepted), pruned_at = clock_timestamp()
 """
 MILESTONE = f"SELECT epoch, chain, rows, accepted FROM onceonly.pruned WHERE {OURS}"
+
+# In one statement, so that all of them are as of one moment.
+PEERS = """
+SELECT e.marker FROM onceonly.head h JOIN onceonly.epoch e USING (pipeline, sink, epoch)
+WHERE h.target_oid = %(oid)s ORDER BY h.pipeline, h.epoch
+"""
 
 BACKENDS = """
 SELECT pid, application_name FROM pg_catalog.pg_stat_activity
@@ -368,6 +377,13 @@ def shared(connection: Connection, writer: Writer, oid: int) -> bool:
 def writers(connection: Connection, oid: int) -> list[str]:
     """Pipelines with an epoch in a table."""
     return TABLES.writers(connection.exec_driver_sql, oid) if oid and exists(connection) else []
+
+
+def peers(connection: Connection, oid: int) -> list[Marker]:
+    """The newest marker of each pipeline with an epoch in a table; of one that has two sinks there, of both."""
+    if not oid or not exists(connection):
+        return []
+    return [Marker.from_json(json.loads(row[0])) for row in connection.exec_driver_sql(PEERS, {"oid": oid})]
 
 
 def sessions(connection: Connection, writer: Writer) -> list[tuple[int, str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from onceonly.api import noting
 from onceonly.api.dedupe import Dedupe
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
@@ -52,6 +53,7 @@ class Arguments:
     outputs: tuple[Output, ...] = ()
     quality: Quality | None = None
     dedupe: Dedupe | None = None
+    time: noting.Chosen | None = None
 
     @property
     def told(self) -> Told:
@@ -101,7 +103,9 @@ class Arguments:
         if self.dedupe:
             once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
             taken[self.dedupe.keeper.id] = SEEN, f"the id of each row that was let through, for {self.dedupe.within}"
-        return Chosen(self.adopt, self.before is not None, self.stages, self.on_refresh, taken, expected, once)
+        time = self.time.words if self.time else ""
+        said = (self.adopt, self.before is not None, self.stages, self.on_refresh)
+        return Chosen(*said, taken, expected, once, time)
 
     def shaped(self, df: Any) -> Any:
         """A DataFrame as it is written: through ``before=``."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from onceonly import faults
-from onceonly.api import guarantee
+from onceonly.api import guarantee, noting
 from onceonly.api.arguments import Arguments
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening, Openings
@@ -17,6 +17,7 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.estimate import Past
 from onceonly.machine.facts import Happening, Offer
+from onceonly.machine.noting import complete_through
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, together
@@ -92,6 +93,7 @@ class Epochs:
                 max_bad=given.max_bad,
                 together=together.groups(given.sinks),
                 divided=given.divided,
+                noting=given.time.noting if given.time else None,
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -112,6 +114,7 @@ class Epochs:
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = f"{epoch.digest.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
+        rows += complete_through(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 
     def _tell(self, opening: Opening, state: State, found: Written, read: Input) -> None:
@@ -123,6 +126,7 @@ class Epochs:
         if not opening.told:
             said += [events.kept(self.promise())]
             said += events.warned(opening.pipeline, plan, found, self._arguments.sinks, state.work.receipts)
+            said += noting.timeless(self._arguments.time, plan, opening.pipeline)
         # Before there is a watermark no row is late.
         watermark_ms = read.lineage.watermark_ms
         if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):

@@ -91,6 +91,7 @@ class Chosen:
         outputs: name and words of what a sink gets instead of all rows, by the sink's id.
         expected: what a bad row breaks, in words; empty where none is.
         once: what makes a row a repeated one, in words; empty where none is.
+        time: what is noted as complete, in words; empty where nothing is.
     """
 
     adopt: Adopt = None
@@ -100,6 +101,7 @@ class Chosen:
     outputs: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     expected: str = ""
     once: str = ""
+    time: str = ""
 
 
 _ALIKE = {
@@ -128,6 +130,12 @@ def explain(sinks: Sequence[Sink], plan: Plan | None, written: Written | None, c
             "A full refresh replaces: the old rows leave each sink with the first new ones.\n"
             "  readers  then see a table that refills, until the query has caught up\n"
             "  unless   the source no longer holds what the sinks do: what it has let go is gone from them, too"
+        )
+    if chosen.time:
+        reports.append(
+            f"Each epoch says up to when all rows are there: {chosen.time}.\n"
+            "  because  it is in the marker, which is committed with the rows, and never goes back\n"
+            "  unless   a row is late: it is written all the same, counted, and named in the pipeline's log"
         )
     return "\n".join(reports)
 

@@ -6,6 +6,7 @@ A wrapper keeps no generation: a callback that wakes up after ``stop()`` can onl
 from __future__ import annotations
 
 import atexit
+import copy
 import itertools
 import os
 import threading
@@ -16,11 +17,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from onceonly.api import noting
 from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
 from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
+from onceonly.reading.peers import Peers
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
@@ -48,6 +51,7 @@ class Opening:
         columns: the columns that they had then.
         outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
         told: whether the pipeline keeps what this run promises.
+        peers: reads other writers of the dataset; ``None`` where there are none.
     """
 
     run: Run
@@ -61,6 +65,7 @@ class Opening:
     columns: Sequence[tuple[str, str]] = ()
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
     told: bool = False
+    peers: Peers | None = None
 
     @property
     def pipeline(self) -> str:
@@ -112,6 +117,9 @@ class Openings:
         self._number = next(_wrappers)
         self._current: Opening | None = None
         self._turn = threading.Lock()
+        shared = arguments.time is not None and arguments.time.noting.writers is not None
+        # Peers are read by handles of their own, and only of a sink that was never opened one can be made.
+        self._unopened = tuple(map(copy.copy, arguments.sinks)) if shared else ()
         self.plan: Plan | None = None
 
     def of(self, df: Any, engine: QueryEngine, caller: Caller) -> Opening:
@@ -137,6 +145,7 @@ class Openings:
         if not pipeline:
             raise refuse("E101")
         refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
+        noting.check_run(chosen.time, run, pipeline)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}
         enter = partial(_runs.enter, holder, chosen.sinks, partial(engine.still_running, df), **came)
@@ -147,8 +156,10 @@ class Openings:
         enter()
         self.plan = run.plan
         guard = partial(_runs.check, holder)
-        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, guard=guard)
-        opening = Opening(run, holder, runner, ledger, engine.application(df))
+        says = chosen.time.says if chosen.time else None
+        peers = Peers(self._unopened) if self._unopened else None
+        runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard)
+        opening = Opening(run, holder, runner, ledger, engine.application(df), peers=peers)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -168,6 +179,8 @@ class Openings:
             ledger.close()
             for sink in sinks:
                 sink.close()
+            if opening.peers:
+                opening.peers.close()
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:

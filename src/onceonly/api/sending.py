@@ -30,6 +30,13 @@ def check(given: Arguments) -> None:
             cause="outputs are written, and bad or repeated rows told from good ones, on classic sessions only",
             next="give each sink a query of its own there, with its own name, checkpoint and before=",
         )
+    if given.time:
+        raise refuse(
+            "E110",
+            problem="exactly_once() was given note_time=, and the query runs on Spark Connect.",
+            cause="what rows say of time is noted on classic sessions only",
+            next="leave note_time= out there, or run the query on a classic session",
+        )
     if isinstance(given.ledger, Ledger):
         raise refuse(
             "E110",

@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onceonly.api import noting
 from onceonly.api.arguments import LedgerPlace, refuse_plan
 from onceonly.api.dedupe import Dedupe
+from onceonly.api.noting import NoteTime
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
 from onceonly.api.routes import Route
@@ -36,6 +38,7 @@ def start(
     on_refresh: str = "stop",
     quality: Quality | None = None,
     dedupe: Dedupe | None = None,
+    note_time: NoteTime | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -57,13 +60,14 @@ def start(
         on_refresh: what to do at a full refresh of a declarative pipeline.
         quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
         dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
+        note_time: up to when all rows are there, said in each epoch; on classic sessions.
 
     Returns:
         The query, started.
 
     Raises:
-        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127 or E129 its plan; E110 or E151
-            what cannot be sent to the server of Spark Connect.
+        ConfigurationError: as :func:`onceonly.exactly_once`; E109, E116, E126, E127, E129 or E131 its plan; E110 or
+            E151 what cannot be sent to the server of Spark Connect.
     """
     wrapped = exactly_once(
         *sinks,
@@ -77,12 +81,14 @@ def start(
         on_refresh=on_refresh,
         quality=quality,
         dedupe=dedupe,
+        note_time=note_time,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)
     if stream is not None:
         plan = engine_for(stream).foreseen(stream)
         refuse_plan(plan, name, lossy_source, plan.nondeterministic, wrapped.one_by_one)
+        noting.check_plan(noting.chosen(note_time), plan, name)
     writer = writer.queryName(name).option("checkpointLocation", os.fspath(checkpoint))
     try:
         writer = writer.foreachBatch(wrapped)

@@ -19,12 +19,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from onceonly.api import arguments, demands, guarantee, sending
+from onceonly.api import arguments, demands, guarantee, noting, sending
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.dedupe import Dedupe
 from onceonly.api.dedupe import check as check_dedupe
 from onceonly.api.epochs import Epochs
 from onceonly.api.guarantee import Receipts, Report
+from onceonly.api.noting import NoteTime
 from onceonly.api.openings import Opening
 from onceonly.api.outputs import Output, check
 from onceonly.api.quality import Quality, check_kind, keeping, said_of
@@ -127,6 +128,8 @@ class ExactlyOnce:
         try:
             named = given.name or "the query"
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
+            noting.check_plan(given.time, plan, named)
+            noting.check_columns(given.time, named, rows.dtypes)
             if given.divided:
                 self._divide(plan, named, rows, found)
         except OnceOnlyError as refused:
@@ -160,6 +163,7 @@ class ExactlyOnce:
     def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
         rows = self._arguments.shaped(df)
         columns: Sequence[tuple[str, str]] = rows.dtypes
+        noting.check_columns(self._arguments.time, opening.pipeline, columns)
         found = self._look(opening, rows, columns)
         back, demands = self._looks_back(opening), partial(self._demand_trimmable, opening, df)
         read = read_input(df, batch_id, opening.run, columns, past=opening.past, looks_back=back, demands=demands)
@@ -237,6 +241,7 @@ def exactly_once(
     on_refresh: str = "stop",
     quality: Quality | None = None,
     dedupe: Dedupe | None = None,
+    note_time: NoteTime | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -270,6 +275,10 @@ def exactly_once(
             see a table that refills.
         quality: what is expected of each row, and the sink of those that are bad.
         dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
+        note_time: up to when all rows are there, said in each epoch and committed with its rows:
+            :class:`onceonly.EventTime` by a column, ``"ingest"`` by the moment at which the engine planned the batch,
+            ``"watermark"`` by its watermark, or a function of a :class:`onceonly.TimedEpoch` that returns milliseconds
+            since 1970, a datetime with a zone, or ``None`` for nothing new. What was said never goes back.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
@@ -309,6 +318,6 @@ def exactly_once(
     arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality or dedupe))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
-    adopted = arguments.adopted(adopt)
-    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe)
+    adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
+    said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
     return ExactlyOnce(Arguments(given, *said))

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from onceonly.cli import audit, checkpoint, doctor, epochs, explain, ledger, live, quarantine, queries, session, txn
+from onceonly.cli import (
+    audit,
+    checkpoint,
+    doctor,
+    epochs,
+    explain,
+    ledger,
+    live,
+    quarantine,
+    queries,
+    session,
+    time,
+    txn,
+)
 from onceonly.cli.errors import ErrorHandlingGroup
 from onceonly.cli.groups import add, add_others, published
 from onceonly.cli.output import say
@@ -34,6 +47,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.command("audit")(audit.command)
     tree.add_typer(epochs.app, name="epochs")
     tree.add_typer(quarantine.app, name="quarantine")
+    tree.add_typer(time.app, name="time")
     tree.command("watch")(live.watch)
     tree.command("metrics")(live.metrics)
     tree.add_typer(queries.app, name="queries")

@@ -17,12 +17,13 @@ from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputO
 from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, talk
 from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
+from onceonly.machine.noting import text
 from onceonly.machine.opening import not_ours
 from onceonly.machine.sources import describe
 from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import BAD
-from onceonly_checkpoints.epoch import EpochRecord, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 
 # ---- Epochs as commands show them: what the sinks hold first, what only the ledger knows beside it.
 
@@ -281,6 +282,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield f"output {one.name}", f"{one.digest.rows} rows{where}{rest and f', {rest}'}"
     if epoch.repeated is not None:
         yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
+    yield from _time(epoch)
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"
@@ -299,6 +301,20 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
     yield "phases", "  ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases) or None
     yield "files", len(record.files) or None
     yield "recorded", clock(record.recorded_ms) if record.recorded_ms else "not in the ledger"
+
+
+def _time(epoch: Epoch) -> Iterator[tuple[str, object]]:
+    time = epoch.time
+    if time is None:
+        return
+    yield "complete", f"through {text(time.lower, time.unit)}" if time.lower is not None else "through nothing yet"
+    if time.closed is not None:
+        yield "closed", f"through {text(time.closed, time.unit)}: nothing before it changes any more"
+    if time.first is not None and time.last is not None:
+        yield "times", f"{text(time.first, time.unit)} to {text(time.last, time.unit)}"
+    if time.late and time.horizon is not None:
+        yield "late", f"{time.late} rows before {text(time.horizon, time.unit)}"
+    yield "untimed", f"{time.untimed} rows" if time.untimed else None
 
 
 def _receipt(receipt: Receipt) -> str:

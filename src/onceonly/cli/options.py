@@ -150,6 +150,7 @@ OnlyArgument = Annotated[str | None, typer.Argument(metavar="NAME", help="The sa
 OutputOption = Annotated[
     Output, typer.Option("--output", "-o", envvar="ONCEONLY_OUTPUT", help="A table for people, JSON for programs.")
 ]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Why; goes into the marker and the ledger.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this only the plan is printed.")]
 LimitOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show this many of the newest.")]
 EveryOption = Annotated[float, typer.Option("--every", min=0.1, metavar="SECONDS", help="Poll interval in seconds.")]

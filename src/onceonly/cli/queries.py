@@ -10,7 +10,15 @@ from typer.core import TyperCommand
 
 from onceonly.cli import adoption, dropping, refreshing, takeover
 from onceonly.cli.epochs import clock
-from onceonly.cli.options import LedgerOption, LimitOption, OutputOption, SinkOption, YesOption, confirmed
+from onceonly.cli.options import (
+    LedgerOption,
+    LimitOption,
+    OutputOption,
+    ReasonOption,
+    SinkOption,
+    YesOption,
+    confirmed,
+)
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say
 from onceonly.cli.places import choose, no_ledger, open_ledger, place
 from onceonly.errors import mask
@@ -90,7 +98,6 @@ FromDeltaTxnOption = Annotated[
         help="The older job's txnAppId: its checkpoint must agree with the Delta table.",
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Why; goes into the marker and the ledger.")]
 
 
 @app.command("list")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
+from onceonly.machine.marks import Timed
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import AsOf, Held, Trim
+from onceonly.protocol.times import Clock, Times
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice
@@ -183,6 +185,30 @@ class Intend:
 
 
 @dataclass(frozen=True, slots=True)
+class Poll:
+    """Read the newest epochs of the dataset's other writers, without a fence. Answer: :class:`Polled`.
+
+    Attributes:
+        writers: names that are known; whoever else is found in a sink's target is read as well.
+    """
+
+    writers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """What other writers said last.
+
+    Attributes:
+        timed: a newest epoch of each that was found.
+        unanswered: why some could not be read; empty where all could.
+    """
+
+    timed: tuple[Timed, ...]
+    unanswered: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """Read the manifest that a marker names. Answer: :class:`Staged` or :class:`Missing`."""
 
@@ -201,6 +227,7 @@ class Stage:
         healing: whether it is computed again for sinks that were behind, so that no marker will name the bytes.
         lasting: whether the rows must outlive this process; else its memory will do.
         as_of: what ids are compared with, where a batch leaves out rows whose id was seen before.
+        clock: what the rows are asked of time; ``None`` for nothing.
     """
 
     number: int
@@ -210,6 +237,7 @@ class Stage:
     healing: bool = False
     lasting: bool = True
     as_of: AsOf | None = None
+    clock: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +249,14 @@ class Staged:
         rows: how many there are.
         digest: of the action.
         outputs: of the same action.
+        times: what rows, and the user's function, say of time; ``None`` where they were not asked.
     """
 
     manifest: str | None
     rows: int
     digest: Digest
     outputs: tuple[Output, ...] = ()
+    times: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +277,7 @@ class Prepare:
         replaces: first and last of the epochs whose rows leave in the transaction that brings these.
         output: name of what the sink gets instead of all rows; ``None`` where it gets them all.
         beside: sinks that are prepared already and commit in the same transaction.
+        clock: what the rows are asked of time; ``None`` for nothing, and where they were staged.
     """
 
     sink: str
@@ -255,14 +286,16 @@ class Prepare:
     replaces: tuple[int, int] | None = None
     output: str | None = None
     beside: tuple[str, ...] = ()
+    clock: Clock | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Rows counted in the bytes, and the digest of the same action; of an output, of its rows."""
+    """Rows counted in the bytes, and digest and times of the same action; of an output, the digest of its rows."""
 
     rows: int
     digest: Digest
+    times: Times | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +403,7 @@ Command = (
     | Gather
     | Execute
     | Intend
+    | Poll
     | Fetch
     | Stage
     | Prepare
@@ -393,6 +427,7 @@ Outcome = (
     | Recollected
     | Gathered
     | Executed
+    | Polled
     | Staged
     | Missing
     | Prepared

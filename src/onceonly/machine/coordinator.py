@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from onceonly.machine import noting as times
 from onceonly.machine.commands import (
     Command,
     Commit,
@@ -45,6 +46,7 @@ from onceonly.machine.commands import (
     LookUp,
     Note,
     Outcome,
+    Poll,
     Prepare,
     Probe,
     Read,
@@ -57,10 +59,12 @@ from onceonly.machine.commands import (
     Wait,
 )
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
+from onceonly.machine.noting import Noting
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
 from onceonly.protocol.batch import AsOf
+from onceonly.protocol.times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
 from onceonly_checkpoints.model import Adoption
 
@@ -81,9 +85,10 @@ def start(
     max_bad: MaxBad = None,
     together: tuple[tuple[str, ...], ...] = (),
     divided: bool = False,
+    noting: Noting | None = None,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided)
+    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting)
     job = Job(pipeline, sinks, owner, offer, *said)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
@@ -132,7 +137,19 @@ def _stage(state: State) -> Command:
     fence, healing, lasting = state.opening.fence, bool(work.healing), state.job.lasting
     lineage = work.epoch.lineage if work.epoch else state.offered.lineage
     as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0)
-    return Stage(work.number, fence, state.written, work.trim, healing=healing, lasting=lasting, as_of=as_of)
+    clock = None if healing else _clock(state)
+    return Stage(work.number, fence, state.written, work.trim, healing, lasting, as_of, clock)
+
+
+def _clock(state: State) -> Clock | None:
+    return times.clock(state.job.noting, state.known)
+
+
+def _poll(state: State) -> Command:
+    noting, said = state.job.noting, state.known.stood
+    declared = noting.writers.declared if noting and noting.writers else ()
+    seen = [mark.writer for mark in said.observed] if said else []
+    return Poll(tuple(name for name in dict.fromkeys((*declared, *seen)) if name != state.job.pipeline))
 
 
 def _prepare(state: State) -> Command:
@@ -140,7 +157,8 @@ def _prepare(state: State) -> Command:
     output = work.epoch.output(state.sink) if work.epoch else None  # without outputs the epoch is made of the answer
     (together,) = (one for one in state.transactions if state.sink in one)
     beside = tuple(sink for sink in state.targets[: work.index] if sink in together)
-    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside)
+    clock = None if work.epoch else _clock(state)
+    return Prepare(state.sink, work.number, work.trim, work.replaces, output.name if output else None, beside, clock)
 
 
 def _beside(state: State) -> tuple[Marker, ...]:
@@ -177,6 +195,7 @@ _NEXT: dict[Phase, Callable[[State], Command]] = {
     Phase.GATHER: lambda state: Gather(state.past),
     Phase.EXECUTE: lambda state: Execute(),
     Phase.INTEND: lambda state: Intend(state.work.number, state.opening.fence, state.written, state.work.replaces),
+    Phase.POLL: _poll,
     Phase.FETCH: _fetch,
     Phase.STAGE: _stage,
     Phase.PREPARE: _prepare,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
+from onceonly.machine.marks import Timed
+from onceonly.machine.noting import Known, Noting
 from onceonly.machine.outputs import MaxBad
 from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
@@ -32,6 +34,7 @@ class Phase(Enum):
     GATHER = "gather"
     EXECUTE = "execute"
     INTEND = "intend"
+    POLL = "poll"
     FETCH = "fetch"
     STAGE = "stage"
     PREPARE = "prepare"
@@ -61,6 +64,7 @@ class Job:
         max_bad: how many rows of an epoch may be bad.
         together: sinks that can commit in one transaction, group by group; any other sink has its own.
         divided: batches have outputs.
+        noting: how time is said; ``None`` where nobody says it.
     """
 
     pipeline: str
@@ -77,6 +81,7 @@ class Job:
     max_bad: MaxBad = None
     together: tuple[tuple[str, ...], ...] = ()
     divided: bool = False
+    noting: Noting | None = None
 
     @property
     def staged(self) -> bool:
@@ -109,6 +114,7 @@ class Job:
             max_bad=self.max_bad,
             together=self.together,
             divided=self.divided,
+            noting=self.noting,
         )
 
 
@@ -169,6 +175,8 @@ class Work:
         written: what is written of the offered batch, where that is not plainly its own slice.
         trim: what of the offered batch is left out.
         replaces: first and last of the epochs whose rows leave with the epoch at hand; ``None`` for none.
+        polled: what other writers of the dataset said last; ``None``: not asked. The rows are judged by it, so the
+            answer is kept as long as they are.
         number: number of the epoch being written; 0 for none.
         epoch: the epoch being written, or the one that was proven to be written.
         receipts: answers so far.
@@ -182,6 +190,7 @@ class Work:
     written: Slice | None = None
     trim: Trim | None = None
     replaces: tuple[int, int] | None = None
+    polled: tuple[Timed, ...] | None = None
     number: int = 0
     epoch: Epoch | None = None
     receipts: tuple[Receipt, ...] = ()
@@ -270,6 +279,13 @@ class State:
         if self.work.replaces:
             return self.work.number
         return self.opening.last.series if self.opening.last else 1
+
+    @property
+    def known(self) -> Known:
+        """What is known of time before the rows of the epoch at hand are read."""
+        work = self.work
+        begins = work.replaces is not None
+        return Known(self.job.pipeline, work.number, self.opening.last, begins, work.polled or ())
 
     @property
     def past(self) -> Epoch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import comparison, look
+from onceonly.machine import comparison, look, noting
 from onceonly.machine.acceptance import covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -18,6 +18,7 @@ from onceonly.machine.commands import (
     Looked,
     Missing,
     Overtaken,
+    Polled,
     Prepared,
     Probed,
     Recalled,
@@ -44,9 +45,11 @@ from onceonly.machine.opening import decide_opening, not_ours
 from onceonly.machine.outputs import allowed, rows_in, unbalanced
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
+from onceonly.protocol.times import Times
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, Fence
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import EventKind
 
 
@@ -227,8 +230,8 @@ def _staged(state: State, outcome: Staged) -> State:
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    epoch = _epoch(state, outcome.digest, outcome.manifest, outcome.outputs)
-    return replace(state, phase=Phase.PREPARE, work=replace(state.work, epoch=epoch))
+    state = _with_epoch(state, outcome.digest, outcome.times, outcome.manifest, outcome.outputs)
+    return replace(state, phase=Phase.PREPARE)
 
 
 def _the_same_again(state: State, outcome: Staged) -> State:
@@ -303,7 +306,10 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
         case NewEpoch() as new:
             happenings = (*state.happenings, *new.happenings)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
-            return replace(state, phase=Phase.INTEND, work=work, happenings=happenings)
+            state = replace(state, phase=Phase.INTEND, work=work)
+            if untimely := noting.refused(state.job.noting, state.known):
+                return _refused(state, untimely)
+            return replace(state, happenings=happenings)
 
 
 def _batch_facts(state: State, offer: Offer) -> BatchFacts:
@@ -358,23 +364,58 @@ def _executed(state: State, outcome: Executed) -> State:
 
 
 def _intended(state: State, _: Done) -> State:
+    said = state.job.noting
+    if said and said.writers:
+        return replace(state, phase=Phase.POLL)
+    return _executing(state)
+
+
+def _polled(state: State, outcome: Polled) -> State:
+    """What other writers said is known before the rows are: by it they are late or not."""
+    state = replace(state, work=replace(state.work, polled=outcome.timed))
+    if untimely := noting.refused(state.job.noting, state.known):
+        return _refused(state, untimely)
+    if outcome.unanswered:
+        what = f"other writers could not be read, what was known of them stands: {outcome.unanswered}"
+        state = replace(state, happenings=(*state.happenings, Happening(EventKind.UNPOLLED, what, state.work.number)))
+    return _executing(state)
+
+
+def _executing(state: State) -> State:
     return replace(state, phase=Phase.STAGE if state.job.staged else Phase.PREPARE)
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    epoch = state.work.epoch or _epoch(state, outcome.digest)
+    state = state if state.work.epoch else _with_epoch(state, outcome.digest, outcome.times)
+    epoch = state.current
     if outcome.rows != (wanted := epoch.digest_in(state.sink).rows):
         return _miscounted(state, state.sink, outcome.rows, wanted)
     if state.work.index + 1 < len(state.targets):
         return replace(state, work=replace(state.work, index=state.work.index + 1))
-    return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0, epoch=epoch))
+    return replace(state, phase=Phase.COMMIT, work=replace(state.work, index=0))
 
 
 def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: tuple[Output, ...] = ()) -> Epoch:
+def _with_epoch(
+    state: State,
+    digest: Digest,
+    times: Times | None,
+    manifest: str | None = None,
+    outputs: tuple[Output, ...] = (),
+) -> State:
+    """The epoch of the rows at hand, from here on the one that is written."""
+    said = noting.timed(state.job.noting, state.known, state.offered, times)
+    epoch = _epoch(state, digest, said.time, manifest, outputs)
+    happenings = (*state.happenings, *said.happenings)
+    return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
+
+
+def _epoch(
+    state: State, digest: Digest, time: EpochTime | None, manifest: str | None, outputs: tuple[Output, ...]
+) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -394,6 +435,7 @@ def _epoch(state: State, digest: Digest, manifest: str | None = None, outputs: t
         series=state.series,
         replaces=work.replaces,
         outputs=outputs,
+        time=time,
     )
     return chain.linked(epoch)
 
@@ -404,7 +446,7 @@ def _committed(state: State, outcome: Committed) -> State:
     state = replace(state, work=work, happenings=(*state.happenings, *_foreign(outcome)))
     if following < len(state.transactions):
         return replace(state, phase=Phase.COMMIT, work=replace(work, index=following))
-    state = replace(state, happenings=(*state.happenings, *_set_aside(state)))
+    state = replace(state, happenings=(*state.happenings, *_set_aside(state), *noting.late(state.current)))
     return _read_again(state) if work.healing else replace(state, phase=Phase.RECORD)
 
 
@@ -505,6 +547,7 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.GATHER, Gathered): _gathered,
     (Phase.EXECUTE, Executed): _executed,
     (Phase.INTEND, Done): _intended,
+    (Phase.POLL, Polled): _polled,
     (Phase.FETCH, Staged): _staged,
     (Phase.FETCH, Missing): _missing,
     (Phase.STAGE, Staged): _staged,

@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from onceonly.runtime.events import late_rows
 from onceonly.runtime.stops import open_epoch
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable, Pipeline
 
 log = logging.getLogger(__name__)
@@ -69,6 +70,15 @@ class Exporter:
         self._rows = Counter("onceonly_rows", "Rows of committed epochs.", by, registry=registry)
         self._late = Counter(
             "onceonly_late_rows", "Rows that Spark dropped as older than the watermark.", by, registry=registry
+        )
+        self._behind = Counter(
+            "onceonly_rows_behind_time", "Rows that came after their time was noted as complete.", by, registry=registry
+        )
+        self._lower = Gauge(
+            "onceonly_lower_seconds", "Before which all rows are there, since 1970.", by, registry=registry
+        )
+        self._time_lag = Gauge(
+            "onceonly_time_lag_seconds", "From what is complete to planned, newest epoch.", by, registry=registry
         )
         self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
         self._repeated = Counter(
@@ -173,6 +183,7 @@ class Exporter:
         self._late.labels(name)
         self._bad.labels(name)
         self._repeated.labels(name)
+        self._behind.labels(name)
 
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
@@ -180,6 +191,7 @@ class Exporter:
         self._rows.labels(name).inc(epoch.digest.rows)
         self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
         self._repeated.labels(name).inc(epoch.repeated.rows if epoch.repeated else 0)
+        self._behind.labels(name).inc(epoch.time.late if epoch.time else 0)
         for phase, seconds in record.phases:
             self._phases.labels(name, phase).observe(seconds)
 
@@ -187,6 +199,14 @@ class Exporter:
         self._recorded.labels(name).set(head.recorded_ms / 1000)
         planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
         self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
+        self._says_time(name, head.epoch.time)
+
+    def _says_time(self, name: str, time: EpochTime | None) -> None:
+        # A series of numbers that nobody said would read as 1970, so there is none until there is a word.
+        if time is None or time.unit != "ms" or time.lower is None or time.noted is None:
+            return
+        self._lower.labels(name).set(time.lower / 1000)
+        self._time_lag.labels(name).set((time.ingest - time.noted) / 1000)
 
     def _new_events(self, name: str) -> Sequence[Event]:
         events = list(self._ledger.events(name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from onceonly.protocol.times import Clock, Times, TimeTally
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.storage import file_system
@@ -106,6 +107,24 @@ class Divided(Protocol):
 
     def outputs(self) -> tuple[Output, ...]:
         """Counted in the same action as ``digest``, and as valid."""
+        ...
+
+
+@runtime_checkable
+class Timeable(Protocol):
+    """A batch whose rows can be asked for their time."""
+
+    def timed(self, clock: Clock) -> Batch:
+        """The same batch, which is :class:`Timed`."""
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A batch that tells what its rows say of time."""
+
+    def times(self) -> Times:
+        """From the same action as ``digest``, and as valid."""
         ...
 
 
@@ -314,12 +333,16 @@ class ArrowBatch:
         table: the rows.
         partitions: how many partitions ``on_executors`` sees.
         duplicate_attempt: run every task twice and let the second attempt win, as Spark does after a lost executor.
+        clock: what its rows are asked of time; ``None`` for nothing.
     """
 
-    def __init__(self, table: pa.Table, partitions: int = 2, *, duplicate_attempt: bool = False) -> None:
+    def __init__(
+        self, table: pa.Table, partitions: int = 2, *, duplicate_attempt: bool = False, clock: Clock | None = None
+    ) -> None:
         self._table = table
         self._partitions = partitions
         self._duplicate = duplicate_attempt
+        self._clock = clock
 
     @property
     def schema(self) -> pa.Schema:
@@ -378,6 +401,19 @@ class ArrowBatch:
         """The rows whose position is not in an epoch yet."""
         kept = [trim.keeps(row) for row in self._table.to_pylist()]
         return ArrowBatch(self._table.filter(kept), self._partitions, duplicate_attempt=self._duplicate)
+
+    def timed(self, clock: Clock) -> ArrowBatch:
+        """The same rows, asked for their time."""
+        return ArrowBatch(self._table, self._partitions, duplicate_attempt=self._duplicate, clock=clock)
+
+    def times(self) -> Times:
+        """What the rows say of time; nothing where they were not asked."""
+        if self._clock is None:
+            return Times()
+        tally = TimeTally(self._clock)
+        for piece in self._table.column(self._clock.column).chunks:
+            tally.add(piece)
+        return tally.times
 
     def digest(self) -> Digest:
         """Digest over the Python form of the rows; not comparable with one that Spark computed."""

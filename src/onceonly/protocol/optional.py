@@ -292,6 +292,18 @@ class Shared(Protocol):
 
 
 @runtime_checkable
+class Peered(Protocol):
+    """A sink that reads the newest markers of all pipelines of its target at once. Optional; a reader of time asks it.
+
+    Without it pipelines are looked at one after the other, which takes longer and shows none of them as of one moment.
+    """
+
+    def peers(self) -> Sequence[Marker]:
+        """The newest marker of each pipeline with an epoch in this very target. After ``open``; needs no fence."""
+        ...
+
+
+@runtime_checkable
 class Identified(Protocol):
     """A sink whose look is whole: what it has confirmed, a look shows. May be left out.
 

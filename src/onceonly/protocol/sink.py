@@ -259,6 +259,13 @@ class SinkBase(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.address!r})"
 
+    def __copy__(self) -> Self:
+        """Another handle on the target, made as this one was; only one that was never opened is copied."""
+        # Not by pickling, as Python copies otherwise: a sink may refuse to leave its process.
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        return made
+
     # ---- what every sink must do
 
     @property

@@ -20,7 +20,7 @@ from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavaila
 
 log = logging.getLogger(__name__)
 
-_LOUD = {EventKind.WARNED, EventKind.LATE, EventKind.QUARANTINED}
+_LOUD = {EventKind.WARNED, EventKind.LATE, EventKind.QUARANTINED, EventKind.TIME_HELD, EventKind.BEHIND}
 """What is logged as a warning."""
 
 

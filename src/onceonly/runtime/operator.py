@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.machine import acceptance, coordinator, opening
+from onceonly.machine import acceptance, coordinator, noting, opening
 from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import OpeningFacts, Refusal
+from onceonly.machine.noting import Known
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging, stops
@@ -23,6 +24,7 @@ from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
 
@@ -270,6 +272,29 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
+def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
+    """Have a writer of a dataset be waited for no more, by an epoch without rows that notes the end of time.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: a decision of kind ``retire-writer``.
+
+    Returns:
+        The adoption.
+
+    Raises:
+        OnceOnlyError: E110 there is no epoch that says anything of time; or what opening raises.
+    """
+    state = _open(sinks, ledger, pipeline)
+    last = state.opening.last
+    time = noting.retired(Known(pipeline, last.number + 1, last)) if last else None
+    if last is None or time is None:
+        raise nothing_to_retire(pipeline)
+    return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last, time=time)
+
+
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
     """The newest epoch whose rows a refresh would replace; nobody is fenced out by this.
 
@@ -333,6 +358,16 @@ def nothing_to_adopt(pipeline: str) -> OnceOnlyError:
     )
 
 
+def nothing_to_retire(pipeline: str) -> OnceOnlyError:
+    """The error for a pipeline that is no writer of a dataset."""
+    return refuse(
+        "E110",
+        problem=f'No epoch of "{pipeline}" says anything of time, so nobody waits for it.',
+        cause="the name is another one, or its query was given no note_time=",
+        next="see who is waited for: onceonly time show NAME, of another writer of the dataset",
+    )
+
+
 def _open(
     sinks: Sequence[Sink],
     ledger: Ledger,
@@ -356,7 +391,14 @@ def _open(
 
 
 def _adopt(
-    state: State, sinks: Sequence[Sink], ledger: Ledger, accepted: Adoption, *, end: SourceOffsets, base: Epoch | None
+    state: State,
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    accepted: Adoption,
+    *,
+    end: SourceOffsets,
+    base: Epoch | None,
+    time: EpochTime | None = None,
 ) -> Epoch:
     head = ledger.head(state.job.pipeline)
     sources = head.epoch.sources if head else ()
@@ -369,8 +411,7 @@ def _adopt(
     stood = base.standing if base else Standing()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
-    series = base.series if base else 1
-    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, series=series)
+    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
     return _commit(state, sinks, ledger, moved)
 
 
@@ -429,10 +470,12 @@ def _adoption(
     stood: Standing,
     sources: tuple[SourceIdentity, ...] = (),
     lineage: Lineage | None = None,
-    series: int = 1,
+    base: Epoch | None = None,
+    time: EpochTime | None = None,
 ) -> Epoch:
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
+    comes_again = base is not None and number <= base.number
     epoch = Epoch(
         number=number,
         written=slice_,
@@ -445,7 +488,8 @@ def _adoption(
         sources=sources,
         adoption=accepted,
         carried=_carried(stood, accepted),
-        series=series,
+        series=base.series if base else 1,
+        time=time or noting.carried(base.time if base else None, turned=comes_again),
     )
     return chain.linked(epoch)
 

@@ -20,6 +20,7 @@ from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, endings, look
 from onceonly.machine.facts import OutOfPhase, Reading
+from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
 from onceonly.machine.state import State
 from onceonly.protocol import (
@@ -37,8 +38,9 @@ from onceonly.protocol import (
     Superseded,
     TooLargeForDriver,
 )
-from onceonly.protocol.batch import Recalling, Trim, Trimmable
-from onceonly.runtime import indexing, replacing, staging, stops, together
+from onceonly.protocol.batch import Recalling
+from onceonly.runtime import asking, indexing, replacing, staging, stops, together
+from onceonly.runtime.asking import Says
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
 from onceonly.runtime.staging import Stages, Still
@@ -49,6 +51,9 @@ from onceonly_checkpoints.ledger import Intent, Ledger, LedgerUnavailable
 from onceonly_checkpoints.manifest import UnreadableManifest
 
 log = logging.getLogger(__name__)
+
+ReadPeers = Callable[[str, Sequence[str]], tuple[tuple[Timed, ...], str]]
+"""Newest epochs of a pipeline's peers, some of them known by name, and why others were not read; it does not raise."""
 
 
 @runtime_checkable
@@ -69,6 +74,8 @@ class Runner:
         carried: whether the sink's own transaction records the epoch in the ledger.
         staging: where epochs of several sinks are staged; ``None`` where no batch is written.
         fetch: reads staged bytes back by the reference in a marker.
+        says: the user's word on what is complete, asked of each epoch after its action; ``None`` where he gave none.
+        peers: reads what other writers of the dataset said last; ``None`` where there are none.
         guard: raises where the caller must touch nothing any more; asked before each step.
         sleep: waits for so many seconds.
 
@@ -85,6 +92,8 @@ class Runner:
         carried: bool = False,
         staging: Stages | None = None,
         fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        says: Says | None = None,
+        peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -95,6 +104,8 @@ class Runner:
         self._carried = carried
         self._staging = staging
         self._fetch_staged = fetch
+        self._says = says
+        self._peers = peers
         self._guard = guard
         self._sleep = sleep
         self._batch: Batch | None = None
@@ -113,6 +124,7 @@ class Runner:
             c.Gather: self._gather,
             c.Execute: self._execute,
             c.Intend: self._intend,
+            c.Poll: self._poll,
             c.Fetch: self._fetch,
             c.Stage: self._stage,
             c.Prepare: self._prepare,
@@ -267,6 +279,12 @@ class Runner:
         faults.fire(Point.INTEND_AFTER)
         return c.Done()
 
+    def _poll(self, state: State, command: c.Poll) -> c.Outcome:
+        if self._peers is None:
+            raise OutOfPhase(state.phase.value, "a reader of other writers")
+        with self._timed("poll"):
+            return c.Polled(*self._peers(state.job.pipeline, command.writers))
+
     def _fetch(self, _: State, command: c.Fetch) -> c.Outcome:
         with self._timed("fetch"):
             try:
@@ -278,7 +296,7 @@ class Runner:
         return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
-        rows = _trimmed(self._rows(state), command.trim)
+        rows = asking.asked(self._rows(state), command.trim, command.clock)
         faults.fire(Point.STAGE_BEFORE)
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
@@ -287,8 +305,10 @@ class Runner:
             reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
+        found = self._staged.digest(), self._staged.outputs
+        times = None if command.healing else asking.times(state, rows, found[0], self._says)
         faults.fire(Point.STAGE_AFTER)
-        return c.Staged(reference, self._staged.rows, self._staged.digest(), self._staged.outputs)
+        return c.Staged(reference, self._staged.rows, *found, times)
 
     def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
         if self._staging is None:
@@ -301,9 +321,15 @@ class Runner:
             raise OutOfPhase(state.phase.value, "rows")
         return self._batch
 
+    def _lying(self, state: State) -> Still:
+        if self._staged is None:
+            raise OutOfPhase(state.phase.value, "staged rows")
+        return self._staged
+
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
         sink = self._sinks[command.sink]
-        batch = self._staged.output(command.output) if self._staged else _trimmed(self._rows(state), command.trim)
+        rows = None if self._staged else asking.asked(self._rows(state), command.trim, command.clock)
+        batch = rows or self._lying(state).output(command.output)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -318,8 +344,9 @@ class Runner:
                 return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
+        times = asking.times(state, rows, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
-        return c.Prepared(prepared.rows, counted)
+        return c.Prepared(prepared.rows, counted, times)
 
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
         if command.beside and isinstance(sink, Enlists):
@@ -422,14 +449,6 @@ class Runner:
             indexing.learn(self._ledger, self._all, job.pipeline, head.number if head else 0)
         refused = stops.Context(job.pipeline, opening.fence, opening.last or head, job.offer)
         raise stops.error_of(command.refusal, refused, self._ledger, self._all, self._fetch_staged)
-
-
-def _trimmed(batch: Batch, trim: Trim | None) -> Batch:
-    if trim is None:
-        return batch
-    if not isinstance(batch, Trimmable):
-        raise TypeError(f"{type(batch).__name__} cannot be trimmed")
-    return batch.trimmed(trim)
 
 
 def _sight(sink: Sink, receipt: Receipt | None) -> Sight:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,8 @@ from onceonly.errors import refusals
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Estimate, Task, TooLargeForDriver
 from onceonly.protocol.batch import FileTrim, OffsetTrim, Trim
-from onceonly.spark import digest, frames
+from onceonly.protocol.times import NO_TIMES, Clock, Times, TimeTally
+from onceonly.spark import digest, frames, times
 from onceonly.spark.choose import engine_for
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.storage import is_local
@@ -21,6 +23,7 @@ from onceonly_checkpoints.storage import is_local
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from typing_extensions import Self
 
 
 # ---- Without the rows that recorded epochs hold: ``Trim.keeps`` as expressions.
@@ -143,6 +146,8 @@ class SparkBatch:
         self._engine = engine_for(df)
         self._schema = frames.arrow_schema(df)
         self._digest: Callable[[], Digest] | None = None
+        self._clock: Clock | None = None
+        self._times: Callable[[], Times] = lambda: NO_TIMES
 
     @property
     def schema(self) -> pa.Schema:
@@ -157,8 +162,10 @@ class SparkBatch:
     @property
     def dataframe(self) -> DataFrame:
         """The observed DataFrame; every access starts a new attempt."""
-        observed = self._engine.observed(self._df, self._leave_out)
+        observed = self._engine.observed(self._df, self._leave_out, beside=times.metrics(self._clock))
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
+        if self._clock:
+            self._times = lambda: times.from_metrics(observed.get())
         return observed.dataframe
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
@@ -171,10 +178,25 @@ class SparkBatch:
         found = Digest(0, left_out=tuple(sorted(self._leave_out)))
         here = digest.hashing(self._df.schema, self._leave_out) if self._few else None
         rows = self._df if here else self._engine.hashed(self._df, self._leave_out)
+        asking = self._asking()
         for batch in self._brought(rows):
             found += here(batch) if here else digest.of_hashes(batch.columns[-1])
+            asking(batch)
             yield frames.cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
         self._digest = lambda: found
+
+    def _asking(self, aside: str | None = None) -> Callable[[pa.RecordBatch], None]:
+        """What asks rows in the engine's own types for their time, those that are set aside left out."""
+        if self._clock is None:
+            return lambda _: None
+        tally, at = TimeTally(self._clock), self._df.columns.index(self._clock.column)
+        self._times = lambda: tally.times
+
+        def ask(rows: pa.RecordBatch) -> None:
+            good = rows if aside is None else rows.filter(rows.column(aside).is_null())
+            tally.add(good.column(at))
+
+        return ask
 
     def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver, in the engine's own types."""
@@ -238,6 +260,16 @@ class SparkBatch:
         if self._without is None:
             raise TypeError("this batch cannot be trimmed")
         return SparkBatch(self._without(trim), self._estimate, self._leave_out)
+
+    def timed(self, clock: Clock) -> Self:
+        """The same batch, whose actions also tell what its rows say of time."""
+        asked = copy(self)
+        asked._clock = clock
+        return asked
+
+    def times(self) -> Times:
+        """What the rows of the last attempt say of time; as valid as its digest."""
+        return self._times()
 
     def execute(self) -> Digest:
         """Run the whole plan and write nothing: what a skipped batch of a stateful query needs."""

@@ -15,6 +15,7 @@ from onceonly_checkpoints.storage import Readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
     from onceonly.protocol import DataFrame
     from onceonly.spark.digest import Summed
@@ -103,6 +104,7 @@ class Run:
         engine: what found it, and is asked about it.
         handle: what that engine keeps of the running query; nobody else reads it.
         files: the checkpoint's files.
+        output: its output mode, ``append``, ``update`` or ``complete``; empty where the engine does not say.
         entry: batch id and text of the offset log's entry read last; a run never changes what it has logged.
     """
 
@@ -117,6 +119,7 @@ class Run:
     engine: QueryEngine = field(repr=False, compare=False)
     handle: Any = field(repr=False, compare=False)
     files: Readable = field(repr=False, compare=False)
+    output: str = field(default="", repr=False, compare=False)
     entry: dict[int, str] = field(default_factory=dict[int, str], repr=False, compare=False)
 
 
@@ -171,7 +174,7 @@ class Observed(Protocol):
         ...
 
     def get(self) -> Mapping[str, Any]:
-        """``rows``, ``high`` and ``low`` of the digest; waits for the end of the first action."""
+        """``rows``, ``high`` and ``low`` of the digest and what is beside; waits for the end of the first action."""
         ...
 
 
@@ -278,8 +281,21 @@ class SparkEngine(QueryEngine, Protocol):
         """The rows with their hash behind all columns; of what ``leave_out`` names, no column is hashed."""
         ...
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
-        """The rows with their digest on the side, and those of columns in ``summed``; else as for :meth:`hashed`."""
+    def observed(
+        self,
+        df: DataFrame,
+        leave_out: frozenset[str],
+        summed: tuple[Summed, ...] = (),
+        beside: tuple[Column, ...] = (),
+    ) -> Observed:
+        """The rows with their digest on the side, and those of columns in ``summed``; else as for :meth:`hashed`.
+
+        Args:
+            df: the rows.
+            leave_out: columns that the digest leaves out.
+            summed: columns with a digest of their own.
+            beside: aggregates of this batch alone, which is asked for them in the same action.
+        """
         ...
 
     def arrow(self, df: DataFrame) -> Rows:

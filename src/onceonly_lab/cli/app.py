@@ -20,6 +20,7 @@ from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, 
 from onceonly_lab.chaos.result import junit as to_junit
 from onceonly_lab.checker import Finding, Judgement, Verdict, judge
 from onceonly_lab.cli import jobs, proof, run
+from onceonly_lab.cli import writers as of_writers
 from onceonly_lab.history import History, UnreadableHistory, load
 from onceonly_lab.schedule import UnreadableSchedule
 from onceonly_lab.servers import up as servers_up
@@ -164,6 +165,7 @@ app.command("points")(proof.points)
 app.command("necessity")(proof.necessity)
 app.command("rules-off")(proof.rules_off)
 app.command("mutants")(proof.mutants)
+app.command("writers")(of_writers.writers)
 app.command("report")(jobs.report)
 
 HistoryArgument = Annotated[Path, typer.Argument(metavar="HISTORY", help="A recorded run: JSON lines.")]

@@ -29,6 +29,7 @@ from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import RESTARTED, Damage, Planned, Refused, offer
+from onceonly_lab.model.times import drawn
 from onceonly_lab.model.ways import OTHER_ROWS, Situation
 from onceonly_lab.model.world import MISUSED, Program, parts
 from onceonly_lab.play.driver import Driver
@@ -82,6 +83,7 @@ class SimulatedWorld(Scene):
             ledger,
             staging=staging if len(sinks) > 1 or self.bound.stages or self.schedule.divided else None,
             fetch=staging.fetch,
+            says=drawn(self.schedule.seed or 0),
             sleep=lambda seconds: self.step(process),
         )
         return Parts(sinks, ledger, runner)

@@ -35,12 +35,14 @@ class Breach(StrEnum):
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
     APART = "X-APART"
+    TIME = "X-TIME"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
+    Breach.TIME: "Rows and what is said of their time appear together, and nothing that was said of time goes back.",
 }
 
 Name = Anomaly | Breach
@@ -83,6 +85,7 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
     if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
+    yield from _time(target)
     for held in target.held:
         yield from _in_itself(held, target.name, newest=held is target.held[-1])
 
@@ -148,6 +151,18 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, s
         yield Anomaly.LOSS, f"epoch {epoch.number} has a marker and no rows"
     if held.marker is None and not newest:
         yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
+
+
+def _time(target: Target) -> Iterator[tuple[Breach, str]]:
+    for earlier, later in pairwise(target.held):
+        said, now, number = earlier.epoch.time, later.epoch.time, later.epoch.number
+        if said and not now:
+            yield Breach.TIME, f"the rows of epoch {number} are there, and nothing is said of their time"
+        if not said or not now or now.turn > said.turn:
+            continue  # a new series begins, or numbers come again: another turn, in which all of it begins anew
+        for name, was, stands in (("noted", said.noted, now.noted), ("lower", said.lower, now.lower)):
+            if now.turn < said.turn or (was is not None and (stands is None or stands < was)):
+                yield Breach.TIME, f"{name} goes back from {was} to {stands} with epoch {number}"
 
 
 @dataclass(frozen=True, slots=True)

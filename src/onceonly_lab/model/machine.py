@@ -13,6 +13,7 @@ from onceonly_checkpoints.content import Digest, Output
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.parts import Left, brought, computed, kept, missing
 from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.times import times_of
 from onceonly_lab.model.world import Bound, Change, Driver
 
 # ---- Forgets what the coordinator will not read again, so that worlds that differ in nothing else are one.
@@ -98,7 +99,7 @@ class Machine:
                     counted = brought(content, driver.outputs, command.sink) or content
                     if state.work.epoch and Rule.WHOLE in self.off:
                         counted = state.work.epoch.digest_in(command.sink)
-                    state = coordinator.apply(state, c.Prepared(counted.rows, content))
+                    state = coordinator.apply(state, c.Prepared(counted.rows, content, times_of(content)))
                 case c.Execute():
                     state = coordinator.apply(state, c.Executed(self.computed(driver, state)))
                 case c.Refuse():

@@ -30,6 +30,7 @@ from onceonly_lab.model.parts import (
     together,
 )
 from onceonly_lab.model.rules import Rule
+from onceonly_lab.model.times import times_of
 from onceonly_lab.model.world import Change, Driver, Part
 
 # ---- A driver's steps while it opens the pipeline, in the simulated world.
@@ -266,7 +267,7 @@ class Writing:
             Rule.WHOLE not in self._off,
             outputs=outputs,
         )
-        answer = c.Staged(reference if command.lasting else None, rows.rows, content, outputs)
+        answer = c.Staged(reference if command.lasting else None, rows.rows, content, outputs, times_of(rows))
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
         kept = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
         where = f"stages epoch {command.number} as {reference}" if command.lasting else "takes the rows into its memory"

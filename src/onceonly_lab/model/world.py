@@ -15,6 +15,7 @@ from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, 
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
 from onceonly_lab.model.spark import TOPIC, Checkpoint, Damage, Planned, Source
+from onceonly_lab.model.times import BY_RECORDS
 from onceonly_lab.strenum import StrEnum
 
 # ---- A user's program around the wrapper: how often it calls for a batch, under which id, with which part of the
@@ -378,5 +379,6 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         on_refresh=bound.on_refresh,
         together=(bound.group,) if bound.group else (),
         divided=bool(bound.outputs or bound.bad or bound.keys),
+        noting=BY_RECORDS,
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))

@@ -15,6 +15,7 @@ from onceonly.machine.state import State
 from onceonly.runtime import together
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Checkpoint, Planned
+from onceonly_lab.model.times import BY_RECORDS
 from onceonly_lab.play.world import Killed, Process, World
 
 LONGEST_S = 120.0
@@ -194,6 +195,7 @@ class Driver(Turns):
             on_refresh="replace" if schedule.replaces else "stop",
             together=together.groups(self._parts.sinks),
             divided=schedule.divided,
+            noting=BY_RECORDS,
         )
 
     def taken(self, offer: Offer) -> Offer | None:

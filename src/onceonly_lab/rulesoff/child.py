@@ -59,7 +59,7 @@ def _install(names: frozenset[str]) -> None:
     found = _rules_module()
     texts: dict[str, tuple[str, str]] = {}
     package = next(Path(entry) for entry in sys.path if (Path(entry) / "onceonly" / "machine").is_dir())
-    for module in (*found.DECISIONS, found.MACHINE):
+    for module in (*found.DECISIONS, found.MACHINE, found.NOTING):
         path = package.joinpath(*module.split(".")).with_suffix(".py")
         texts[module] = (found.without(module, names, path.read_text(encoding="utf-8")), str(path))
     sys.meta_path.insert(0, _Finder(texts))

@@ -10,8 +10,10 @@ from typing import Any
 from onceonly.errors import OnceOnlyError
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, Overlap
+from onceonly.machine.noting import Noting
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
+from onceonly.protocol.times import TimedEpoch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
@@ -24,7 +26,7 @@ from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, TellingSink
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
 from onceonly_lab.fuzzer.world import SimulatedWorld
-from onceonly_lab.model.invariants import Violation
+from onceonly_lab.model.invariants import Violation, of_target
 from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, picked, records_in, set_aside, spelled
 from onceonly_lab.model.spark import Checkpoint, Damage, Planned, damaged, offer
 from onceonly_lab.play.world import Broken, Killed, Process
@@ -33,6 +35,9 @@ from onceonly_lab.schedule import Schedule
 Sinks = Mapping[str, type[SceneSink]]
 """Sinks that are not what they should be, by id."""
 
+
+Noted = tuple[Noting, Callable[[TimedEpoch], int]]
+"""How time is said, and what of each epoch."""
 
 _LONGEST = 2000
 
@@ -111,21 +116,33 @@ class Stage:
         assert refreshed is not None
         return next(one for one in reversed(refreshed.beside) if one.end == offsets(checkpoint.entries[-1].end))
 
-    def starts(self, *names: str, sinks: Sinks | None = None, changes: Callable[[Offer], Offer] | None = None) -> Start:
+    def starts(
+        self,
+        *names: str,
+        sinks: Sinks | None = None,
+        changes: Callable[[Offer], Offer] | None = None,
+        notes: Noted | None = None,
+    ) -> Start:
         """Start the query on the newest checkpoint.
 
         Args:
             names: of the sinks that it is called with; none: all.
             sinks: those that misbehave.
             changes: makes another offer of what the engine offers.
+            notes: how time is said, and what; ``None``: nothing is.
         """
         self._starts += 1
-        return Start(self.scene, self._starts, names or self.scene.bound.sinks, sinks or {}, changes)
+        return Start(self.scene, self._starts, names or self.scene.bound.sinks, sinks or {}, changes, notes=notes)
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
         found = (wrong(name, [records_in(one.content) for one in self._held(name)], records) for name in self._names)
         return next(filter(None, found), "")
+
+    def goes_back(self) -> str:
+        """What is wrong where what was said of time must stand in every sink; empty: nothing."""
+        found = (of_target(self.scene.targets[name], self.scene.desk) for name in self._names)
+        return next((f"{one.name}: {one.words}" for one in found if one), "")
 
     @property
     def _names(self) -> tuple[str, ...]:
@@ -152,7 +169,14 @@ class Start:
     """One start of the query; see :meth:`Stage.starts`."""
 
     def __init__(
-        self, scene: Scene, number: int, names: tuple[str, ...], sinks: Sinks, changes: Callable[[Offer], Offer] | None
+        self,
+        scene: Scene,
+        number: int,
+        names: tuple[str, ...],
+        sinks: Sinks,
+        changes: Callable[[Offer], Offer] | None,
+        *,
+        notes: Noted | None = None,
     ) -> None:
         self._scene = scene
         self._process = Process(number, len(scene.checkpoints) - 1)
@@ -163,8 +187,10 @@ class Start:
         staging = _Staging(scene, self._process)
         staged = len(names) > 1 or scene.bound.stages
         ledger = SceneLedger(scene, self._process)
+        self._notes = notes[0] if notes else None
+        says = notes[1] if notes else None
         self._runner = Runner(
-            made, ledger, staging=staging if staged else None, fetch=staging.fetch, sleep=lambda _: None
+            made, ledger, staging=staging if staged else None, fetch=staging.fetch, says=says, sleep=lambda _: None
         )
         self._changes = changes or (lambda offered: offered)
         self._state: State | None = None
@@ -221,6 +247,7 @@ class Start:
                 stages=bound.stages,
                 on_refresh=bound.on_refresh,
                 max_bad=self._scene.most if isinstance(self._scene, _World) else None,
+                noting=self._notes,
             )
         batch = SimulatedBatch(planned.records, self._process, same=not self._scene.schedule.rows > 1)
         self._state = self._runner.run(state, batch)

@@ -22,11 +22,18 @@ DECISIONS = ("onceonly.machine.opening", "onceonly.machine.comparison", "onceonl
 MACHINE = "onceonly.machine.transitions"
 """The module whose conditions to stop are rules."""
 
+NOTING = "onceonly.machine.noting"
+"""The module in which what was said of time is held."""
+
 PROOFS = ("same_batch", "still_held")
 """Functions whose operands are rules, each by itself."""
 
-INSTEAD = {"_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)"}
-"""Functions of the machine that are rules as a whole, with what a product without them does: here a blind retry."""
+INSTEAD = {
+    "_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)",
+    "_noted": "return wanted",
+}
+"""Functions of the machine that are rules as a whole, with what a product without them does: it tries again blindly, or
+takes every word on time, also one that takes another back."""
 
 _STOPS = frozenset({"_stop", "_not_healed", "_miscounted", "_refused"})
 _RULE = re.compile(r"_r(?:\d+s?|f)_")
@@ -66,7 +73,7 @@ class Rule:
 
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the source."""
-    return tuple(rule for module in (*DECISIONS, MACHINE) for rule in _rules_in(module))
+    return tuple(rule for module in (*DECISIONS, MACHINE, NOTING) for rule in _rules_in(module))
 
 
 def source_of(module: str) -> str:
@@ -97,7 +104,10 @@ def _found(module: str, tree: ast.Module) -> Iterator[tuple[Rule, Node]]:
     for function in tree.body:
         if not isinstance(function, ast.FunctionDef):
             continue
-        if module != MACHINE and _RULE.match(function.name) and _may_say_nothing(function):
+        if module == NOTING:
+            if function.name in INSTEAD:
+                yield _rule(module, function, 0, function), function
+        elif module != MACHINE and _RULE.match(function.name) and _may_say_nothing(function):
             yield _rule(module, function, 0, function), function
         elif module != MACHINE and function.name in PROOFS:
             yield from _operands(module, function)

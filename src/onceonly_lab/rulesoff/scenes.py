@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from onceonly.machine.facts import Offer
+from onceonly.machine.noting import Noting
 from onceonly.machine.sources import kafka_identity
+from onceonly_checkpoints.epochtime import Unit
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
@@ -24,6 +26,7 @@ from onceonly_lab.rulesoff.props import (
     Filled,
     Losing,
     Mixed,
+    Noted,
     Sieve,
     Stage,
     Yielding,
@@ -278,6 +281,26 @@ def beside_another_end() -> str:
     return _beside_something_else(lambda old: replace(old, end=offsets(6)))
 
 
+def _says(unit: Unit, *words: int) -> Noted:
+    """Of each epoch, in the order of their numbers."""
+    return Noting("function", unit), lambda epoch: words[epoch.number - 1]
+
+
+def a_word_that_goes_back() -> str:
+    """The third epoch says that less is complete than the second one did."""
+    stage = Stage(P, D)
+    ended = stage.starts(notes=_says("integer", 10, 20, 15)).writes(3)
+    return _goes_on(stage, ended) or stage.goes_back()
+
+
+def times_in_another_unit() -> str:
+    """A query that noted heights of blocks notes milliseconds."""
+    stage = Stage(P)
+    stage.starts(notes=_says("integer", 10, 20)).writes(2)
+    ended = stage.starts(notes=_says("ms", 0, 0, 30)).writes()
+    return _refused(ended, stage.goes_back() or "X-TIME: numbers of two units stand in one line")
+
+
 SCENES: tuple[Callable[[], str], ...] = (
     rows_deleted_by_others,
     a_table_that_others_have_filled,
@@ -305,6 +328,8 @@ SCENES: tuple[Callable[[], str], ...] = (
     beside_another_query,
     beside_another_moment,
     beside_another_end,
+    a_word_that_goes_back,
+    times_in_another_unit,
 )
 
 

@@ -23,7 +23,7 @@ from onceonly_checkpoints.storage import LocalStorage, Readable, is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +99,7 @@ class ClassicEngine:
             engine=self,
             handle=Query(execution, execution.offsetLog(), df.sparkSession.sparkContext),
             files=_files(df, execution, checkpoint),
+            output=str(execution.outputMode().toString()).lower(),
         )
 
     def still_running(self, df: DataFrame, query_id: str, run_id: str) -> bool:
@@ -176,9 +177,16 @@ class ClassicEngine:
         """The rows with their hash."""
         return jvmrows.select(self._line, df, jvmrows.digesting(self._line, df, leave_out).hashed)
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
+    def observed(
+        self,
+        df: DataFrame,
+        leave_out: frozenset[str],
+        summed: tuple[Summed, ...] = (),
+        beside: tuple[Column, ...] = (),
+    ) -> Observed:
         """The rows with their digest on the side."""
-        return jvmrows.Observation(self._line, df, jvmrows.digesting(self._line, df, leave_out, summed).metrics)
+        metrics = jvmrows.digesting(self._line, df, leave_out, summed).metrics
+        return jvmrows.Observation(self._line, df, jvmrows.more(self._line, df, metrics, beside))
 
     def arrow(self, df: DataFrame) -> Rows:
         """Start collecting the rows."""

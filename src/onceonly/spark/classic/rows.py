@@ -27,10 +27,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Columns to observe, as the JVM takes them: they name columns and no batch, so they serve for many."""
+    """Columns to observe, as the JVM takes them: they name columns and no batch, so they serve for many.
+
+    Attributes:
+        first: of them.
+        rest: the others, in one object of the JVM.
+        raw: all of them, each by itself.
+    """
 
     first: Any
     rest: Any
+    raw: tuple[Any, ...] = ()
 
 
 def metrics(line: Line, df: DataFrame, columns: Sequence[Column]) -> Metrics:
@@ -38,7 +45,17 @@ def metrics(line: Line, df: DataFrame, columns: Sequence[Column]) -> Metrics:
     # ``DataFrame.observe`` builds them anew for each batch: hundreds of calls for the hash of a row, at about a tenth
     # of a millisecond each, where a whole epoch of 100 rows costs some milliseconds more than an empty callback.
     raw: Any = [column._jc for column in columns]
-    return Metrics(raw[0], line.sequence(df.sparkSession.sparkContext, raw[1:]))
+    return _metrics(line, df, raw)
+
+
+def more(line: Line, df: DataFrame, known: Metrics, columns: Sequence[Column]) -> Metrics:
+    """Metrics with others beside, which are of one batch alone."""
+    raw: Any = [column._jc for column in columns]
+    return _metrics(line, df, [*known.raw, *raw]) if raw else known
+
+
+def _metrics(line: Line, df: DataFrame, raw: Sequence[Any]) -> Metrics:
+    return Metrics(raw[0], line.sequence(df.sparkSession.sparkContext, raw[1:]), tuple(raw))
 
 
 def columns(line: Line, df: DataFrame, *wanted: Column) -> Any:

@@ -14,6 +14,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.spark import digest
 from onceonly.spark.connect import files, plantext, rows, sending, worker
 from onceonly.spark.connect.plantext import PlanText
 from onceonly.spark.digest import Summed
@@ -33,7 +34,7 @@ from onceonly_checkpoints.spark import offsets
 from onceonly_checkpoints.storage import Readable, root_by_spark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 log = logging.getLogger(__name__)
 
@@ -179,9 +180,15 @@ class ConnectEngine:
         """The rows with their hash."""
         return rows.hashed(df, leave_out)
 
-    def observed(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[Summed, ...] = ()) -> Observed:
+    def observed(
+        self,
+        df: DataFrame,
+        leave_out: frozenset[str],
+        summed: tuple[Summed, ...] = (),
+        beside: tuple[Column, ...] = (),
+    ) -> Observed:
         """The rows with their digest on the side."""
-        return rows.Observation(df, leave_out, summed)
+        return rows.Observation(df, [*digest.metrics(df.schema, leave_out, summed), *beside])
 
     def arrow(self, df: DataFrame) -> Rows:
         """The rows, in one table."""

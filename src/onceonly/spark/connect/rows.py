@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from onceonly.spark import digest
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 def hashed(df: DataFrame, leave_out: frozenset[str]) -> DataFrame:
@@ -22,18 +22,17 @@ class Observation:
 
     Args:
         df: what to observe.
-        leave_out: columns that the digest leaves out.
-        summed: columns with a digest of their own.
+        metrics: columns to compute in the first action.
 
     Attributes:
         dataframe: what to act on.
     """
 
-    def __init__(self, df: DataFrame, leave_out: frozenset[str], summed: tuple[digest.Summed, ...] = ()) -> None:
+    def __init__(self, df: DataFrame, metrics: Sequence[Column]) -> None:
         from pyspark.sql import Observation
 
         self._found = Observation()
-        self.dataframe: DataFrame = df.observe(self._found, *digest.metrics(df.schema, leave_out, summed))
+        self.dataframe: DataFrame = df.observe(self._found, *metrics)
 
     def get(self) -> Mapping[str, Any]:
         """The metrics by name; waits for the end of the first action."""

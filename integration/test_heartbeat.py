@@ -1,0 +1,90 @@
+"""A query whose source is silent: no batch is planned and nothing is noted, unless a heartbeat moves its offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.streams import FileStream
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from onceonly import exactly_once
+from onceonly.spark.times import heartbeat
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_sinks.memory import MemorySink, MemoryStore
+
+pytestmark = pytest.mark.spark
+
+
+class Silent:
+    """A query over files of which no more come."""
+
+    def __init__(self, spark: SparkSession, stream: FileStream, place: Path) -> None:
+        self.spark, self.stream, self.ledger, self.store = spark, stream, place / "ledger.db", MemoryStore()
+
+    def alive(self, df: DataFrame) -> DataFrame:
+        return df.unionByName(heartbeat(self.spark, like=df))
+
+    def start(self, shape: Callable[[DataFrame], DataFrame]) -> StreamingQuery:
+        wrapped = exactly_once(MemorySink(store=self.store), ledger=self.ledger, note_time="ingest")
+        return self.stream.start(wrapped, shape, processingTime="1 second")
+
+    def epochs(self) -> list[Epoch]:
+        sink = MemorySink(store=self.store)
+        sink.open("orders")
+        return [marker.epoch for marker, _ in sink.history()]
+
+    def ids(self) -> list[int]:
+        sink = MemorySink(store=self.store)
+        sink.open("orders")
+        return sorted(row["id"] for row in sink.rows())
+
+    def reaches(self, count: int, within: float = 60) -> None:
+        until = time.monotonic() + within
+        while len(self.epochs()) < count:
+            assert time.monotonic() < until, f"{len(self.epochs())} epochs after {within} s"
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def silent(spark: SparkSession, stream: FileStream, tmp_path: Path) -> Iterator[Silent]:
+    made = Silent(spark, stream.receive(range(3)), tmp_path)
+    yield made
+    for query in spark.streams.active:
+        query.stop()
+
+
+def test_without_a_heartbeat_silence_notes_nothing(silent: Silent) -> None:
+    query = silent.start(lambda df: df)
+    silent.reaches(1)
+    time.sleep(4)
+    query.stop()
+    assert len(silent.epochs()) == 1
+
+
+def test_with_a_heartbeat_epochs_without_rows_note_that_nothing_came_and_a_restart_goes_on(silent: Silent) -> None:
+    query = silent.start(silent.alive)
+    silent.reaches(3)
+    query.stop()
+    before = len(silent.epochs())
+    again = silent.start(silent.alive)
+    silent.reaches(before + 2)
+    silent.stream.receive(range(3, 5))
+    silent.reaches(len(silent.epochs()) + 3)
+    again.stop()
+    assert silent.ids() == [0, 1, 2, 3, 4]
+    noted: list[Any] = [epoch.time.noted for epoch in silent.epochs() if epoch.time]
+    assert noted == sorted(set(noted))
+    assert len(noted) == len(silent.epochs())
+    assert sum(epoch.digest.rows == 0 for epoch in silent.epochs()) >= 3
+
+
+def test_a_heartbeat_has_the_columns_of_its_stream_and_no_row(silent: Silent) -> None:
+    like = silent.stream.read()
+    beat = heartbeat(silent.spark, like=like)
+    assert beat.isStreaming
+    assert beat.dtypes == like.dtypes

@@ -1,0 +1,361 @@
+"""``onceonly time``: up to when a dataset is complete: now, epoch by epoch, waited for, and what came too late."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from onceonly.cli import lateness, retiring
+from onceonly.cli.epochs import newest_epochs, read
+from onceonly.cli.options import (
+    LedgerOption,
+    LimitOption,
+    OnlyArgument,
+    OutputOption,
+    QueryOption,
+    ReasonOption,
+    SinkOption,
+    YesOption,
+    confirmed,
+    one_name,
+)
+from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, say, talk
+from onceonly.cli.places import Place, place
+from onceonly.errors import refuse
+from onceonly.machine.endings import WINDOW, ending
+from onceonly.machine.windows import TimeWindow
+from onceonly.protocol.period import milliseconds
+from onceonly.reading.certificate import certify
+from onceonly.reading.moments import parsed, spelled
+from onceonly.reading.reader import NotComplete, Reader
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epochtime import WriterMark
+from onceonly_checkpoints.ledger import EventKind, Ledger
+
+app = typer.Typer(no_args_is_help=True, help="Up to when a dataset is complete: show, history, wait, certify, retire.")
+
+DatasetArgument = Annotated[
+    str, typer.Argument(metavar="DATASET", help="Name of the pipeline that writes it; of several, any one.")
+]
+UntilArgument = Annotated[
+    str,
+    typer.Argument(metavar="UNTIL", help="ISO 8601 with a zone, 2026-01-31T12:00Z, or a number where it counts those."),
+]
+StrictOption = Annotated[bool, typer.Option("--strict", help="No writer may be left out, silent or come late.")]
+TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="The longest wait: 90s, 15m, 2h.")]
+PollOption = Annotated[str, typer.Option("--poll", metavar="TIME", help="Time between two looks.")]
+EpochsOption = Annotated[
+    str | None, typer.Option("--epochs", metavar="A..B", help="These epochs. Default: all that markers tell of.")
+]
+
+
+# ---- Each place where the pipeline's markers lie, with a reader of its own.
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one sink says.
+
+    Attributes:
+        sink: its id; ``ledger`` where no sink can be read.
+        window: how far the dataset has come there.
+    """
+
+    sink: str
+    window: TimeWindow
+
+    def to_json(self) -> dict[str, Any]:
+        """With moments as people write them, where numbers are milliseconds."""
+        known = self.window
+        numbers = {"lower": known.lower, "upper": known.upper, "closed": known.closed}
+        moments = {f"{name}_at": spelled(number, "ms") for name, number in numbers.items() if number is not None}
+        return {"sink": self.sink, **known.to_json(), **(moments if known.unit == "ms" else {})}
+
+
+@contextmanager
+def _readers(here: Place) -> Generator[Mapping[str, Reader]]:
+    """A reader for each sink; without any, one of the ledger."""
+    with ExitStack() as stack:
+        found = {sink.id: Reader(here.pipeline, sink) for sink in here.sinks}
+        if not found and here.ledger is not None:
+            found = {"ledger": Reader(here.pipeline, here.ledger)}
+        for reader in found.values():
+            stack.callback(reader.close)
+        yield found
+
+
+def _looked(readers: Mapping[str, Reader], name: str) -> list[Told]:
+    """What all of them say.
+
+    Raises:
+        ConfigurationError: E110, none of them says anything of time.
+    """
+    told = [Told(sink, reader.time_window()) for sink, reader in readers.items()]
+    if all(not one.window.at for one in told):
+        raise refuse(
+            "E110",
+            problem=f'No epoch of "{name}" says anything of time.',
+            cause="its query notes no time, or has committed nothing since it does",
+            next=f"exactly_once(..., note_time=...), then a batch; its epochs: {_list_epochs(name)}",
+        )
+    return told
+
+
+def _list_epochs(name: str) -> str:
+    return f"onceonly epochs list --query {shlex.quote(name)}"
+
+
+# ---- How far it has come.
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show up to when a dataset is complete, whom it waits for, and what each of its writers noted last."""
+    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here, _readers(here) as readers:
+        told = _looked(readers, here.pipeline)
+        states = _states(here.ledger, told)
+        pipeline = here.pipeline
+    if output is Output.JSON:
+        emit_json({"pipeline": pipeline, "sinks": [one.to_json() for one in told], "writers": states})
+        return
+    for one in told:
+        _show(one, states)
+
+
+def _show(one: Told, states: Mapping[str, str]) -> None:
+    known = one.window
+    emit_pairs(
+        [
+            ("sink", one.sink),
+            ("complete through", spelled(known.lower, known.unit)),
+            ("latest row", spelled(known.upper, known.unit)),
+            ("closed before", spelled(known.closed, known.unit) if known.closed is not None else None),
+            ("waits for", ", ".join(mark.writer for mark in known.held) or None),
+            ("without", ", ".join(known.without) or None),
+            ("lost", ", ".join(f"the newest epochs of {name} are gone from the sink" for name in known.lost) or None),
+        ]
+    )
+    emit_table(
+        ("writer", "epoch", "noted", "last commit", "state"), (_writer(mark, known, states) for mark in known.at)
+    )
+
+
+def _writer(mark: WriterMark, known: TimeWindow, states: Mapping[str, str]) -> tuple[object, ...]:
+    silent = "left out as silent" if mark.writer in known.silent else ""
+    state = "; ".join(filter(None, (states.get(mark.writer, ""), silent)))
+    last = spelled(mark.ingest, "ms") if mark.epoch else "never seen"
+    return mark.writer, mark.epoch or "-", spelled(mark.noted, known.unit), last, state
+
+
+def _states(ledger: Ledger | None, told: Sequence[Told]) -> dict[str, str]:
+    """What the ledger knows of writers that do not run; of others nothing is said."""
+    names = {mark.writer for one in told for mark in one.window.at}
+    if ledger is None:
+        return {}
+    known = {entry.name: entry.generation for entry in ledger.pipelines() if entry.name in names}
+    found = {name: ending(ledger.events(name, WINDOW), generation) for name, generation in known.items()}
+    said = {EventKind.FAILED: "stopped", EventKind.ENDED: "ended"}
+    return {name: f"{said[event.kind]}: {event.reason}" for name, event in sorted(found.items()) if event}
+
+
+# ---- Epoch by epoch.
+
+
+@app.command()
+def history(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+    limit: LimitOption = 20,
+) -> None:
+    """List what the newest epochs of a pipeline say of time, oldest first."""
+    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
+        found = [record for record in newest_epochs(here, limit) if record.epoch.time]
+        pipeline = here.pipeline
+    if output is Output.JSON:
+        emit_json({"pipeline": pipeline, "epochs": [_epoch_json(record) for record in found]})
+        return
+    heads = ("epoch", "rows", "noted", "complete through", "first", "last", "late", "silent")
+    emit_table(heads, map(_epoch_row, found))
+
+
+def _epoch_json(record: EpochRecord) -> dict[str, Any]:
+    epoch, time_ = record.epoch, record.epoch.time
+    return {"epoch": epoch.number, "rows": epoch.digest.rows, **(time_.to_json() if time_ else {})}
+
+
+def _epoch_row(record: EpochRecord) -> tuple[object, ...]:
+    epoch, time_ = record.epoch, record.epoch.time
+    if time_ is None:
+        return ()
+    noted, lower, first, last = (
+        spelled(number, time_.unit) if number is not None else "-"
+        for number in (time_.noted, time_.lower, time_.first, time_.last)
+    )
+    return epoch.number, epoch.digest.rows, noted, lower, first, last, time_.late, ", ".join(time_.silent)
+
+
+# ---- Waiting.
+
+
+@app.command()
+def wait(
+    dataset: DatasetArgument,
+    until: UntilArgument,
+    *,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    timeout: TimeoutOption = "15m",
+    poll: PollOption = "2s",
+    strict: StrictOption = False,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Wait until every row before UNTIL is in every sink of the dataset that can be read.
+
+    Exit code: 0 it is complete, 1 it was not in time, 2 there is no answer. One line in a Makefile or a scheduler.
+    """
+    parsed(until)
+    limit, every = _seconds("--timeout", timeout), _seconds("--poll", poll)
+    with place(ledger, dataset, sink, forgiving=True) as here, _readers(here) as readers:
+        told, complete = _waited(readers, until, limit, every, strict=strict)
+        states = _states(here.ledger, told)
+    if output is Output.JSON:
+        emit_json(
+            {
+                "pipeline": dataset,
+                "until": until,
+                "complete": complete,
+                "sinks": [one.to_json() for one in told],
+                "writers": states,
+            }
+        )
+    else:
+        _told(told, dataset, until, states, complete=complete)
+    raise typer.Exit(0 if complete else 1)
+
+
+def _waited(
+    readers: Mapping[str, Reader], until: str, timeout: float, poll: float, *, strict: bool
+) -> tuple[list[Told], bool]:
+    """Wait for one sink after the other, all of them within one time; the others are looked at once."""
+    deadline = time.monotonic() + timeout
+    told: list[Told] = []
+    complete = True
+    for sink, reader in readers.items():
+        left = max(0.0, deadline - time.monotonic()) if complete else 0.0
+        try:
+            told.append(Told(sink, reader.wait_complete(until, timeout=left, poll=poll, strict=strict)))
+        except NotComplete as missing:
+            told.append(Told(sink, missing.window))
+            complete = False
+    return told, complete
+
+
+def _told(told: Sequence[Told], dataset: str, until: str, states: Mapping[str, str], *, complete: bool) -> None:
+    if complete:
+        for one in told:
+            through = spelled(one.window.lower, one.window.unit)
+            without = f", without {', '.join(one.window.without)}" if one.window.without else ""
+            say(f"{one.sink}: complete through {through}{without}")
+        return
+    talk(f'"{dataset}" is not complete until {until}.')
+    for one in told:
+        _show(one, states)
+
+
+_MINUTES = re.compile(r"\s*(\d+)\s*m\s*")
+
+
+def _seconds(option: str, said: str) -> float:
+    """A period as people type it, ``15m`` and ``2s`` as well as ``15 minutes``."""
+    short = _MINUTES.fullmatch(said)
+    found = milliseconds(f"{short[1]}min" if short else said)
+    if found is None:
+        raise refuse(
+            "E110",
+            problem=f"{option} {said!r} is no time.",
+            cause="a number and a unit",
+            next=f"{option} 15m, 90s or 2h",
+        )
+    return found / 1000
+
+
+# ---- What came too late.
+
+
+@app.command("certify")
+def certify_(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    epochs: EpochsOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Say whether rows came behind the horizon of their epochs, as counted in the commits themselves.
+
+    Exit code: 0 none came, 1 some did, 2 of some epochs nothing can be said.
+    """
+    first, last = lateness.span(epochs)
+    with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
+        found = read(here, first or 1, last)
+        pipeline = here.pipeline
+    known = [record.epoch for record in found]
+    timed = [epoch.number for epoch in known if epoch.time]
+    if not timed:
+        raise refuse(
+            "E110",
+            problem=f'None of these epochs of "{pipeline}" says anything of time.',
+            cause="they were committed before its query noted a time, or their markers are gone",
+            next=f"see what is known: {_list_epochs(pipeline)}",
+        )
+    made = certify(known, first or timed[0], last or timed[-1])
+    if output is Output.JSON:
+        emit_json({"pipeline": pipeline, **made.to_json()})
+    else:
+        lateness.show(made)
+    raise typer.Exit(2 if made.unknown else 1 if made.late else 0)
+
+
+# ---- A writer that is gone.
+
+
+@app.command()
+def retire(
+    name: DatasetArgument,
+    *,
+    reason: ReasonOption = "",
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Have a writer of a dataset be waited for no more, for good: its pipeline writes nothing after this.
+
+    Writes an epoch without rows into every sink, which notes the end of time, and stops every driver that is running.
+    """
+    with place(ledger, name, sink) as here:
+        plan = retiring.plan(here, reason)
+        emit_pairs(plan.pairs)
+        if confirmed(yes):
+            retiring.carry_out(here, plan)

@@ -1,0 +1,84 @@
+"""What a batch is asked before its action, and the user after it: which rows are left out, and what is said of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.state import State
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import Timeable, Timed, Trim, Trimmable
+from onceonly.protocol.times import NO_TIMES, Clock, TimedEpoch, Times
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epochtime import END, Unit
+
+Says = Callable[[TimedEpoch], object]
+"""The user's word: an integer in the pipeline's unit, a datetime with a time zone, or ``None`` for nothing new."""
+
+_1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def asked(batch: Batch, trim: Trim | None, clock: Clock | None) -> Batch:
+    """The batch without the rows that are left out, which tells what those that are written say of time.
+
+    Raises:
+        TypeError: it cannot be asked that.
+    """
+    if trim is not None:
+        if not isinstance(batch, Trimmable):
+            raise TypeError(f"{type(batch).__name__} cannot be trimmed")
+        batch = batch.trimmed(trim)
+    if clock is not None:
+        if not isinstance(batch, Timeable):
+            raise TypeError(f"{type(batch).__name__} has no times")
+        batch = batch.timed(clock)
+    return batch
+
+
+def times(state: State, batch: Batch, digest: Digest, says: Says | None) -> Times | None:
+    """What the rows of the epoch at hand say of time, and the user of it; ``None`` where nobody says anything.
+
+    Args:
+        state: where the machine stands.
+        batch: whose action is over.
+        digest: of that action.
+        says: the user's word; ``None`` where he gave none.
+
+    Raises:
+        ConfigurationError: E133, the user's function failed, or says what is no time.
+    """
+    noting, offer, last = state.job.noting, state.offered, state.opening.last
+    if noting is None:
+        return None
+    found = batch.times() if noting.column and isinstance(batch, Timed) else NO_TIMES
+    if says is None:
+        return found
+    before = last.time if last and not state.work.replaces else None
+    noted, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
+    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, noted)
+    return replace(found, said=_said(state, says, epoch, noting.unit))
+
+
+def _said(state: State, says: Says, epoch: TimedEpoch, unit: Unit) -> int | None:
+    try:
+        answer = says(epoch)
+    except Exception as error:
+        raise _no_time(state, f"raised {type(error).__name__}: {error}") from error
+    match answer:
+        case None:
+            return None
+        case bool():
+            pass
+        case int() if -END - 1 <= answer <= END:
+            return answer
+        case datetime() if answer.tzinfo is not None and unit == "ms":
+            return (answer - _1970) // timedelta(milliseconds=1)
+        case _:
+            pass
+    raise _no_time(state, f"gave {answer!r}")
+
+
+def _no_time(state: State, what: str) -> OnceOnlyError:
+    return refuse("E133", pipeline=state.job.pipeline, epoch=state.work.number, what=what)

@@ -1,0 +1,70 @@
+"""``onceonly lab writers``: several writers of one dataset in random runs, and the rules about time, one by one off."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from onceonly.cli.options import OutputOption
+from onceonly.cli.output import Output, emit_json, emit_table, say
+from onceonly.errors import refuse
+from onceonly_lab.writers.designs import MUTANTS, SHIPPED, Design
+from onceonly_lab.writers.runs import MUST_HOLD, NAME, Tally, tallies
+
+RUNS = 20_000
+"""Runs of each design."""
+
+RunsOption = Annotated[int, typer.Option("--runs", min=1, metavar="N", help="Random runs of each design.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Seed of the first run; each has the next one.")]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="ID", help="Play only this design, as MT1. May be given more than once."),
+]
+
+
+def writers(
+    *, runs: RunsOption = RUNS, seed: SeedOption = 1, only: OnlyOption = None, output: OutputOption = Output.TABLE
+) -> None:
+    """Let several writers of one dataset commit, poll late, crash, fall silent and be put back, in random runs.
+
+    Each run is judged by X-TIME, first with the rules that ship, then with one of them off at a time. Exit code: 0
+    what ships is clean and each mutant is found, 1 not so, 3 there is no such design.
+    """
+    found = list(tallies(runs, seed, _chosen(only or ())))
+    if output is Output.JSON:
+        emit_json({"seed": seed, "must_hold": MUST_HOLD, "designs": [_json(one) for one in found]})
+    else:
+        say(f"{NAME}: {MUST_HOLD}")
+        emit_table(("design", "broken on purpose", "runs", "found in", "first after", "as"), map(_row, found))
+        good = sum(one.as_expected for one in found)
+        style = "bold green" if good == len(found) else "bold red"
+        say(f"{good} of {len(found)} designs are called what they are, seed {seed}", style=style)
+    raise typer.Exit(0 if all(one.as_expected for one in found) else 1)
+
+
+def _chosen(only: list[str] | tuple[str, ...]) -> tuple[Design, ...]:
+    known = {one.id: one for one in (SHIPPED, *MUTANTS)}
+    for name in only:
+        if name not in known:
+            cause, line = f"designs are {', '.join(known)}", "onceonly lab writers --only MT1"
+            raise refuse("E110", problem=f"There is no design {name!r}.", cause=cause, next=line)
+    return tuple(known[name] for name in only) or tuple(known.values())
+
+
+def _row(one: Tally) -> tuple[object, ...]:
+    first = f"{one.took} runs" if one.took else "never"
+    return one.design.id, one.design.broken or "-", one.runs, one.findings, first, one.first.what if one.first else ""
+
+
+def _json(one: Tally) -> dict[str, Any]:
+    first = one.first
+    return {
+        "design": one.design.id,
+        "broken": one.design.broken,
+        "runs": one.runs,
+        "findings": one.findings,
+        "took": one.took or None,
+        "first": {"seed": first.seed, "step": first.step, "what": first.what} if first else None,
+        "as_expected": one.as_expected,
+    }

@@ -1,0 +1,32 @@
+"""What epochs of the simulated world say of time: functions of what they bring, so that no world becomes two."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from onceonly.machine.noting import Noting
+from onceonly.protocol.times import TimedEpoch, Times
+from onceonly_checkpoints.content import Digest
+from onceonly_lab.model.parts import records_in
+
+BY_RECORDS = Noting("function", "integer")
+"""The unit is the number of a record."""
+
+
+def times_of(content: Digest) -> Times:
+    """What is said once these rows are written: that all records before the last of them are."""
+    records = records_in(content)
+    return Times(said=records.bit_length() or None)
+
+
+def drawn(seed: int) -> Callable[[TimedEpoch], int]:
+    """A word for each slice that a seed draws, as often as not less than the one before.
+
+    Args:
+        seed: it says the same for the same slice, in whichever start of the query.
+    """
+    return lambda epoch: random.Random(f"{seed} {epoch.slice.end.entries}").randint(0, _MOST)
+
+
+_MOST = 20

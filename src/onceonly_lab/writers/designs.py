@@ -1,0 +1,96 @@
+"""What is played: the shipped rules about time, and each of them switched off, from outside and one at a time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from onceonly.machine import marks, windows
+from onceonly.machine.marks import Timed, Vector, View, Writers
+from onceonly.machine.windows import TimeWindow
+from onceonly_checkpoints.epochtime import WriterMark
+
+Conclude = Callable[[WriterMark, Timed | None, Sequence[Timed], Writers], View]
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """How writers conclude what is complete, and how readers read it.
+
+    Attributes:
+        id: ``shipped``, or the number of a mutant.
+        broken: what is, in words; empty for what ships.
+        conclude: as :func:`onceonly.machine.marks.concluded`.
+        clamped: what is noted, of what was said and what was noted before.
+        turn: of an epoch: its writer, whether its position was put back, and what is known of turns.
+        read: what a reader at some clock is told by the newest epochs.
+    """
+
+    id: str
+    broken: str
+    conclude: Conclude
+    clamped: Callable[[int | None, int | None], int | None]
+    turn: Callable[[str, bool, Sequence[Vector]], int]
+    read: Callable[[Sequence[Timed], int], TimeWindow]
+
+
+def _turn(writer: str, back: bool, known: Sequence[Vector]) -> int:
+    return marks.next_turn(writer, *known) - (0 if back else 1)
+
+
+def _turn_of_the_first(writer: str, back: bool, known: Sequence[Vector]) -> int:
+    return max(0, _turn(writer, back, known))
+
+
+def _read(newest: Sequence[Timed], clock: int) -> TimeWindow:
+    return windows.window(newest)
+
+
+SHIPPED = Design("shipped", "", marks.concluded, marks.clamped, _turn_of_the_first, _read)
+
+
+def _greatest_of_the_active(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+    view = marks.concluded(own, last, polled, writers)
+    active = (mark.noted for mark in view.observed if mark.writer not in view.silent)
+    return replace(view, lower=marks.greatest((view.lower, *active)))
+
+
+def _replaced_by_polled(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+    if last is not None and polled:
+        last = replace(last, time=replace(last.time, observed=()))
+    return marks.concluded(own, last, polled, writers)
+
+
+def _without_a_past(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+    told = [replace(one, time=replace(one.time, lower=None)) for one in (*polled, *((last,) if last else ()))]
+    return marks.concluded(own, told.pop() if last else None, told, writers)
+
+
+def _nobody_declared(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
+    return marks.concluded(own, last, polled, replace(writers, declared=()))
+
+
+PATIENCE = 40
+"""How long the reader that has a clock of its own waits for a writer."""
+
+
+def _by_its_own_clock(newest: Sequence[Timed], clock: int) -> TimeWindow:
+    found = windows.window(newest)
+    active = [mark.noted for mark in found.at if clock - mark.ingest < PATIENCE]
+    return replace(found, lower=marks.greatest((found.lower, marks.least(active))))
+
+
+def _no_turns(writer: str, back: bool, known: Sequence[Vector]) -> int:
+    return 0
+
+
+MUTANTS = (
+    replace(SHIPPED, id="MT1", broken="the greatest of what active writers noted", conclude=_greatest_of_the_active),
+    replace(SHIPPED, id="MT2", broken="what peers know takes the place of ours", conclude=_replaced_by_polled),
+    replace(SHIPPED, id="MT3", broken="noted follows what was said", clamped=lambda said, before: said),
+    replace(SHIPPED, id="MT4", broken="lower follows what is noted now", conclude=_without_a_past),
+    replace(SHIPPED, id="MT5", broken="declared writers are not waited for", conclude=_nobody_declared),
+    replace(SHIPPED, id="MT9", broken="a reader leaves writers out by its own clock", read=_by_its_own_clock),
+    replace(SHIPPED, id="MT10", broken="epochs are joined by number, whatever was cut off", turn=_no_turns),
+)
+"""Each must be called X-TIME."""

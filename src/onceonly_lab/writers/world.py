@@ -1,0 +1,189 @@
+"""A dataset of two or three writers that poll late, crash, fall silent and are put back; what truly happened beside it.
+
+Pure, by a seeded source of chance. Truth is kept apart from marks: which turn each driver has heard of, which rows
+nobody counted as late. The rules under test never see it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from onceonly.machine.marks import Timed, Vector, Writers, clamped, known_lower
+from onceonly_checkpoints.epochtime import EpochTime, WriterMark
+from onceonly_lab.writers.designs import Design
+
+NAMES = ("A", "B", "C")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a writer is about to commit: drawn once, and the same again after a crash.
+
+    Attributes:
+        rows: times of its rows.
+        said: what is said to be complete with it.
+        ingest: the recorded clock.
+    """
+
+    rows: tuple[int, ...]
+    said: int | None
+    ingest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A committed epoch, and what is true of it.
+
+    Attributes:
+        timed: what its marker says.
+        before: the writer's epoch before it, of the same turn; ``None`` for the first of a turn.
+        rows: times of those of its rows that were not counted as late.
+        heard: for each writer that its driver has heard of, the newest turn of it, itself included.
+    """
+
+    timed: Timed
+    before: Commit | None
+    rows: tuple[int, ...]
+    heard: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Writer:
+    """One writer as it is.
+
+    Attributes:
+        name: its pipeline.
+        line: epochs that stand, oldest first.
+        ever: all that it ever committed, those that were cut off included: a poll can still bring one of them.
+        turn: how often it was put back.
+        returns: whether its next epoch is the first since it was put back.
+        known: marks that it knows of its own past.
+        pending: what a crash left to be done again.
+        progress: time of its events.
+        asleep: until when it does nothing.
+    """
+
+    name: str
+    line: list[Commit] = field(default_factory=list)
+    ever: list[Commit] = field(default_factory=list)
+    turn: int = 0
+    returns: bool = False
+    known: Vector = ()
+    pending: Batch | None = None
+    progress: int = 0
+    asleep: int = 0
+
+
+class World:
+    """A dataset, its writers and the clock.
+
+    Args:
+        design: the rules.
+        chance: where everything random comes from.
+    """
+
+    def __init__(self, design: Design, chance: Random) -> None:
+        self.design, self.chance = design, chance
+        self.writers = [Writer(name) for name in NAMES[: chance.choice((2, 2, 3))]]
+        declared = tuple(one.name for one in self.writers) if chance.random() < 0.6 else ()
+        self.said = Writers(declared, chance.choice((15, 30, 60)))
+        self.clock = 0
+        self.commits: list[Commit] = []
+
+    @property
+    def turns(self) -> Mapping[str, int]:
+        """The newest turn of each writer."""
+        return {writer.name: writer.turn for writer in self.writers}
+
+    @property
+    def newest(self) -> tuple[Timed, ...]:
+        """What a reader finds."""
+        return tuple(writer.line[-1].timed for writer in self.writers if writer.line)
+
+    def step(self) -> Commit | None:
+        """Let one thing happen; return the epoch that was committed by it, if one was."""
+        chance = self.chance
+        self.clock += chance.choice((0, 1, 1, 2, 5, 20))
+        awake = [writer for writer in self.writers if writer.asleep <= self.clock]
+        if not awake:
+            return None
+        writer, what = chance.choice(awake), chance.random()
+        if what < 0.08:
+            writer.asleep = self.clock + chance.randint(5, 90)
+        elif what < 0.16:
+            writer.pending = writer.pending or self._batch(writer)
+        elif what < 0.20 and writer.line:
+            _put_back(writer, chance.randrange(len(writer.line)))
+        else:
+            return self._commit(writer)
+        return None
+
+    def _batch(self, writer: Writer) -> Batch:
+        chance = self.chance
+        writer.progress += chance.randint(0, 6)
+        rows = tuple(writer.progress + chance.randint(-5, 4) for _ in range(chance.randint(0, 3)))
+        said = None if chance.random() < 0.05 else writer.progress - chance.randint(0, 6)
+        return Batch(rows, said, self.clock)
+
+    def _polled(self, writer: Writer) -> list[Commit]:
+        """What peers answered: the newest, an older one, even one that was cut off since, or nothing."""
+        found: list[Commit] = []
+        for peer in self.writers:
+            luck = self.chance.random()
+            if peer is writer or not peer.ever or luck < 0.2:
+                continue
+            fresh = luck < 0.65 and peer.line
+            found.append(peer.line[-1] if fresh else self.chance.choice(peer.ever))
+        return found
+
+    def _commit(self, writer: Writer) -> Commit:
+        batch, polled = writer.pending or self._batch(writer), self._polled(writer)
+        last = writer.line[-1] if writer.line else None
+        own = self._own(writer, batch, last, polled)
+        told, stood = [one.timed for one in polled], last.timed if last else None
+        horizon = clamped(stood.time.noted if stood else None, known_lower(own, stood, told))
+        view = self.design.conclude(own, stood, told, self.said)
+        high = max((*batch.rows, own.noted or 0))
+        time = EpochTime(
+            "integer",
+            own.noted,
+            view.lower,
+            high,
+            horizon=horizon,
+            ingest=own.ingest,
+            observed=view.observed,
+            silent=view.silent,
+            turn=own.turn,
+        )
+        uncounted = tuple(row for row in batch.rows if horizon is None or row >= horizon)
+        heard = _heard([*polled, *([last] if last else [])], writer)
+        made = Commit(Timed(writer.name, own.epoch, time), None if writer.returns else last, uncounted, heard)
+        self.commits.append(made)
+        writer.line.append(made)
+        writer.ever.append(made)
+        writer.returns, writer.pending, writer.known = False, None, (*writer.known, own)
+        return made
+
+    def _own(self, writer: Writer, batch: Batch, last: Commit | None, polled: Sequence[Commit]) -> WriterMark:
+        noted = self.design.clamped(batch.said, last.timed.time.noted if last else None)
+        turn = self.design.turn(writer.name, writer.returns, [writer.known, *(one.timed.observed for one in polled)])
+        return WriterMark(writer.name, last.timed.epoch + 1 if last else 1, noted, batch.ingest, turn)
+
+
+def _put_back(writer: Writer, to: int) -> None:
+    """Its newest epochs are cut off with their rows; events come again from there."""
+    del writer.line[to:]
+    writer.turn += 1
+    writer.returns = True
+    writer.pending = None
+    writer.progress = (writer.line[-1].timed.time.noted or 0) if writer.line else 0
+
+
+def _heard(told: Sequence[Commit], writer: Writer) -> dict[str, int]:
+    heard: dict[str, int] = {}
+    for one in told:
+        for name, turn in one.heard.items():
+            heard[name] = max(heard.get(name, 0), turn)
+    return {**heard, writer.name: writer.turn}

@@ -1,0 +1,303 @@
+"""Several pipelines write one dataset: what it is complete through, whom it waits for, and whose word goes back."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from tests.core.stories import changed, cut, epochs, lineage, offer
+
+from onceonly import Dataset, EventTime, exactly_once, faults
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import Point
+from onceonly.machine import coordinator, marks, noting
+from onceonly.machine.marks import Timed, Writers
+from onceonly.machine.noting import Known, Noting
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.times import NO_TIMES
+from onceonly.reading import Reader
+from onceonly.reading.peers import Peers
+from onceonly.runtime import operator
+from onceonly.runtime.runner import ReadPeers, Runner
+from onceonly.runtime.staging import Staging
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_sinks.memory import MemorySink, MemoryStore
+from onceonly_sinks.postgres import PostgresSink
+
+BOTH = Writers(("A", "B"), timeout=60)
+
+
+class Crash(BaseException):
+    """Ends a driver where it stands."""
+
+
+def crash() -> None:
+    raise Crash
+
+
+class Writer:
+    """Starts of one pipeline: what an epoch notes, and the times of its rows, are told to it."""
+
+    def __init__(self, root: Path, name: str, *stores: MemoryStore, writers: Writers | None = BOTH) -> None:
+        self.root, self.name, self.stores = root / name, name, stores
+        self.root.mkdir(exist_ok=True)
+        self.noting = Noting("function", "integer", "at", writers=writers)
+        self.ledger = SqlLedger(str(self.root / "ledger.db"))
+        self.said: int | None = None
+        self.number = 0
+        self.start()
+
+    def start(self) -> None:
+        self.sinks = [MemorySink(store=store) for store in self.stores]
+        staging = Staging(str(self.root / "staging"), self.name, self.sinks)
+        self.peers: ReadPeers = Peers(self.sinks)
+        self.runner = Runner(self.sinks, self.ledger, staging=staging, says=lambda _: self.said, peers=self.reads)
+        self.state: State | None = None
+
+    def reads(self, name: str, known: Sequence[str]) -> tuple[tuple[Timed, ...], str]:
+        return self.peers(name, known)
+
+    def commits(self, noted: int | None, at: int, *rows: int) -> EpochTime:
+        """One more epoch: what it notes, the engine's clock, and the times of its rows."""
+        self.said, number = noted, self.number + 1
+        made = lineage(number - 1, clock=0)
+        batch = replace(offer(cut((number - 1) * 10 if number > 1 else None, number * 10), number - 1), lineage=made)
+        batch = replace(batch, lineage=replace(made, batch_timestamp_ms=at))
+        if self.state is None:
+            ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+            state = coordinator.start(self.name, ids, owner, batch, noting=self.noting)
+        else:
+            state = coordinator.resume(self.state, batch)
+        self.state = None
+        self.state = self.runner.run(state, ArrowBatch(pa.table({"at": pa.array(rows, pa.int64())})))
+        self.number = number
+        assert self.state.current.time is not None
+        return self.state.current.time
+
+    def events(self, kind: EventKind) -> list[str]:
+        return [event.reason for event in self.ledger.events(self.name) if event.kind is kind]
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore()
+
+
+def names(time: EpochTime) -> list[str]:
+    return [mark.writer for mark in time.observed]
+
+
+def test_a_dataset_is_complete_through_the_least_that_its_declared_writers_noted(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    assert a.commits(100, 0).lower is None
+    assert b.commits(70, 0).lower == 70
+    found = Reader("A", MemorySink(store=store)).time_window()
+    assert (found.lower, found.upper, [mark.writer for mark in found.held]) == (70, None, ["B"])
+    again = a.commits(130, 30)
+    assert (again.lower, again.noted, names(again)) == (70, 130, ["A", "B"])
+
+
+def test_a_silent_writer_is_left_out_by_a_commit_that_says_so_and_its_late_rows_are_counted(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(70, 0)
+    a.commits(130, 30)
+    excluding = a.commits(130, 61)
+    assert (excluding.lower, excluding.silent) == (130, ("B",))
+    assert a.events(EventKind.WRITER_SILENT) == ["B is waited for no more: its epoch 1 was planned, 0.061 s before"]
+    back = b.commits(90, 70, 95, 129, 130)
+    assert (back.lower, back.horizon, back.late) == (130, 130, 2)
+    assert a.commits(200, 80).lower == 130
+    assert b.commits(150, 90).lower == 150
+    assert len(a.events(EventKind.WRITER_SILENT)) == 1
+
+
+def test_a_writer_that_nobody_declared_counts_from_its_first_epoch_on(tmp_path: Path, store: MemoryStore) -> None:
+    free = Writers()
+    a, c = (Writer(tmp_path, name, store, writers=free) for name in "AC")
+    assert a.commits(100, 0).lower == 100
+    joined = c.commits(40, 1, 45)
+    assert (joined.lower, joined.horizon, joined.late) == (100, 100, 1)
+    assert a.commits(120, 2).lower == 100
+    assert c.commits(110, 3).lower == 110
+
+
+def test_a_pipeline_that_speaks_for_itself_alone_in_the_same_table_is_no_writer_of_the_dataset(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    free, alone = Writer(tmp_path, "A", store, writers=Writers()), Writer(tmp_path, "S", store, writers=None)
+    alone.commits(5, 0)
+    assert free.commits(100, 1).lower == 100
+    assert alone.commits(6, 2).observed == ()
+
+
+def test_writers_know_each_other_by_any_sink_that_they_share(tmp_path: Path, store: MemoryStore) -> None:
+    other = MemoryStore("other")
+    a, b = Writer(tmp_path, "A", store, other), Writer(tmp_path, "B", other)
+    a.commits(100, 0)
+    assert b.commits(70, 0).lower == 70
+    assert a.commits(130, 1).lower == 70
+
+
+@pytest.mark.parametrize("point", [Point.INTEND_AFTER, Point.STAGE_AFTER, Point.PREPARE_AFTER, Point.COMMIT_AFTER])
+def test_whoever_dies_on_the_way_goes_on_with_what_the_sink_says(
+    tmp_path: Path, store: MemoryStore, point: Point
+) -> None:
+    second = MemoryStore("second")
+    a, b = Writer(tmp_path, "A", store, second), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(70, 0)
+    faults.arm(point, crash)
+    with pytest.raises(Crash):
+        a.commits(130, 30)
+    faults.disarm()
+    b.commits(90, 31)
+    a.start()
+    found = a.commits(130, 30)
+    # What stood in a sink was concluded before B went on, and is healed as it was; what did not is polled again.
+    assert found.lower == (70 if point is Point.COMMIT_AFTER else 90)
+    assert [marker.epoch.time for marker, _ in a.sinks[0].history()] == [m.epoch.time for m, _ in a.sinks[1].history()]
+
+
+def test_where_peers_cannot_be_read_what_was_known_of_them_stands_and_that_is_told(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(70, 0)
+    assert a.commits(110, 1).lower == 70
+    b.commits(90, 2)
+    a.peers = lambda name, known: ((), "memory:0: it is away")
+    assert a.commits(120, 3).lower == 70
+    (told,) = a.events(EventKind.UNPOLLED)
+    assert told == "other writers could not be read, what was known of them stands: memory:0: it is away"
+
+
+def test_a_server_that_is_away_is_named_and_stops_nobody() -> None:
+    away = PostgresSink("postgresql://nobody@127.0.0.1:1/none", table="clicks")
+    found, unread = Peers([away, MemorySink()])("A", ("B",))
+    assert found == ()
+    assert unread.startswith("postgres:clicks: [ONCE-E")
+    assert away.pipeline == ""
+
+
+def test_a_writer_that_is_retired_is_waited_for_no_more_and_does_not_come_back(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(70, 0)
+    a.commits(130, 1)
+    gone = operator.retire(b.sinks, b.ledger, "B", Adoption(AdoptionKind.RETIRE_WRITER, reason="shop closed"))
+    assert gone.time is not None
+    assert (gone.time.noted, gone.time.lower, gone.digest.rows) == (END, 100, 0)
+    assert a.commits(200, 2).lower == 200
+    assert Reader("A", MemorySink(store=store)).time_window().held == (WriterMark("A", 3, 200, 2),)
+    b.start()
+    with pytest.raises(OnceOnlyError) as refused:
+        b.commits(90, 3)
+    assert refused.value.code == "E135"
+    assert "was retired by epoch 2" in str(refused.value)
+    renamed = Writer(tmp_path, "C", store)
+    assert renamed.commits(210, 4).lower == 200  # what the printed way on leads to
+
+
+def test_who_alone_is_retired_has_nothing_left_to_wait_for(tmp_path: Path, store: MemoryStore) -> None:
+    a = Writer(tmp_path, "A", store, writers=None)
+    a.commits(100, 0)
+    gone = operator.retire(a.sinks, a.ledger, "A", Adoption(AdoptionKind.RETIRE_WRITER))
+    assert gone.time is not None
+    assert (gone.time.noted, gone.time.lower) == (END, END)
+
+
+def test_a_pipeline_that_notes_no_time_cannot_be_retired(tmp_path: Path, store: MemoryStore) -> None:
+    sinks, ledger = [MemorySink(store=store)], SqlLedger(str(tmp_path / "none.db"))
+    with pytest.raises(OnceOnlyError, match="says anything of time, so nobody waits for it"):
+        operator.retire(sinks, ledger, "X", Adoption(AdoptionKind.RETIRE_WRITER))
+
+
+def at(number: int, time: EpochTime) -> Epoch:
+    (epoch,) = changed(*epochs(10), time=time)
+    return replace(epoch, number=number)
+
+
+def test_a_position_that_others_have_seen_further_on_is_a_new_turn_and_what_was_concluded_from_it_is_void() -> None:
+    seen = (WriterMark("A", 7, 100, 5), WriterMark("B", 3, 120, 6))
+    peer = Timed("B", 3, EpochTime("integer", 120, 100, 120, observed=seen))
+    stands = at(4, EpochTime("integer", 60, 60, 60, observed=(WriterMark("A", 4, 60, 2), WriterMark("B", 1, 80, 1))))
+    known = Known("A", 5, stands, polled=(peer,))
+    batch = offer(cut(40, 50), 4)
+    said = noting.timed(Noting("function", "integer", writers=BOTH), known, batch, NO_TIMES)
+    assert said.time is not None
+    assert (known.turn, said.time.turn) == (1, 1)
+    assert said.time.lower == 60
+    assert said.happenings[0].kind is EventKind.TIME_BACK
+    assert said.happenings[0].reason == "the position was put back to epoch 4, and others have seen epoch 7; turn 1"
+
+
+def test_a_retired_writer_is_refused_and_told_the_way_on() -> None:
+    retired = at(4, EpochTime("integer", END, END, 60))
+    refused = noting.refused(Noting("function", "integer"), Known("A", 5, retired))
+    assert refused is not None
+    assert refused.code == "E135"
+    assert "a name of its own" in str(dict(refused.details)["next"])
+
+
+def test_more_writers_than_markers_can_carry_are_refused() -> None:
+    vector = tuple(WriterMark(f"w{number}", 1, 1, 1) for number in range(noting.MOST_WRITERS + 1))
+    peer = Timed("w0", 1, EpochTime("integer", 1, 1, 1, observed=vector))
+    refused = noting.refused(Noting("function", "integer", writers=Writers()), Known("A", 1, None, polled=(peer,)))
+    assert refused is not None
+    assert refused.code == "E136"
+
+
+# ---- what may be said
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "problem"),
+    [
+        ({"writers": "web"}, "E110", "names of pipelines"),
+        ({"writers": ("web", "")}, "E110", "names of pipelines"),
+        ({"writers": ("web", "app", "web")}, "E135", '"web" twice'),
+        ({"writers": tuple(map(str, range(257)))}, "E136", "257 writers"),
+        ({"timeout": "soon"}, "E110", "10 minutes"),
+        ({"timeout": "0s"}, "E110", "longer than nothing"),
+    ],
+)
+def test_a_dataset_that_cannot_be_is_refused_when_it_is_said(said: dict[str, object], code: str, problem: str) -> None:
+    with pytest.raises(OnceOnlyError) as refused:
+        Dataset("ingest", **said)
+    assert refused.value.code == code
+    assert problem in str(refused.value)
+
+
+def test_a_dataset_of_a_dataset_is_refused() -> None:
+    with pytest.raises(OnceOnlyError, match=r"note_time=.*is not understood"):
+        exactly_once(MemorySink(), note_time=Dataset(Dataset("ingest")))
+
+
+def test_the_promise_says_whom_a_dataset_waits_for() -> None:
+    wrapped = exactly_once(
+        MemorySink(), note_time=Dataset(EventTime("at", delay="0s"), writers=("A", "B"), timeout="1 hour")
+    )
+    said = "of the dataset the least that its writers noted, among them A, B; one that is silent for 1 hour is left out"
+    assert said in wrapped.explain()
+
+
+def test_what_is_joined_of_many_polls_is_what_was_said_last() -> None:
+    older, newer = (Timed("B", n, EpochTime("integer", n, n, n)) for n in (1, 2))
+    assert marks.joined(older.observed, newer.observed) == newer.observed

@@ -1,0 +1,92 @@
+"""``note_time=``: what cannot mean anything is refused by name when the call is made, and what it promises is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceonly import EventTime, exactly_once
+from onceonly.errors import ConfigurationError
+from onceonly.machine.noting import Noting
+from onceonly_checkpoints.epochtime import END
+from onceonly_sinks.memory import MemorySink
+
+
+def refused(make: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        make()
+    assert caught.value.code == "E110"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "noting"),
+    [
+        ({"delay": "2 minutes"}, Noting("rows", "ms", "at", 120_000)),
+        ({"delay": "0s"}, Noting("rows", "ms", "at", 0)),
+        ({"delay": 1, "unit": "integer"}, Noting("rows", "integer", "at", 1)),
+        ({"says": lambda epoch: epoch.last}, Noting("function", "ms", "at")),
+        ({"says": lambda epoch: epoch.last, "unit": "integer"}, Noting("function", "integer", "at")),
+    ],
+)
+def test_an_event_time_is_what_the_machine_takes(said: dict[str, Any], noting: Noting) -> None:
+    assert EventTime("at", **said).noting == noting
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({}, "EventTime(delay=None)"),
+        ({"delay": 120}, "EventTime(delay=120)"),
+        ({"delay": "soon"}, "EventTime(delay='soon')"),
+        ({"delay": "-1 s"}, "EventTime(delay='-1 s')"),
+        ({"delay": "1s", "unit": "integer"}, "EventTime(delay='1s')"),
+        ({"delay": -1, "unit": "integer"}, "EventTime(delay=-1)"),
+        ({"delay": True, "unit": "integer"}, "EventTime(delay=True)"),
+        ({"delay": END + 1, "unit": "integer"}, f"EventTime(delay={END + 1})"),
+        ({"delay": "1s", "unit": "days"}, "EventTime(unit='days')"),
+        ({"delay": "1s", "says": lambda epoch: 1}, "EventTime(says="),
+        ({"says": "noon"}, "EventTime(says='noon')"),
+    ],
+)
+def test_an_event_time_that_means_nothing_is_refused_when_it_is_made(said: dict[str, Any], named: str) -> None:
+    assert named in refused(lambda: EventTime("at", **said))
+
+
+@pytest.mark.parametrize("column", ["", None, 7])
+def test_a_column_has_a_name(column: Any) -> None:
+    assert "EventTime(column=" in refused(lambda: EventTime(column, delay="0s"))
+
+
+def test_an_event_time_does_not_change() -> None:
+    time = EventTime("at", delay="0s")
+    with pytest.raises(AttributeError):
+        time.column = "other"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("said", ["event", 7, EventTime, "Ingest", ["at"]])
+def test_what_is_no_way_to_say_time_is_refused_when_the_call_is_made(said: Any) -> None:
+    text = refused(lambda: exactly_once(MemorySink(), note_time=said))
+    assert "exactly_once(note_time=" in text
+    assert 'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", or a function of a TimedEpoch' in text
+
+
+def noon(epoch: object) -> int:
+    return 12
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (EventTime("at", delay="2 minutes"), "the greatest at so far, less 2 minutes."),
+        (EventTime("at", says=noon), "what noon() says, with rows by at."),
+        ("ingest", "the moment at which the engine planned the batch."),
+        ("watermark", "the engine's watermark."),
+        (noon, "what noon() says."),
+    ],
+)
+def test_the_promise_says_what_is_noted(said: Any, words: str) -> None:
+    promise = exactly_once(MemorySink(), note_time=said).explain()
+    assert f"Each epoch says up to when all rows are there: {words}\n" in promise
+    assert "all rows are there" not in exactly_once(MemorySink()).explain()

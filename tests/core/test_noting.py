@@ -1,0 +1,229 @@
+"""What an epoch says of time: what was noted never goes back, by whose word it is noted, and what is late."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from tests.core.stories import changed, cut, epochs, lineage, offer
+
+from onceonly.machine import noting
+from onceonly.machine.facts import Offer
+from onceonly.machine.noting import Known, Noting, timed
+from onceonly.protocol.times import Clock, Times
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.ledger import EventKind
+
+FUNCTION = Noting("function")
+INTEGERS = Noting("rows", "integer", "n", 0)
+ROWS = Noting("rows", "ms", "at", 2)
+INGEST = Noting("ingest")
+WATERMARK = Noting("watermark")
+
+
+def batch(number: int, *, clock: int = 0, watermark: int = 0, stateful: bool = False) -> Offer:
+    made = replace(lineage(number - 1, clock=clock), watermark_ms=watermark)
+    return replace(offer(cut((number - 1) * 10, number * 10), number - 1, stateful=stateful), lineage=made)
+
+
+def with_time(time: EpochTime | None) -> Epoch:
+    (epoch,) = changed(*epochs(10), time=time)
+    return epoch
+
+
+def after(last: Epoch) -> Known:
+    return Known("orders", last.number + 1, last)
+
+
+class Told:
+    """Epochs of one pipeline, one after the other, as far as they say something of time."""
+
+    def __init__(self) -> None:
+        self.last: Epoch | None = None
+        self.happened: list[tuple[EventKind, str]] = []
+
+    def tells(self, how: Noting | None, times: Times | None = None, *, begins: bool = False, **of: int) -> EpochTime:
+        number = self.last.number + 1 if self.last else 1
+        stateful = bool(of.pop("stateful", 0))
+        known = Known("orders", number, self.last, begins)
+        found = timed(how, known, batch(number, stateful=stateful, **of), times)
+        self.last = replace(with_time(found.time), number=number)
+        self.happened += [(one.kind, one.reason) for one in (*found.happenings, *noting.late(self.last))]
+        assert found.time is not None
+        return found.time
+
+    def says(self, *words: int | None) -> list[int | None]:
+        return [self.tells(FUNCTION, Times(said=word)).noted for word in words]
+
+
+def test_what_is_noted_never_goes_back_and_the_lesser_word_is_told() -> None:
+    told = Told()
+    assert told.says(10, 20, 15) == [10, 20, 20]
+    said = "1970-01-01T00:00:00.015Z was said, and all before 1970-01-01T00:00:00.020Z is noted: that stands"
+    assert told.happened == [(EventKind.TIME_HELD, said)]
+
+
+def test_nothing_is_noted_before_the_first_word_and_no_word_leaves_what_stands() -> None:
+    assert Told().says(None, 7, None, 9, None) == [None, 7, 7, 9, 9]
+
+
+def test_what_one_writer_notes_is_what_the_dataset_is_complete_through() -> None:
+    told = Told()
+    for word in (5, 3, None, 9):
+        time = told.tells(FUNCTION, Times(said=word))
+        assert (time.lower, time.high) == (time.noted, time.noted)
+
+
+def test_rows_at_5_and_9_planned_at_100_note_7_by_a_delay_100_by_ingest_and_the_watermark_by_its_own() -> None:
+    times = Times(first=5, last=9)
+    assert Told().tells(ROWS, times, clock=100).noted == 7
+    assert Told().tells(INGEST, clock=100).noted == 100
+    assert Told().tells(WATERMARK, clock=100, watermark=4).noted == 4
+
+
+def test_what_several_writers_had_completed_stands_where_one_of_them_goes_on_alone() -> None:
+    told = Told()
+    told.last = with_time(EpochTime("ms", 10, 20, 30))
+    assert (told.tells(FUNCTION, Times(said=15)).lower, told.tells(FUNCTION, Times(said=25)).lower) == (20, 25)
+
+
+def test_a_watermark_of_0_is_none_and_one_of_a_plan_with_state_closes() -> None:
+    told = Told()
+    assert told.tells(WATERMARK, watermark=0, stateful=1).noted is None
+    assert told.tells(WATERMARK, watermark=4, stateful=1).closed == 4
+    assert Told().tells(WATERMARK, watermark=4).closed is None
+
+
+def test_a_row_of_the_horizon_is_not_late_and_silence_leaves_time_where_it_stands() -> None:
+    told = Told()
+    told.tells(INTEGERS, Times(5, 5))
+    again = told.tells(INTEGERS, Times(5, 5))
+    assert (again.horizon, again.late, again.noted) == (5, 0, 5)
+    assert told.tells(INTEGERS, Times()).noted == 5
+    assert told.tells(INTEGERS, Times(9, 9)).noted == 9
+
+
+def test_an_epoch_whose_rows_are_all_early_says_nothing_of_it_where_that_is_the_ordinary_case() -> None:
+    told = Told()
+    told.tells(ROWS, Times(first=100, last=100))
+    early = told.tells(ROWS, Times(first=50, last=60, late=2))
+    assert (early.noted, early.high, early.horizon, early.late) == (98, 100, 98, 2)
+    assert [kind for kind, _ in told.happened] == [EventKind.BEHIND]
+
+
+def test_late_rows_are_named_with_the_horizon_and_by_how_much_the_earliest_missed_it() -> None:
+    told = Told()
+    told.tells(replace(ROWS, delay=0), Times(last=1767269160000))
+    told.tells(replace(ROWS, delay=0), Times(1767268885000, 1767268885000, late=1))
+    ((kind, said),) = told.happened
+    assert kind is EventKind.BEHIND
+    assert said == (
+        "1 row came late: all before 2026-01-01T12:06:00Z was noted as complete; the earliest is of "
+        "2026-01-01T12:01:25Z, 0:04:35 before that"
+    )
+
+
+def test_heights_of_blocks_are_numbers_and_a_delay_of_1_notes_all_but_the_last_two() -> None:
+    assert Told().tells(replace(INTEGERS, delay=1), Times(100, 103)).noted == 102
+
+
+def test_numbers_of_another_unit_do_not_go_on_from_those_that_stand() -> None:
+    stands = with_time(EpochTime("integer", 102, 102, 103))
+    refused = noting.refused(ROWS, after(stands))
+    assert refused is not None
+    assert refused.code == "E134"
+    said = {"writer": 'Pipeline "orders"', "unit": "ms", "other": "its epochs up to 1", "theirs": "integer"}
+    assert dict(refused.details) == said
+    assert noting.refused(INTEGERS, after(stands)) is None
+    assert noting.refused(ROWS, after(with_time(None))) is None
+    assert noting.refused(None, after(stands)) is None
+
+
+def test_where_nobody_notes_time_any_more_what_stands_is_carried_and_its_rows_are_asked_nothing() -> None:
+    told = Told()
+    noted = told.tells(ROWS, Times(first=5, last=9, late=1, untimed=2))
+    assert told.tells(None, clock=900) == replace(noted, first=None, last=None, horizon=None, late=0, untimed=0)
+    assert timed(None, Known("orders", 1, None), batch(1), None).time is None
+
+
+def test_a_new_series_begins_time_anew_under_the_next_turn_and_says_that_it_went_back() -> None:
+    told = Told()
+    told.says(20)
+    begun = told.tells(FUNCTION, Times(said=3), begins=True)
+    assert (begun.noted, begun.lower, begun.high, begun.horizon, begun.turn) == (3, 3, 3, None, 1)
+    ((kind, said),) = told.happened
+    assert kind is EventKind.TIME_BACK
+    assert "1970-01-01T00:00:00.020Z" in said
+    assert told.says(2) == [3]
+
+
+def test_a_new_series_in_which_nobody_notes_time_says_no_more_that_removed_rows_are_there() -> None:
+    told = Told()
+    told.says(20)
+    begun = told.tells(None, begins=True, clock=77)
+    assert begun == EpochTime("ms", None, None, None, ingest=77, turn=1)
+
+
+def test_a_series_may_begin_in_another_unit() -> None:
+    told = Told()
+    told.says(20)
+    assert told.tells(INTEGERS, Times(1, 2), begins=True).unit == "integer"
+
+
+def test_the_clock_of_the_engine_may_go_back_and_what_was_noted_by_it_does_not() -> None:
+    told = Told()
+    told.tells(INGEST, clock=2000)
+    back = told.tells(INGEST, clock=1500)
+    assert (back.noted, back.ingest) == (2000, 1500)
+    assert [kind for kind, _ in told.happened] == [EventKind.TIME_HELD]
+
+
+def test_a_delay_that_reaches_below_all_numbers_ends_at_the_least() -> None:
+    assert Told().tells(replace(ROWS, delay=END), Times(last=-5)).noted == -(2**63)
+
+
+def test_what_is_asked_of_rows_hangs_on_what_was_noted_and_on_no_clock() -> None:
+    first = Known("orders", 1, None)
+    assert noting.clock(ROWS, first) == Clock("at", "ms", None)
+    assert noting.clock(ROWS, after(with_time(EpochTime("ms", 5, 7, 9)))) == Clock("at", "ms", 7)
+    assert noting.clock(INGEST, first) is None
+    assert noting.clock(None, first) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_within_a_turn_nothing_ever_goes_back(seed: int) -> None:
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    told, before = Told(), EpochTime("ms", None, None, None)
+    for _ in range(60):
+        how = draw.choice((ROWS, INGEST, WATERMARK, FUNCTION, None))
+        last = draw.choice((None, draw.randrange(-50, 50)))
+        times = Times(last, last, said=draw.choice((None, draw.randrange(-50, 50))))
+        if how is None and told.last is None:
+            continue
+        clocks = {"clock": draw.randrange(1, 50), "watermark": draw.randrange(50)}
+        now = told.tells(how, times, begins=draw.random() < 0.05, **clocks)
+        least = -(2**63) - 1
+        if now.turn == before.turn:
+            for name in ("noted", "lower", "high"):
+                was, stands = getattr(before, name), getattr(now, name)
+                assert (least if stands is None else stands) >= (least if was is None else was), name
+        else:
+            assert now.turn == before.turn + 1
+        before = now
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (0, "ms", "1970-01-01T00:00:00Z"),
+        (-1, "ms", "1969-12-31T23:59:59.999Z"),
+        (END, "ms", "the end"),
+        (END - 1, "ms", f"{END - 1} ms"),
+        (7, "integer", "7"),
+    ],
+)
+def test_a_time_has_words(value: int, unit: str, words: str) -> None:
+    assert noting.text(value, unit) == words  # type: ignore[arg-type]

@@ -1,0 +1,394 @@
+"""Time is committed with the rows: whatever is killed, no sink shows one without the other, and nothing goes back."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.core.several import CRASHES, Crash, Pipeline, crash, offered
+from tests.core.stories import epochs, marked
+
+from onceonly import TimedEpoch, faults
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.noting import Noting
+from onceonly.machine.state import State
+from onceonly.protocol.batch import ArrowBatch
+from onceonly.runtime import operator, together
+from onceonly.runtime.asking import Says
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import Adoption, AdoptionKind
+
+ROWS = Noting("rows", "integer", "id", 3)
+FUNCTION = Noting("function", "integer", "id")
+
+
+class Query:
+    """Starts of one query that notes time; ids of epoch n are its ten numbers from 10 (n - 1) on."""
+
+    def __init__(self, pipeline: Pipeline, noting: Noting | None = ROWS, says: Says | None = None) -> None:
+        self.pipeline, self.noting, self.says = pipeline, noting, says
+        self.sinks = pipeline.sinks()
+        staging = Staging(pipeline.staging, "orders", self.sinks)
+        self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=says)
+        self.state: State | None = None
+
+    def writes(self, *numbers: int, table: pa.Table | None = None) -> Epoch:
+        for number in numbers:
+            if self.state is None:
+                ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                said: dict[str, Any] = {"together": together.groups(self.sinks), "noting": self.noting}
+                state = coordinator.start("orders", ids, owner, offered(number), **said)
+            else:
+                state = coordinator.resume(self.state, offered(number))
+            self.state = self.runner.run(state, ArrowBatch(ids_of(number) if table is None else table))
+        assert self.state is not None
+        return self.state.current
+
+
+def ids_of(number: int) -> pa.Table:
+    return pa.table({"id": range((number - 1) * 10, number * 10)})
+
+
+def of_ids(*ids: int | None) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+def noted(number: int) -> EpochTime:
+    """What an epoch of the rows of ``ids_of`` says, of which nobody comes late."""
+    low, high = (number - 1) * 10, number * 10 - 1
+    horizon = low - 4 if number > 1 else None
+    return EpochTime(
+        "integer", high - 3, high - 3, high, first=low, last=high, horizon=horizon, ingest=1000 + number - 1
+    )
+
+
+def held(pipeline: Pipeline) -> Iterator[tuple[str, list[Epoch], list[int]]]:
+    """What each sink shows to anybody: its epochs, and the ids of its rows."""
+    for sink in pipeline.sinks_open():
+        yield sink.id, [marker.epoch for marker, _ in sink.history()], sorted(row["id"] for row in sink.rows())
+
+
+def together_in_each_sink(pipeline: Pipeline) -> None:
+    """Whatever a sink says is complete is there, and it says so of all that is there."""
+    for sink, shown, ids in held(pipeline):
+        last = shown[-1].time if shown else None
+        assert len(ids) == 10 * len(shown), sink
+        assert (last.last if last else None) == (max(ids) if ids else None), sink
+        assert all(chainable.time == noted(chainable.number) for chainable in shown), sink
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path, names=("a",))
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Pipeline:
+    return Pipeline(tmp_path)
+
+
+# ---- the form
+
+
+def test_an_epoch_of_which_nobody_noted_time_has_the_text_and_the_chain_that_it_always_had() -> None:
+    (epoch,) = epochs(10)
+    assert epoch.time is None
+    assert "time" not in epoch.to_json()
+    assert epoch.chain == "932ff49f48cd995272e25ae99b9a2ad03381f036d298c6899d66fa1141cea2e9"
+    text = hashlib.sha256(marked(epoch).text.encode()).hexdigest()
+    assert text == "eafd2064186cb03ff2de44f6d6610de8b40e8333a168e3754a06328602bb7bdc"
+
+
+def test_what_an_epoch_says_of_time_comes_back_and_is_under_the_chain(one: Pipeline) -> None:
+    epoch = Query(one).writes(1)
+    assert epoch.time == noted(1)
+    assert Epoch.from_json(epoch.to_json()) == epoch
+    other = replace(epoch, time=replace(noted(1), noted=7))
+    assert chain.sound(epoch)
+    assert not chain.sound(other)
+
+
+# ---- killed
+
+
+@pytest.mark.parametrize(("point", "hit"), CRASHES)
+def test_a_crash_anywhere_leaves_rows_and_time_together_and_the_next_start_heals_both(
+    three: Pipeline, point: Point, hit: int
+) -> None:
+    query = Query(three)
+    query.writes(1)
+    faults.arm(point, crash, hit)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    together_in_each_sink(three)
+    Query(three).writes(2, 3)
+    together_in_each_sink(three)
+    assert [len(shown) for _, shown, _ in held(three)] == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    "point", [Point.PREPARE_BEFORE, Point.PREPARE_AFTER, Point.COMMIT_BEFORE, Point.COMMIT_SENT, Point.COMMIT_AFTER]
+)
+def test_a_crash_of_a_query_with_one_sink_leaves_rows_and_time_together(one: Pipeline, point: Point) -> None:
+    query = Query(one)
+    query.writes(1)
+    faults.arm(point, crash)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    together_in_each_sink(one)
+    Query(one).writes(2, 3)
+    together_in_each_sink(one)
+
+
+def test_a_sink_that_was_behind_gets_what_the_others_say_and_nobody_is_asked_again(three: Pipeline) -> None:
+    words = iter(range(100, 200))
+    asked: list[int] = []
+
+    def says(epoch: TimedEpoch) -> int:
+        asked.append(epoch.number)
+        return next(words)
+
+    query = Query(three, FUNCTION, says)
+    query.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    Query(three, FUNCTION, says).writes(2)
+    assert asked == [1, 2]
+    assert [[one.time.noted for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
+
+
+def test_bytes_that_are_gone_are_computed_again_and_what_was_said_of_time_stands(three: Pipeline) -> None:
+    words = iter(range(100, 200))
+    query = Query(three, FUNCTION, lambda _: next(words))
+    query.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    shutil.rmtree(three.staging)
+    Query(three, FUNCTION, lambda _: next(words)).writes(2)
+    assert [[one.time.noted for one in shown if one.time] for _, shown, _ in held(three)] == [[100, 101]] * 3
+
+
+def test_the_engines_clock_is_noted_as_it_was_recorded_however_late_the_replay_comes(one: Pipeline) -> None:
+    query = Query(one, Noting("ingest"))
+    faults.arm(Point.COMMIT_BEFORE, crash)
+    with pytest.raises(Crash):
+        query.writes(1)
+    faults.disarm()
+    # 75 seconds or a year later: the machine has no clock, and the offer is the recorded one.
+    assert Query(one, Noting("ingest")).writes(1).time == EpochTime("ms", 1000, 1000, 1000, ingest=1000)
+
+
+def test_a_replay_that_is_skipped_says_nothing_new(one: Pipeline) -> None:
+    asked: list[int] = []
+
+    def says(epoch: TimedEpoch) -> int:
+        asked.append(epoch.number)
+        return epoch.number
+
+    first = Query(one, FUNCTION, says).writes(1)
+    assert Query(one, FUNCTION, says).writes(1) == first
+    Query(one, FUNCTION, says).writes(2)
+    assert asked == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_over_many_crashes_time_never_goes_back(three: Pipeline, seed: int) -> None:
+    print(f"seed {seed}")
+    draw, lowest, number = random.Random(seed), -1, 1
+    while number <= 25:
+        query = Query(three)
+        try:
+            for at in range(number, 26):
+                if draw.random() < 0.5:
+                    point, hit = draw.choice(CRASHES)
+                    faults.arm(point, crash, hit)
+                query.writes(at)
+                number = at + 1
+        except Crash:
+            pass
+        finally:
+            faults.disarm()
+        together_in_each_sink(three)
+        seen = max((shown[-1].time.lower for _, shown, _ in held(three) if shown and shown[-1].time), default=-1)
+        assert seen is not None
+        assert seen >= lowest
+        lowest = seen
+    assert lowest == noted(25).lower
+
+
+# ---- restarts, ledgers, operators
+
+
+def test_a_restart_and_a_lost_ledger_go_on_from_what_the_sink_says(one: Pipeline, tmp_path: Path) -> None:
+    Query(one).writes(1, 2)
+    one.ledger = SqlLedger(str(tmp_path / "another.db"))
+    assert Query(one).writes(3).time == noted(3)
+    recorded = [record.epoch.time for record in one.ledger.epochs("orders")]
+    assert recorded == [noted(1), noted(2), noted(3)]
+
+
+def test_a_query_that_notes_time_no_more_carries_what_stands_and_one_that_does_again_goes_on(one: Pipeline) -> None:
+    Query(one).writes(1)
+    carried = Query(one, None).writes(2).time
+    assert carried == EpochTime("integer", 6, 6, 9, ingest=1000)
+    assert Query(one).writes(3).time == EpochTime("integer", 26, 26, 29, first=20, last=29, horizon=6, ingest=1002)
+
+
+def test_a_pipeline_that_never_noted_time_begins_to_with_any_epoch(one: Pipeline) -> None:
+    assert Query(one, None).writes(1).time is None
+    begun = Query(one).writes(2).time
+    assert begun is not None
+    assert (begun.noted, begun.horizon, begun.late) == (16, None, 0)
+
+
+def test_another_unit_is_refused_before_anything_is_written_and_the_former_one_goes_on(one: Pipeline) -> None:
+    Query(one).writes(1)
+    with pytest.raises(OnceOnlyError) as refused:
+        Query(one, Noting("ingest")).writes(2)
+    assert refused.value.code == "E134"
+    assert 'count in "integer" there as well' in refused.value.remedy
+    assert [len(shown) for _, shown, _ in held(one)] == [1]
+    assert Query(one).writes(2).time == noted(2)
+
+
+def test_no_command_of_an_operator_puts_time_back_and_one_that_gives_up_rows_begins_the_next_turn(
+    one: Pipeline,
+) -> None:
+    Query(one).writes(1, 2, 3)
+    one.stores["a"].restore(1)
+    with pytest.raises(OnceOnlyError) as refused:
+        Query(one).writes(4)
+    assert refused.value.code == "E207"
+    gone = Adoption(AdoptionKind.ACCEPT_LOSS, sinks=("memory:a",), first=2, last=3)
+    adopted = operator.adopt(one.sinks(), one.ledger, "orders", gone)
+    assert adopted is not None
+    # Its number was another epoch's: a reader that remembers that one takes this for the newer one by its turn.
+    assert (adopted.number, adopted.time) == (2, EpochTime("integer", 26, 26, 29, ingest=1002, turn=1))
+    after = Query(one).writes(4).time
+    assert after is not None
+    assert (after.noted, after.turn, after.horizon) == (36, 1, 26)
+
+
+def test_a_decision_that_cuts_nothing_off_carries_time_and_turn(one: Pipeline) -> None:
+    Query(one).writes(1)
+    decided = Adoption(AdoptionKind.START, reason="said so")
+    adopted = operator.adopt(one.sinks(), one.ledger, "orders", decided, start=offered(5).slice.start)
+    assert adopted is not None
+    assert adopted.time == EpochTime("integer", 6, 6, 9, ingest=1000)
+
+
+# ---- rows
+
+
+def test_rows_before_the_horizon_are_written_counted_and_named(one: Pipeline) -> None:
+    query = Query(one)
+    query.writes(1)
+    time = query.writes(2, table=of_ids(4, 5, 6, None, 20)).time
+    assert time == EpochTime("integer", 17, 17, 20, first=4, last=20, horizon=6, late=2, untimed=1, ingest=1001)
+    assert one.events(EventKind.BEHIND) == [
+        "2 rows came late: all before 6 was noted as complete; the earliest is of 4"
+    ]
+
+
+def test_ten_epochs_without_rows_note_1_to_10_and_no_row(one: Pipeline) -> None:
+    query = Query(one, Noting("function", "integer"), lambda epoch: epoch.number)
+    lows = [query.writes(number, table=of_ids()).time for number in range(1, 11)]
+    assert [time.lower for time in lows if time] == list(range(1, 11))
+    assert [ids for _, _, ids in held(one)] == [[]]
+    assert all(time and time.first is None and time.last is None for time in lows)
+
+
+def test_a_window_is_complete_only_once_it_was_said_whatever_the_rows_are(one: Pipeline) -> None:
+    words = iter([None, 9])
+    query = Query(one, FUNCTION, lambda _: next(words))
+    first = query.writes(1, table=of_ids(1, 2, 3, 4, 5, 6, 8, 7)).time
+    assert first is not None
+    assert (first.lower, first.high) == (None, 8)
+    second = query.writes(2, table=of_ids()).time
+    assert second is not None
+    assert (second.lower, second.high) == (9, 8)
+    (ids,) = (ids for _, _, ids in held(one))
+    assert len([id_ for id_ in ids if 0 <= id_ < 8]) == 7
+
+
+# ---- the user's function
+
+
+def test_a_function_is_told_of_the_epoch_after_its_action_and_of_what_was_noted_before(one: Pipeline) -> None:
+    told: list[TimedEpoch] = []
+
+    def says(epoch: TimedEpoch) -> int:
+        told.append(epoch)
+        return 5
+
+    query = Query(one, FUNCTION, says)
+    query.writes(1, 2)
+    assert told == [
+        TimedEpoch(1, offered(1).slice, 10, 0, 9, 1000, None),
+        TimedEpoch(2, offered(2).slice, 10, 10, 19, 1001, 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (1.5, "gave 1.5"),
+        (True, "gave True"),
+        ("noon", "gave 'noon'"),
+        (2**63, f"gave {2**63}"),
+        (datetime(2026, 1, 1), "gave datetime.datetime"),
+    ],
+)
+def test_what_is_no_time_is_refused_before_anything_is_written(one: Pipeline, answer: object, what: str) -> None:
+    with pytest.raises(OnceOnlyError) as refused:
+        Query(one, Noting("function"), lambda _: answer).writes(1)
+    assert refused.value.code == "E133"
+    assert what in refused.value.what
+    assert [shown for _, shown, _ in held(one)] == [[]]
+    assert Query(one, Noting("function"), lambda _: None).writes(1).number == 1
+
+
+def test_a_function_that_fails_stops_the_query_with_what_it_raised(one: Pipeline) -> None:
+    def says(epoch: TimedEpoch) -> int:
+        return {}["bucket"]
+
+    with pytest.raises(OnceOnlyError) as refused:
+        Query(one, Noting("function"), says).writes(1)
+    assert refused.value.code == "E133"
+    assert "raised KeyError: 'bucket'" in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("moment", "milliseconds"),
+    [
+        (datetime(2026, 1, 1, 13, 0, 0, 1500, tzinfo=timezone(timedelta(hours=1))), 1767268800001),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc), -1),
+    ],
+)
+def test_a_moment_with_a_zone_is_taken_by_floor(one: Pipeline, moment: datetime, milliseconds: int) -> None:
+    time = Query(one, Noting("function"), lambda _: moment).writes(1).time
+    assert time is not None
+    assert time.noted == milliseconds
