@@ -14,6 +14,7 @@ from onceonly.machine import look
 from onceonly_lab.checker import Anomaly, Verdict, judge
 from onceonly_lab.fuzzer.draw import aimed, draw
 from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, play
+from onceonly_lab.history import parse
 from onceonly_lab.model.invariants import Breach
 from onceonly_lab.model.parts import Harm, Kind
 from onceonly_lab.model.rules import Rule
@@ -123,6 +124,7 @@ def test_a_healer_brings_what_was_decided_when_the_epoch_was_staged_and_not_what
         "kafka": ["0.0"],
     }
     assert judge(played.history).verdict is Verdict.CLEAN
+    assert parse(played.history.text) == played.history
 
 
 @pytest.mark.parametrize(

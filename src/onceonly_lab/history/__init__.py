@@ -10,7 +10,8 @@ Who writes what:
     engine    invoke offer    a batch goes into the callback; ok: it returned (Spark may log the batch), fail: it raised
     driver    start, kill     an incarnation begins, or is ended from outside
               invoke/ok/...   install, stage, prepare, execute, commit, look_up, record; the first entry of a commit
-                              names all that is written: sink, epoch, generation, slice, rows or count, manifest, digest
+                              names all that is written: sink, epoch, generation, slice, rows or count, manifest,
+                              digest; ok of a staging, what some sinks get instead, as the user's program says it
     reader    invoke read     a read begins; ``read`` is its answer: rows, markers, leaks; ``fail``: there was none
     nemesis   fault           something was broken; ``restore``: the sink or the ledger was set back or lost by it
     judge     ok golden       what a run without faults left in a sink
