@@ -12,8 +12,7 @@ from integration.streams import FileStream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import exactly_once
-from onceonly.spark.times import heartbeat
+from onceonly import exactly_once, heartbeat
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink, MemoryStore
 

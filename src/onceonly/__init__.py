@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from onceonly.protocol.times import TimedEpoch
     from onceonly.runtime.readpoint import ReadPoint, history, read_point
     from onceonly.spark.badrow import bad_rows
+    from onceonly.spark.times import heartbeat
 
 __all__ = [
     "Dataset",
@@ -35,6 +36,7 @@ __all__ = [
     "TimedEpoch",
     "bad_rows",
     "exactly_once",
+    "heartbeat",
     "history",
     "read_point",
     "refusal",
@@ -71,6 +73,10 @@ def __getattr__(name: str) -> Any:
         from onceonly.spark.badrow import bad_rows
 
         found = {"bad_rows": bad_rows}
+    elif name == "heartbeat":
+        from onceonly.spark.times import heartbeat
+
+        found = {"heartbeat": heartbeat}
     elif name == "start":
         from onceonly.api.starting import start
 
