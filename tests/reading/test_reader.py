@@ -68,6 +68,14 @@ def test_any_writer_of_a_dataset_may_be_named_and_one_that_came_late_is_found(
         assert (found.lower, found.upper, names(found)) == (70, 100, ["app"])
 
 
+def test_a_writer_that_nobody_declared_and_nobody_has_seen_yet_is_found_by_its_own_word(store: MemoryStore) -> None:
+    web, late = writer(store, "web", Writers()), writer(store, "late", Writers())
+    web.write(100, noted=100)
+    late.write(120, noted=70, sees=[web])
+    found = reader(store, "web").time_window()
+    assert (found.lower, found.upper, found.without) == (100, 120, ("late",))
+
+
 def test_a_pipeline_that_writes_the_same_table_for_itself_is_another_dataset(store: MemoryStore) -> None:
     writer(store, "web").write(5, noted=5)
     writer(store, "app").write(9, noted=9)
