@@ -181,6 +181,18 @@ def test_a_place_in_what_two_writers_have_written_passes_only_what_both_have_the
     assert looking.time_window({"web": 1, "app": 1}).at != looking.time_window().at
 
 
+def test_a_read_point_of_one_of_two_writers_is_as_of_what_its_epoch_had_seen(
+    store: MemoryStore, ledger: SqlLedger
+) -> None:
+    web, app = (writer(store, name, SEVERAL, ledger=ledger) for name in ("web", "app"))
+    web.write(100, noted=100)
+    app.write(70, noted=70, sees=[web])
+    web.write(110, noted=110, sees=[app])
+    app.write(90, noted=90, sees=[web])
+    found = Reader("web", ledger).time_window(read_point("web", 2, ledger=ledger))
+    assert (found.lower, [(mark.writer, mark.epoch) for mark in found.at]) == (70, [("app", 1), ("web", 2)])
+
+
 @pytest.mark.parametrize("place", [{"clicks": {"0": 5}}, {"clicks": {"0": "x"}}, "[1]", 4])
 def test_a_place_that_epochs_are_not_counted_by_is_no_place(store: MemoryStore, place: object) -> None:
     writer(store).write(1, noted=1)
