@@ -10,7 +10,9 @@ from IPython.core.formatters import HTMLFormatter
 
 from onceonly import ReadPoint, exactly_once
 from onceonly.api.wrapper import ExactlyOnce
+from onceonly.machine.windows import TimeWindow
 from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.epochtime import WriterMark
 from onceonly_sinks.memory import MemorySink
 
 HOSTILE = '<script>alert("1 & 2")</script>'
@@ -80,6 +82,11 @@ def test_a_read_point_is_shown_as_the_place_in_each_sink() -> None:
     seen = shown(ReadPoint("orders", 3, (RECEIPT,)))
     assert "orders, epoch 3" in seen.text
     assert {HOSTILE, "version 12"} <= set(seen.text)
+
+
+def test_a_window_is_shown_with_every_writer_it_knows_of() -> None:
+    seen = shown(TimeWindow(7, 9, without=(HOSTILE,), at=(WriterMark(HOSTILE, 3, 5, 0),), unit="integer"))
+    assert {"lower", "7", f"{HOSTILE}: epoch 3, noted 5"} <= set(seen.text)
 
 
 @pytest.mark.parametrize("name", ["memory:orders", HOSTILE])

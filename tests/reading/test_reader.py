@@ -68,6 +68,14 @@ def test_any_writer_of_a_dataset_may_be_named_and_one_that_came_late_is_found(
         assert (found.lower, found.upper, names(found)) == (70, 100, ["app"])
 
 
+def test_a_writer_that_nobody_declared_and_nobody_has_seen_yet_is_found_by_its_own_word(store: MemoryStore) -> None:
+    web, late = writer(store, "web", Writers()), writer(store, "late", Writers())
+    web.write(100, noted=100)
+    late.write(120, noted=70, sees=[web])
+    found = reader(store, "web").time_window()
+    assert (found.lower, found.upper, found.without) == (100, 120, ("late",))
+
+
 def test_a_pipeline_that_writes_the_same_table_for_itself_is_another_dataset(store: MemoryStore) -> None:
     writer(store, "web").write(5, noted=5)
     writer(store, "app").write(9, noted=9)
@@ -171,6 +179,18 @@ def test_a_place_in_what_two_writers_have_written_passes_only_what_both_have_the
     assert looking.time_window({"web": 2}).lower is None
     assert looking.time_window({"web": 2, "app": 1}).lower == 70
     assert looking.time_window({"web": 1, "app": 1}).at != looking.time_window().at
+
+
+def test_a_read_point_of_one_of_two_writers_is_as_of_what_its_epoch_had_seen(
+    store: MemoryStore, ledger: SqlLedger
+) -> None:
+    web, app = (writer(store, name, SEVERAL, ledger=ledger) for name in ("web", "app"))
+    web.write(100, noted=100)
+    app.write(70, noted=70, sees=[web])
+    web.write(110, noted=110, sees=[app])
+    app.write(90, noted=90, sees=[web])
+    found = Reader("web", ledger).time_window(read_point("web", 2, ledger=ledger))
+    assert (found.lower, [(mark.writer, mark.epoch) for mark in found.at]) == (70, [("app", 1), ("web", 2)])
 
 
 @pytest.mark.parametrize("place", [{"clicks": {"0": 5}}, {"clicks": {"0": "x"}}, "[1]", 4])

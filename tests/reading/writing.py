@@ -97,9 +97,17 @@ class Writer:
         view = concluded(own, last, polled, self.writers)
         return replace(time, lower=view.lower, observed=view.observed, silent=view.silent)
 
-    def commit(self, times: tuple[int, ...], time: EpochTime | None) -> Receipt:
+    def accept_change(self, noted: int) -> Receipt:
+        """What an operator accepts after somebody else took rows away: an epoch of its own, a turn of its own."""
+        last = self.newest
+        assert last is not None
+        turn = next_turn(self.name, last.observed)
+        time = EpochTime(self.unit, noted, noted, noted, ingest=last.time.ingest, turn=turn)
+        return self.commit((), time, adoption="accept-change: restored")
+
+    def commit(self, times: tuple[int, ...], time: EpochTime | None, adoption: str | None = None) -> Receipt:
         previous = self.epochs[-1] if self.epochs else None
-        made = epoch_after(previous, len(times), sinks=(self.sink.id,))
+        made = epoch_after(previous, len(times), sinks=(self.sink.id,), adoption=adoption)
         epoch = chain.linked(replace(made, time=time))
         prepared = self.sink.prepare(ArrowBatch(self.table(times)), epoch.number) if times else None
         receipt = self.sink.commit(prepared, Marker(self.name, self.sink.id, self.fence, epoch))

@@ -62,6 +62,11 @@ def test_after_a_restore_only_what_was_left_counts_until_the_writer_goes_on(path
     assert [reader.time_window(at).lower for at in (kept, gone, restored)] == [10, 20, 10]
     assert reader.time_window(restored).lost == ("web",)
     assert reader.time_window(gone).lost == ()
+    web.take_over()
+    web.accept_change(10)
+    web.write(4, noted=15)
+    assert (reader.time_window().lower, reader.time_window().lost) == (15, ())
+    assert [reader.time_window(at).lower for at in (kept, gone, restored)] == [10, 20, 10]
 
 
 def test_another_engine_reads_the_same_out_of_the_log(path: Path) -> None:

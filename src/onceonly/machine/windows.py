@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from onceonly.machine.marks import Timed, Vector, age, by_name, greatest, joined, least, one_unit, same_turns
 from onceonly_checkpoints.epochtime import Unit, WriterMark
-from onceonly_checkpoints.model import present
+from onceonly_checkpoints.model import pairs, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,11 @@ class TimeWindow:
             at=[mark.to_json() for mark in self.at],
             basis=self.basis,
         )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        marks = "; ".join(f"{mark.writer}: epoch {mark.epoch}, noted {mark.noted}" for mark in self.at)
+        return pairs({**self.to_json(), "at": marks}.items())
 
     def complete(self, until: int, *, strict: bool = False) -> bool:
         """Whether every row before ``until`` is there.

@@ -262,8 +262,9 @@ class SinkBase(ABC):
     def __copy__(self) -> Self:
         """Another handle on the target, made as this one was; only one that was never opened is copied."""
         # Not by pickling, as Python copies otherwise: a sink may refuse to leave its process.
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        made: Self = object.__new__(type(self))
+        for name, value in vars(self).items():
+            setattr(made, name, value)
         return made
 
     # ---- what every sink must do

@@ -88,12 +88,12 @@ def _as_of(pipeline: str, epoch: int, found: Sequence[Found]) -> Cut:
 
 def _offsets(said: object, value: Any) -> Cut:
     """``{"clicks": {"0": 5}}`` as ``{"clicks/0": 5}``; a number under a name stays."""
-    flat: dict[str, int] = {}
     if not isinstance(value, Mapping):
         raise _no_place(said, "it names no partition")
+    flat: dict[str, Any] = {}
     for name, inner in value.items():
-        parts = {f"{name}/{part}": offset for part, offset in inner.items()} if isinstance(inner, Mapping) else None
-        flat.update(parts if parts is not None else {str(name): inner})
+        parts = inner.items() if isinstance(inner, Mapping) else ()
+        flat |= {f"{name}/{part}": offset for part, offset in parts} if parts else {str(name): inner}
     if not all(isinstance(offset, int) for offset in flat.values()):
         raise _no_place(said, "an offset of it is no number")
     return flat

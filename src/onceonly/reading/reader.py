@@ -13,8 +13,8 @@ from onceonly.machine.fixed import Fixed, Window
 from onceonly.machine.marks import Timed
 from onceonly.machine.windows import TimeWindow, members, window, window_at
 from onceonly.protocol import Sink
-from onceonly.reading.moments import Moment, number_of, parsed, spelled
-from onceonly.reading.places import At, Found, placed, position_of
+from onceonly.reading.moments import Moment, number_of, spelled
+from onceonly.reading.places import At, placed, position_of
 from onceonly.reading.sources import OfLedger, OfSink, Source, newest_of_all
 from onceonly.runtime.readpoint import opened
 from onceonly_checkpoints.ledger import Ledger
@@ -117,7 +117,6 @@ class Reader:
             NotComplete: it was not, in time. It carries the last :class:`TimeWindow`.
             ConfigurationError: E110, no moment of this dataset.
         """
-        parsed(until)
         deadline = time.monotonic() + timeout
         while True:
             known = self._now()
@@ -133,10 +132,6 @@ class Reader:
         self._source.close()
 
     # ---- helpers
-
-    def history(self) -> tuple[Found, ...]:
-        """Every epoch that says something of time, with its receipt: of all writers, each one's oldest first."""
-        return tuple(pair for name in self._names() for pair in self._source.all(name, None)[0])
 
     def _names(self) -> tuple[str, ...]:
         found, _ = self._looked()
@@ -161,9 +156,9 @@ class Reader:
 
     def _at(self, at: At) -> TimeWindow:
         until = at if isinstance(at, int) else None
-        read = [self._source.all(name, until) for name in self._names()]
-        found = [pair for pairs, _ in read for pair in pairs]
-        taken = {name for name, (_, gone) in zip(self._names(), read, strict=True) if gone}
+        read = {name: self._source.all(name, until) for name in self._names()}
+        found = [pair for pairs, _ in read.values() for pair in pairs]
+        taken = {name for name, (_, gone) in read.items() if gone}
         position = position_of(at, self._source.sink, found)
         return window_at(placed(found, position), position, taken)
 

@@ -121,10 +121,12 @@ class OfSink:
         timed = Timed.of(marker)
         if marker is None or timed is None or not isinstance(handle, Witness):
             return Newest(timed)
-        if not any(_fatal(handle, receipt) for _, receipt in handle.history(marker.epoch.number - 1)):
-            return Newest(timed)
-        left = _standing(handle, list(handle.history()))
-        return Newest(Timed.of(left[-1][0]) if left else None, taken=True)
+        newer = list(handle.history(marker.epoch.number - 1))
+        if newer and not _fatal(handle, newer[-1][1]):
+            return Newest(Timed.of(newer[-1][0]))
+        known = list(handle.history())
+        left = _standing(handle, known)
+        return Newest(Timed.of(left[-1][0]) if left else None, taken=len(left) < len(known))
 
     def at_once(self, name: str) -> Sequence[Timed]:
         """By the sink's own statement, where it has one; empty where the pipeline is not among what it found."""

@@ -1,0 +1,107 @@
+"""Many writers of one table, each of which reads what its peers noted: nobody waits, and nothing is forgotten."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+from tests.reading.writing import Writer
+
+from onceonly.machine.marks import Timed, Writers
+from onceonly.machine.windows import newest_of
+from onceonly.reading import Reader
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = pytest.mark.postgres
+
+# A file that grows is waited for, too, for as long as it takes to grow: no writer holds that lock to its commit.
+WAITING = "SELECT locktype, mode, pid FROM pg_locks WHERE NOT granted AND locktype <> 'extend'"
+
+
+class Polling(Writer):
+    """A writer that asks the sink itself for its peers, before each epoch."""
+
+    def one(self, noted: int) -> None:
+        assert isinstance(self.sink, PostgresSink)
+        found = newest_of(timed for marker in self.sink.peers() if (timed := Timed.of(marker)))
+        polled = [one for one in found if one.writer != self.name]
+        self.commit((noted,), self.timed((noted,), noted, 1_000 * noted, polled))
+
+
+@contextmanager
+def watched(dsn: str) -> Iterator[list[tuple[object, ...]]]:
+    """Every lock that is waited for, seen by looks that follow each other at once."""
+    seen: list[tuple[object, ...]] = []
+    over = threading.Event()
+
+    def look() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            while not over.is_set():
+                seen.extend(connection.execute(WAITING).fetchall())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        thread.join()
+
+
+def write_for(writer: Polling, seconds: float, first: int) -> Callable[[], None]:
+    def run() -> None:
+        until, noted = time.monotonic() + seconds, first
+        while time.monotonic() < until:
+            began = time.monotonic()
+            noted += 1
+            writer.one(noted)
+            time.sleep(max(0.0, 1 - (time.monotonic() - began)))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(8, 3.0), pytest.param(32, 30.0, marks=pytest.mark.long)], ids=["eight", "thirty-two"]
+)
+def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_is_what_is_complete(
+    dsn: str, count: int, seconds: float
+) -> None:
+    names = tuple(f"w{number:02}" for number in range(count))
+    writers = [Polling(name, PostgresSink(dsn, "clicks"), Writers(names)) for name in names]
+    writers[0].one(0)  # makes the table, which others would wait for
+    failed: list[BaseException] = []
+
+    def guarded(work: Callable[[], None]) -> Callable[[], None]:
+        def run() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failed.append(error)
+
+        return run
+
+    with watched(dsn) as waits:
+        threads = [
+            threading.Thread(target=guarded(write_for(writer, seconds, 10 * at))) for at, writer in enumerate(writers)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    assert waits == []
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT sum(deadlocks) FROM pg_stat_database").fetchone() == (0,)
+        rows = connection.execute("SELECT count(*) FROM clicks").fetchone()
+    assert rows == (sum(len(writer.epochs) for writer in writers),)
+    writers[0].one(10**6)  # sees what everybody has noted
+    least = min(writer.epochs[-1].time.noted or 0 for writer in writers if writer.epochs[-1].time)
+    with Reader(names[-1], PostgresSink(dsn, "clicks")) as reader:
+        found = reader.time_window()
+    assert (found.lower, [mark.writer for mark in found.at]) == (least, list(names))
+    for writer in writers:
+        writer.sink.close()
