@@ -6,7 +6,8 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from onceonly.errors import refuse
-from onceonly_checkpoints.epochtime import END, Unit
+from onceonly.machine.noting import text
+from onceonly_checkpoints.epochtime import Unit
 
 Moment = datetime | str | int
 """A datetime with a zone, the same in ISO 8601, or a number in the dataset's unit."""
@@ -86,14 +87,4 @@ def _with_minutes(zone: re.Match[str]) -> str:
 
 def spelled(number: int | None, unit: Unit | None) -> str:
     """A number as people read it: ISO 8601 in UTC, or its digits; ``not known`` for none."""
-    if number is None:
-        return "not known"
-    if number == END:
-        return "the end"
-    if unit != "ms":
-        return str(number)
-    try:
-        found = _EPOCH + timedelta(milliseconds=number)
-    except OverflowError:
-        return f"{number} ms"
-    return found.isoformat(timespec="milliseconds" if number % 1000 else "seconds").replace("+00:00", "Z")
+    return "not known" if number is None else text(number, unit or "integer")
