@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Dedupe, EventTime, Output, Quality, bad_rows, exactly_once, faults
+from onceonly import Dataset, Dedupe, EventTime, Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -67,6 +67,7 @@ class Job:
             table of Postgres that remembers what was removed.
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
         timed: note the greatest id as the time of all rows.
+        writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -87,6 +88,7 @@ class Job:
     wordless: str = ""
     once: str = ""
     timed: bool = False
+    writers: tuple[str, ...] = ()
 
     @property
     def speaks_kafka(self) -> bool:
@@ -222,9 +224,9 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         before=shaped,
         on_refresh=job.on_refresh,
         quality=quality,
-        adopt="here" if job.mends else None,
+        adopt="here" if job.mends or job.writers else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
-        note_time=EventTime("id", delay=0, unit="integer") if job.timed else None,
+        note_time=_noting(job),
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -233,6 +235,13 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         say("end", query=job.name, batch=batch_id)
 
     return batch
+
+
+def _noting(job: Job) -> EventTime | Dataset | None:
+    time = EventTime("id", delay=0, unit="integer")
+    if job.writers:
+        return Dataset(time, writers=job.writers)
+    return time if job.timed else None
 
 
 class _Gallows:
