@@ -237,6 +237,25 @@ def test_a_chain_of_acquaintances_is_one_dataset_whoever_is_asked() -> None:
         assert [one.writer for one in members(name, (a, b, c))] == ["A", "B", "C"]
 
 
+def test_what_was_concluded_from_epochs_that_others_took_away_does_not_count_and_their_writer_is_named() -> None:
+    data = Dataset(Writers(timeout=600))
+    first = data.commit("A", 10, 0)
+    data.commit("B", 100, 1)
+    data.commit("A", 90, 2)
+    concluding = data.commit("B", 100, 3)
+    assert window((concluding,)).lower == 90, "a peer that is not found is not gone"
+    assert (window((concluding,), {"A"}).lower, window((concluding,), {"A"}).lost) == (None, ("A",))
+    left = window((first, concluding), {"A"})
+    assert (left.lower, left.lost) == (10, ("A",))
+    assert (window((first,), {"A"}).lower, window((first,), {"A"}).lost) == (10, ("A",))
+
+
+def test_who_was_only_declared_has_no_epoch_that_could_be_gone() -> None:
+    data = Dataset()
+    alone_since = [data.commit("A", 100 + at, at) for at in (0, 60)][-1]
+    assert (window((alone_since,), {"B"}).lower, window((alone_since,), {"B"}).lost) == (160, ("B",))
+
+
 def test_a_second_cut_to_the_same_epoch_is_a_turn_of_its_own() -> None:
     data = Dataset(Writers(timeout=600))
     first = data.commit("A", 10, 0)

@@ -14,6 +14,7 @@ from tests.reading.writing import Writer
 
 from onceonly.machine.marks import Writers
 from onceonly.reading import Reader, TimeWindow
+from onceonly_checkpoints.epochtime import WriterMark
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
@@ -70,9 +71,24 @@ def test_sql_and_python_are_told_the_same_of_two_writers_whatever_happens_to_the
     assert told(web.write(130, noted=130, ingest=30, sees=[app])) == (70, 130, ())
     assert told(web.write(noted=130, ingest=61, sees=[app])) == (130, 130, ("app",))
     assert told(app.write(90, noted=90, ingest=70, sees=[web])) == (130, 130, ("app",))
-    assert told(app.write(150, noted=150, ingest=90, sees=[web])) == (130, 150, ())
+    assert told(app.write(150, noted=150, ingest=90, sees=[web], closed=50)) == (130, 150, ())
     late = made("late", Writers(timeout=60))
     assert told(late.write(20, noted=20, ingest=95, sees=[web])) == (130, 150, ("late",))
+
+
+def cut_off(dsn: str, writer: Writer, after: int) -> None:
+    """Take the newest epochs of a writer out of our tables, as a restore of them does."""
+    with psycopg.connect(dsn) as connection:
+        names = {"name": writer.name, "after": after}
+        connection.execute("DELETE FROM onceonly.epoch WHERE pipeline = %(name)s AND epoch > %(after)s", names)
+        connection.execute(
+            """
+            UPDATE onceonly.head h SET epoch = e.epoch, chain = e.chain FROM onceonly.epoch e
+            WHERE h.pipeline = %(name)s AND e.pipeline = h.pipeline AND e.epoch = %(after)s
+            """,
+            names,
+        )
+    del writer.epochs[after:]
 
 
 def test_what_was_concluded_from_a_turn_that_is_over_does_not_count_in_sql(
@@ -81,18 +97,20 @@ def test_what_was_concluded_from_a_turn_that_is_over_does_not_count_in_sql(
     web, app = made("web", BOTH), made("app", BOTH)
     web.write(10, noted=10)
     app.write(90, noted=90, sees=[web])
+    web.write(70, noted=70, sees=[app])
     web.write(80, noted=80, sees=[app])
     app.write(95, noted=95, sees=[web])
     assert sql(dsn, WINDOW)[0][0] == 80
-    newer = web.newest
-    assert newer is not None
-    # The observed turn of web in what app concluded is 0; web itself goes on in turn 1.
-    time = web.timed((), 12, 5, [])
-    own = replace(newer.mark, epoch=3, noted=12, turn=1)
-    back = replace(time, noted=12, lower=12, turn=1, observed=(app.newest.mark, own))  # type: ignore[union-attr]
-    web.commit((), back)
-    assert read(dsn).lower == 12
-    assert sql(dsn, WINDOW)[0][0] == 12
+    cut_off(dsn, web, 1)
+    # Epoch 2 of turn 1 is newer than epoch 3 of turn 0, from which app has concluded.
+    first, seen = web.epochs[0].time, app.newest
+    assert first is not None
+    assert seen is not None
+    own = WriterMark("web", 2, 12, 5, turn=1)
+    web.commit((), replace(first, noted=12, lower=12, ingest=5, turn=1, observed=(seen.mark, own)))
+    found = read(dsn)
+    assert (found.lower, found.lost, found.at[1].turn) == (12, (), 1)
+    assert sql(dsn, WINDOW) == [(12, 95, None, [])]
 
 
 def test_a_table_that_somebody_else_was_put_back_in_is_told_in_sql_as_in_python(
@@ -104,9 +122,7 @@ def test_a_table_that_somebody_else_was_put_back_in_is_told_in_sql_as_in_python(
     web.write(15, noted=15, sees=[app])
     web.write(80, noted=80, sees=[app])
     app.write(95, noted=95, sees=[web])
-    with psycopg.connect(dsn) as connection:
-        connection.execute("DELETE FROM onceonly.epoch WHERE pipeline = 'web' AND epoch > 2")
-        connection.execute("UPDATE onceonly.head SET epoch = 2 WHERE pipeline = 'web'")
+    cut_off(dsn, web, 2)
     found = read(dsn)
     assert (found.lower, found.lost) == (15, ("web",))
     assert sql(dsn, WINDOW)[0][0] == 15
@@ -150,6 +166,8 @@ def test_a_window_in_sql_is_open_then_complete_then_closed(dsn: str, made: Calla
     web.write(1, noted=60_000, closed=30_000)
     said = [status(f"1970-01-01 {clock}+00") for clock in ("00:00:30", "00:00:30.0001", "00:01", "00:01:00.000001")]
     assert said == ["closed", "complete", "complete", "open"]
+    made("heights").write(7, noted=7)
+    assert status("1970-01-01 00:01+00") == "complete"
     assert sql(dsn, "SELECT onceonly.at(1), onceonly.at(9223372036854775807)::text")[0][1] == "infinity"
 
 
