@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,8 +69,10 @@ def played(pipeline: Pipeline, watermark: dict[str, str]) -> list[Epoch]:
 
 
 @pytest.fixture
-def pipeline(tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path, names=("a",))
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, names=("a",))
+    yield made
+    made.ledger.close()
 
 
 def test_a_perfect_watermark_leaves_no_row_late(pipeline: Pipeline) -> None:

@@ -95,13 +95,17 @@ def together_in_each_sink(pipeline: Pipeline) -> None:
 
 
 @pytest.fixture
-def one(tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path, names=("a",))
+def one(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, names=("a",))
+    yield made
+    made.ledger.close()
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Pipeline:
-    return Pipeline(tmp_path)
+def three(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path)
+    yield made
+    made.ledger.close()
 
 
 # ---- the form
@@ -244,6 +248,7 @@ def test_over_many_crashes_time_never_goes_back(three: Pipeline, seed: int) -> N
 
 def test_a_restart_and_a_lost_ledger_go_on_from_what_the_sink_says(one: Pipeline, tmp_path: Path) -> None:
     Query(one).writes(1, 2)
+    one.ledger.close()
     one.ledger = SqlLedger(str(tmp_path / "another.db"))
     assert Query(one).writes(3).time == noted(3)
     recorded = [record.epoch.time for record in one.ledger.epochs("orders")]
