@@ -88,11 +88,13 @@ sampled: $(STAMP) java
 	@$(MAKE) --jobs 2 --output-sync=target line containers connect-sample ways-out-sample source-sample browser sample pooler
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
-# fault point struck by every action; each condition of exactness dropped. No server, no Java.
+# fault point struck by every action; random runs of several writers of one dataset; each condition of exactness dropped.
+# No server, no Java.
 lab: $(STAMP)
 	$(BIN)/onceonly lab run --bound merged
 	$(BIN)/onceonly lab run
 	$(BIN)/onceonly lab points
+	$(BIN)/onceonly lab writers --runs 2000
 	$(BIN)/onceonly lab necessity
 
 # Rules of the product that have changed, and five drawn by a seed that is printed, switched off in its source where each was
