@@ -15,7 +15,7 @@ from integration.streams import FileStream
 from integration.targets import Backup, PostgresTarget
 from integration.test_refresh import FLOW
 
-from onceonly import Dedupe, Output, Quality, Route, exactly_once, faults
+from onceonly import Dedupe, EventTime, Output, Quality, Route, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -92,6 +92,13 @@ def test_a_row_that_comes_again_in_its_batch_or_a_later_one_reaches_no_sink(
     shown = run(["onceonly", "epochs", "show", "3", "--query", "orders", "--ledger", pg.dsn])
     assert "3 rows, whose id had been seen before" in shown
     verdict(pg)
+
+
+def test_a_row_that_comes_again_moves_no_time(stream: FileStream, pg: PostgresTarget) -> None:
+    time = EventTime("id", delay=0, unit="integer")
+    stream.receive([1, 2], [12, 3], [14]).run(exactly_once(pg.sink(), dedupe=once(pg, key="id % 10"), note_time=time))
+    assert pg.ids() == [1, 2, 3, 14]
+    assert [(one.time.noted, one.time.late) for one in epochs(pg)] == [(2, 0), (3, 0), (14, 0)]
 
 
 def test_an_id_is_known_for_the_time_from_the_row_that_was_let_through_on(

@@ -15,16 +15,20 @@ from integration.streams import FileStream
 from integration.targets import events
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from tests.core.stories import cut
 
 from onceonly import EventTime, Output, Quality, TimedEpoch, exactly_once
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
 from onceonly.protocol.times import Clock, Times
+from onceonly.runtime.staging import Staging, Still
+from onceonly.runtime.together import InMemory
 from onceonly.spark import frames, outputs
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.engine import Plan
 from onceonly.spark.outputs import DividedBatch, OutputSpec
 from onceonly_checkpoints.content import BAD
+from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.epochtime import END, EpochTime, Unit
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -95,20 +99,42 @@ def test_each_way_of_rows_counts_the_same_by_floor(
     assert batch.digest().rows == len(rows)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_bad_rows_move_no_time_and_rows_that_an_output_leaves_out_do(
-    drawn: tuple[DataFrame, list[dict[str, Any]]], way: str
+def in_files(batch: SparkBatch, root: Path) -> Still:
+    return Staging(str(root), "orders", [MemorySink()]).write(batch, 1, Fence(1, "us"), cut(0, 10)).batch
+
+
+def in_memory(batch: SparkBatch, root: Path) -> Still:
+    table = pa.Table.from_batches(list(batch.arrow()), batch.schema)
+    return InMemory(table, batch.digest(), batch.outputs() if isinstance(batch, DividedBatch) else ())
+
+
+STILL = {"files": in_files, "memory": in_memory}
+
+
+@pytest.mark.parametrize("horizon", [None, -5000, 17, END])
+@pytest.mark.parametrize("unit", ["ms", "integer"])
+@pytest.mark.parametrize("way", STILL)
+def test_rows_that_lie_still_are_read_for_it_and_say_the_same(
+    drawn: tuple[DataFrame, list[dict[str, Any]]], tmp_path: Path, way: str, unit: Unit, horizon: int | None
 ) -> None:
     frame, rows = drawn
-    size, act = WAYS[way]
+    still = STILL[way](SparkBatch(frame, UNKNOWN), tmp_path)
+    assert still.times_of(Clock("at" if unit == "ms" else "height", unit, horizon)) == expected(rows, horizon)
+
+
+@pytest.mark.parametrize("way", STILL)
+def test_bad_rows_move_no_time_and_rows_that_an_output_leaves_out_do(
+    drawn: tuple[DataFrame, list[dict[str, Any]]], tmp_path: Path, way: str
+) -> None:
+    frame, rows = drawn
     plan = Plan(stateful=False, nondeterministic=None, sources=())
     wanted = (
         OutputSpec("odd", ("a",), "good AND id % 2 = 1"),
         OutputSpec(BAD, ("b",), "NOT good", ("id", "'[]' AS reasons")),
     )
-    batch = DividedBatch(frame, outputs.resolve(plan, "orders", frame, wanted), size).timed(Clock("at", "ms", 17))
-    act(batch)
-    assert batch.times() == expected([row for row in rows if row["good"]], 17)
+    batch = DividedBatch(frame, outputs.resolve(plan, "orders", frame, wanted), UNKNOWN)
+    still = STILL[way](batch, tmp_path)
+    assert still.times_of(Clock("at", "ms", 17)) == expected([row for row in rows if row["good"]], 17)
 
 
 @pytest.mark.parametrize("way", WAYS)

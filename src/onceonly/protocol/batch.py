@@ -115,12 +115,12 @@ class Timeable(Protocol):
     """A batch whose rows can be asked for their time."""
 
     def timed(self, clock: Clock) -> Batch:
-        """The same batch, which is :class:`Timed`."""
+        """The same batch, which tells it."""
         ...
 
 
 @runtime_checkable
-class Timed(Protocol):
+class TellsTime(Protocol):
     """A batch that tells what its rows say of time."""
 
     def times(self) -> Times:

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta, timezone
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
-from onceonly.protocol.batch import Timeable, Timed, Trim, Trimmable
-from onceonly.protocol.times import NO_TIMES, Clock, TimedEpoch, Times
+from onceonly.protocol.batch import Timeable, Trim, Trimmable
+from onceonly.protocol.times import Clock, TimedEpoch, Times
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epochtime import END, Unit
 
@@ -20,41 +20,47 @@ Says = Callable[[TimedEpoch], object]
 _1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def asked(batch: Batch, trim: Trim | None, clock: Clock | None) -> Batch:
-    """The batch without the rows that are left out, which tells what those that are written say of time.
+def trimmed(batch: Batch, trim: Trim | None) -> Batch:
+    """The batch without the rows that are left out.
+
+    Raises:
+        TypeError: its rows cannot be told apart.
+    """
+    if trim is None:
+        return batch
+    if not isinstance(batch, Trimmable):
+        raise TypeError(f"{type(batch).__name__} cannot be trimmed")
+    return batch.trimmed(trim)
+
+
+def timed(batch: Batch, clock: Clock | None) -> Batch:
+    """The batch, whose action also tells what its rows say of time.
 
     Raises:
         TypeError: it cannot be asked that.
     """
-    if trim is not None:
-        if not isinstance(batch, Trimmable):
-            raise TypeError(f"{type(batch).__name__} cannot be trimmed")
-        batch = batch.trimmed(trim)
-    if clock is not None:
-        if not isinstance(batch, Timeable):
-            raise TypeError(f"{type(batch).__name__} has no times")
-        batch = batch.timed(clock)
-    return batch
+    if clock is None:
+        return batch
+    if not isinstance(batch, Timeable):
+        raise TypeError(f"{type(batch).__name__} has no times")
+    return batch.timed(clock)
 
 
-def times(state: State, batch: Batch, digest: Digest, says: Says | None) -> Times | None:
+def said(state: State, found: Times, digest: Digest, says: Says | None) -> Times | None:
     """What the rows of the epoch at hand say of time, and the user of it; ``None`` where nobody says anything.
 
     Args:
         state: where the machine stands.
-        batch: whose action is over.
-        digest: of that action.
+        found: what the rows say.
+        digest: of their action.
         says: the user's word; ``None`` where he gave none.
 
     Raises:
         ConfigurationError: E133, the user's function failed, or says what is no time.
     """
     noting, offer, last = state.job.noting, state.offered, state.opening.last
-    if noting is None:
-        return None
-    found = batch.times() if noting.column and isinstance(batch, Timed) else NO_TIMES
-    if says is None:
-        return found
+    if noting is None or says is None:
+        return found if noting else None
     before = last.time if last and not state.work.replaces else None
     noted, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
     epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, noted)

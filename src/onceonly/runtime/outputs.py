@@ -7,12 +7,13 @@ that is null in the rows which the output does not want. So a row is computed on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.protocol.times import Clock, Times, TimeTally
 from onceonly.spark.digest import quote
 from onceonly_checkpoints.content import BAD, Digest, Output, bad_in, column_of
 
@@ -138,6 +139,21 @@ def of(wide: Wide, outputs: tuple[Output, ...], name: str | None) -> OutputBatch
     """
     digest = wide.digest() if name is None else {one.name: one.digest for one in outputs}[name]
     return OutputBatch(wide, pick(outputs, name, wide.schema), digest)
+
+
+def times_of(pieces: Iterable[pa.RecordBatch], clock: Clock, outputs: tuple[Output, ...]) -> Times:
+    """What good rows say of time: a date of the year 9999 is bad, or it would have all that follows be late.
+
+    Args:
+        pieces: rows, maybe wide; of them the clock's column is read, and the one that bad rows have.
+        clock: what is asked.
+        outputs: of the rows.
+    """
+    tally, aside = TimeTally(clock), bad_in(outputs) is not None
+    for piece in pieces:
+        good = piece.filter(piece.column(column_of(BAD)).is_null()) if aside else piece
+        tally.add(good.column(clock.column))
+    return tally.times
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,8 @@ from onceonly.protocol import (
     Superseded,
     TooLargeForDriver,
 )
-from onceonly.protocol.batch import Recalling
+from onceonly.protocol.batch import Recalling, TellsTime
+from onceonly.protocol.times import NO_TIMES
 from onceonly.runtime import asking, indexing, replacing, staging, stops, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.events import EventLog
@@ -296,19 +297,21 @@ class Runner:
         return c.Staged(command.manifest, found.rows, found.digest(), found.outputs)
 
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
-        rows = asking.asked(self._rows(state), command.trim, command.clock)
+        rows = asking.trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
             still = None if command.lasting else together.collect(rows, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
+            # Not in the action that stages them: one column of what lies still is read in less than it is compiled in.
+            times = self._staged.times_of(command.clock) if command.clock else NO_TIMES
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
-        found = self._staged.digest(), self._staged.outputs
-        times = None if command.healing else asking.times(state, rows, found[0], self._says)
+        digest = self._staged.digest()
+        told = None if command.healing else asking.said(state, times, digest, self._says)
         faults.fire(Point.STAGE_AFTER)
-        return c.Staged(reference, self._staged.rows, *found, times)
+        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told)
 
     def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
         if self._staging is None:
@@ -328,8 +331,8 @@ class Runner:
 
     def _prepare(self, state: State, command: c.Prepare) -> c.Outcome:
         sink = self._sinks[command.sink]
-        rows = None if self._staged else asking.asked(self._rows(state), command.trim, command.clock)
-        batch = rows or self._lying(state).output(command.output)
+        rows = None if self._staged else asking.trimmed(self._rows(state), command.trim)
+        batch = asking.timed(rows, command.clock) if rows else self._lying(state).output(command.output)
         faults.fire(Point.PREPARE_BEFORE)
         if earlier := self._prepared.pop(command.sink, None):
             earlier.abandon()
@@ -344,9 +347,10 @@ class Runner:
                 return self._taken_back(conflict)
             self._prepared[command.sink] = prepared
             counted = batch.digest()
-        times = asking.times(state, rows, counted, self._says) if rows else None
+        times = batch.times() if command.clock and isinstance(batch, TellsTime) else NO_TIMES
+        told = asking.said(state, times, counted, self._says) if rows else None
         faults.fire(Point.PREPARE_AFTER)
-        return c.Prepared(prepared.rows, counted, times)
+        return c.Prepared(prepared.rows, counted, told)
 
     def _prepared_in(self, sink: Sink, batch: Batch, command: c.Prepare) -> Prepared:
         if command.beside and isinstance(sink, Enlists):

@@ -23,9 +23,10 @@ from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.machine.outputs import rows_in
 from onceonly.protocol import Attempt, Batch, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
+from onceonly.protocol.times import Clock, Times
 from onceonly.runtime import outputs
 from onceonly.runtime.stagefiles import Directory, LocalDirectory, directory, hindrance
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import BAD, Digest, Output, bad_in, column_of
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import NAME, Manifest, Reference, StagedFile, UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import Slice, canonical
@@ -78,6 +79,10 @@ class Still(Batch, Protocol):
 
     def output(self, name: str | None) -> Batch:
         """What a sink gets: an output by its name, or all rows."""
+        ...
+
+    def times_of(self, clock: Clock) -> Times:
+        """What its good rows say of time."""
         ...
 
 
@@ -353,6 +358,12 @@ class StagedBatch:
             return self
         return outputs.of(self, self.outputs, name)
 
+    def times_of(self, clock: Clock) -> Times:
+        """What its good rows say of time: of each file the one column is read, and what tells bad rows from them."""
+        columns = [clock.column, *([f"{column_of(BAD)}.reasons"] if bad_in(self.outputs) else [])]
+        pieces = (piece for file in self._manifest.files for piece in self._pieces(file, columns))
+        return outputs.times_of(pieces, clock, self.outputs)
+
     def _reread(self) -> Batch:
         if not isinstance(self._live, Stageable):
             raise refuse("E516", epoch=self._manifest.epoch, pipeline=self._manifest.pipeline)
@@ -360,11 +371,13 @@ class StagedBatch:
         return self._live.reread(paths, self._schema)
 
     def _read(self, file: StagedFile) -> Iterator[pa.RecordBatch]:
+        return (piece.cast(self._schema) for piece in self._pieces(file))
+
+    def _pieces(self, file: StagedFile, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
         with self._place.open(file.path) as stream, pq.ParquetFile(stream) as rows:
-            for batch in rows.iter_batches(ROWS_PER_BATCH):
-                yield batch.cast(self._schema)
+            yield from rows.iter_batches(ROWS_PER_BATCH, columns=columns)
 
 
 class BatchOnDisk(StagedBatch):

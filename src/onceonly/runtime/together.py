@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.protocol import Attempt, Batch, Enlists, Estimate, Sink, Task
 from onceonly.protocol.batch import Divided
+from onceonly.protocol.times import Clock, Times
 from onceonly.runtime import outputs
 from onceonly_checkpoints.content import Digest, Output
 
@@ -120,6 +121,10 @@ class InMemory:
     def outputs(self) -> tuple[Output, ...]:
         """What some sinks get instead of all rows."""
         return self._outputs
+
+    def times_of(self, clock: Clock) -> Times:
+        """What its good rows say of time."""
+        return outputs.times_of(self._table.to_batches(), clock, self._outputs)
 
     def output(self, name: str | None) -> Batch:
         """What a sink gets: an output by its name, or all rows.

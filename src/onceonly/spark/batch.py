@@ -185,18 +185,13 @@ class SparkBatch:
             yield frames.cast(batch if here else batch.select(range(batch.num_columns - 1)), self._schema)
         self._digest = lambda: found
 
-    def _asking(self, aside: str | None = None) -> Callable[[pa.RecordBatch], None]:
-        """What asks rows in the engine's own types for their time, those that are set aside left out."""
+    def _asking(self) -> Callable[[pa.RecordBatch], None]:
+        """What asks rows in the engine's own types for their time."""
         if self._clock is None:
             return lambda _: None
         tally, at = TimeTally(self._clock), self._df.columns.index(self._clock.column)
         self._times = lambda: tally.times
-
-        def ask(rows: pa.RecordBatch) -> None:
-            good = rows if aside is None else rows.filter(rows.column(aside).is_null())
-            tally.add(good.column(at))
-
-        return ask
+        return lambda rows: tally.add(rows.column(at))
 
     def _brought(self, rows: DataFrame) -> Iterator[pa.RecordBatch]:
         """Rows as they arrive at the driver, in the engine's own types."""

@@ -17,7 +17,7 @@ from onceonly.errors import refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Trim
-from onceonly.spark import digest, frames, times, written
+from onceonly.spark import digest, frames, written
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
@@ -227,11 +227,8 @@ class DividedBatch(SparkBatch):
     @property
     def dataframe(self) -> DataFrame:
         """The observed rows with a column for each output; every access starts a new attempt."""
-        asked = times.metrics(self._clock, self._aside)
-        observed = self._engine.observed(self._computed(), self._leave_out, self._summed, asked)
+        observed = self._engine.observed(self._computed(), self._leave_out, self._summed)
         self._digest = lambda: digest.from_metrics(observed.get(), self._leave_out)
-        if self._clock:
-            self._times = lambda: times.from_metrics(observed.get())
         self._values = observed.get
         return observed.dataframe
 
@@ -248,10 +245,8 @@ class DividedBatch(SparkBatch):
 
     def _counted(self, counted: Tally) -> Iterator[pa.RecordBatch]:
         self._digest, self._values = None, dict
-        asking = self._asking(self._aside)
         for batch in self._brought(self._computed()):
             counted.add(batch)
-            asking(batch)
             yield frames.cast(batch, self._schema)
         self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
         self._values = lambda: counted.values
@@ -259,11 +254,6 @@ class DividedBatch(SparkBatch):
     def _computed(self) -> DataFrame:
         """The wide rows, as a new attempt computes them."""
         return self._df
-
-    @property
-    def _aside(self) -> str | None:
-        """The column that bad rows have: a date of the year 9999 would have all that follows be late."""
-        return next((one.within for one in self._summed if one.sets_aside), None)
 
     @property
     def _summed(self) -> tuple[digest.Summed, ...]:

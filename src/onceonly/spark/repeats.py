@@ -129,9 +129,7 @@ class RecallingBatch(DividedBatch):
 
     def _like(self, rows: DataFrame, outputs: Sequence[ResolvedOutput], lookup: Lookup | None) -> RecallingBatch:
         said = (rows, outputs, self._estimate, self._leave_out)
-        made = RecallingBatch(*said, repeats=self._repeats, lookup=lookup)
-        made._clock = self._clock
-        return made
+        return RecallingBatch(*said, repeats=self._repeats, lookup=lookup)
 
     def arrow(self) -> Iterator[pa.RecordBatch]:
         """As of any batch with outputs.
@@ -181,10 +179,8 @@ class RecallingBatch(DividedBatch):
         return judge(pieces, lambda piece: hashing(piece.select(own)), self._lookup), counted
 
     def _counted_here(self, judged: Judged, counted: Tally) -> Iterator[pa.RecordBatch]:
-        asking = self._asking(self._aside)
         for piece in judged.rows:
             counted.add(piece)
-            asking(piece)
             yield frames.cast(piece, self._schema)
         self._digest = lambda: digest.from_metrics(counted.values, self._leave_out)
         self._values = lambda: counted.values

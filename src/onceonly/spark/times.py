@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 _FIRST, _LAST, _LATE, _TIMED = "first time", "last time", "late", "timed"
 
 
-def metrics(clock: Clock | None, aside: str | None = None) -> tuple[Column, ...]:
+def metrics(clock: Clock | None) -> tuple[Column, ...]:
     """Aggregates for ``DataFrame.observe``, beside those of the digest.
 
     Args:
         clock: what is asked; ``None`` for nothing.
-        aside: the column of rows that are set aside, of whose times nothing follows; ``None`` for none.
     """
     if clock is None:
         return ()
@@ -28,15 +27,14 @@ def metrics(clock: Clock | None, aside: str | None = None) -> tuple[Column, ...]
 
     column = quote(clock.column)
     time, whole = (column, "unix_millis") if clock.unit == "ms" else (f"CAST({column} AS BIGINT)", "")
-    kept = time if aside is None else f"CASE WHEN {quote(aside)} IS NULL THEN {time} END"
     # A literal of the column's own type would not hold every number that may be noted.
-    late = "false" if clock.horizon is None else f"{whole}({kept}) < {clock.horizon}L"
+    late = "false" if clock.horizon is None else f"{whole}({time}) < {clock.horizon}L"
     # As text: each call into the JVM that an expression is built by costs a small epoch a tenth of a millisecond.
     said = {
-        _FIRST: f"{whole}(min({kept}))",
-        _LAST: f"{whole}(max({kept}))",
+        _FIRST: f"{whole}(min({time}))",
+        _LAST: f"{whole}(max({time}))",
         _LATE: f"count(CASE WHEN {late} THEN 1 END)",
-        _TIMED: f"count({kept})",
+        _TIMED: f"count({time})",
     }
     return tuple(f.expr(f"{text} AS {quote(name)}") for name, text in said.items())
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
 from onceonly.protocol.batch import Trim
+from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
@@ -139,6 +140,10 @@ class StillBatch(SimulatedBatch):
     def read(self) -> Digest:
         """The bytes as they lie there."""
         return self._content
+
+    def times_of(self, clock: Clock) -> Times:
+        """There are none."""
+        raise TypeError(_NO_ROWS)
 
     def output(self, name: str | None) -> StillBatch:
         """What a sink gets: an output by its name, or all rows."""

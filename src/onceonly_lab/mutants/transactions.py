@@ -14,6 +14,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.state import State
 from onceonly.protocol import Attempt, Batch, OutcomeUnknown, Prepared, Recorder, Sink
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.indexing import Carried
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
@@ -184,6 +185,9 @@ class _Believed(ArrowBatch):
     @property
     def outputs(self) -> tuple[Output, ...]:
         return ()
+
+    def times_of(self, clock: Clock) -> Times:
+        return self.timed(clock).times()
 
     def output(self, name: str | None) -> _Believed:
         return self
