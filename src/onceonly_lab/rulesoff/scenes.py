@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from onceonly.machine.facts import Offer
+from onceonly.machine.marks import Timed, Writers
 from onceonly.machine.noting import Noting
 from onceonly.machine.sources import kafka_identity
-from onceonly_checkpoints.epochtime import Unit
+from onceonly_checkpoints.epochtime import EpochTime, Unit, WriterMark
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
@@ -301,6 +302,16 @@ def times_in_another_unit() -> str:
     return _refused(ended, stage.goes_back() or "X-TIME: numbers of two units stand in one line")
 
 
+def peers_in_another_unit() -> str:
+    """Another writer of the dataset counts blocks, and this one milliseconds."""
+    stage = Stage(P)
+    seen = (WriterMark("other", 1, 7, 0),)
+    peer = Timed("other", 1, EpochTime("integer", 7, 7, 7, observed=seen))
+    alone, says = _says("ms", 10)
+    ended = stage.starts(notes=(replace(alone, writers=Writers()), says), peers=(peer,)).writes()
+    return _refused(ended, "X-TIME: the least of two units is taken")
+
+
 SCENES: tuple[Callable[[], str], ...] = (
     rows_deleted_by_others,
     a_table_that_others_have_filled,
@@ -330,6 +341,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     beside_another_end,
     a_word_that_goes_back,
     times_in_another_unit,
+    peers_in_another_unit,
 )
 
 
