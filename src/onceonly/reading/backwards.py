@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from onceonly.machine.windows import Cut, started_before
 from onceonly.reading.places import Found, placed
@@ -29,7 +29,8 @@ def back_to(
         position: the next offset by partition; ``None``: everything is read.
         until: version of the target up to which is read.
     """
-    step, known = _FIRST, {}
+    step = _FIRST
+    known: dict[str, tuple[Sequence[Found], bool]] = {}
     left = dict(newest)
     while True:
         after = {name: max(0, number - step) if position is not None else 0 for name, number in left.items()}
