@@ -32,6 +32,7 @@ class Upstream:
         self._made_by = sink
         self._opened: Sink | None = None
         self._readers: dict[str, Reader] = {}
+        self._known_as: str | None = None
         self._checked = False
 
     def check(self, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> None:
@@ -72,7 +73,7 @@ class Upstream:
             reader.close()
         if self._opened:
             self._opened.close()
-        self._opened, self._readers = None, {}
+        self._opened, self._known_as, self._readers = None, None, {}
 
     # ---- helpers
 
@@ -113,8 +114,11 @@ class Upstream:
         raise refuse("E134", writer=f'Pipeline "{self._pipeline}"', unit=self._unit, other=other, theirs=theirs)
 
     def _target(self) -> str | None:
+        # Asked until it is known: a target that is made anew is another one for the source, too, which then stops.
         handle = self._handle()
-        return handle.feeds() if isinstance(handle, Feeds) else None
+        if self._known_as is None and isinstance(handle, Feeds):
+            self._known_as = handle.feeds()
+        return self._known_as
 
     def _of_datasets(self) -> list[Reader]:
         """A reader for each pipeline that may write there: whoever knows another one says the same as it."""
