@@ -153,7 +153,8 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Drivers]:
 def warm_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], list[WarmJvm]]]:
     """Starts JVMs that outlive their drivers, as many as are asked for."""
     folder = tmp_path_factory.mktemp("warm-jvms")
-    options = {"spark.master": "local[2]", "spark.app.name": "warm", **fast_options()}
+    options = {"spark.master": "local[2]", "spark.app.name": "warm"}
+    options |= fast_options(kafka=spark_line().kafka is not None)
     with ExitStack() as running:
         made: list[WarmJvm] = []
 

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Dataset, Dedupe, EventTime, Output, Quality, bad_rows, exactly_once, faults
+from onceonly import Dataset, Dedupe, EventTime, FromUpstream, Output, Quality, bad_rows, exactly_once, faults
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -68,6 +68,7 @@ class Job:
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
         timed: note the greatest id as the time of all rows.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
+        follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -89,6 +90,7 @@ class Job:
     once: str = ""
     timed: bool = False
     writers: tuple[str, ...] = ()
+    follows: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -165,7 +167,9 @@ def session() -> SparkSession:
 def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]) -> StreamingQuery:
     """Start a query: one file per batch until the files are used up."""
     few = spark.readStream.option("maxFilesPerTrigger", 1)
-    if job.mends:
+    if job.follows:
+        files = _followed(spark, job.inbox)
+    elif job.mends:
         bad = bad_rows(few.format("delta").load(job.inbox), SCHEMA).where("intact").select("row.*")
         files = bad.withColumn("word", f.lit("mended"))
     else:
@@ -175,6 +179,18 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
         rows = rows.withColumn("word", f.upper("word"))
     writer = rows.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint)
     return writer.foreachBatch(write).trigger(availableNow=True).start()
+
+
+def _followed(spark: SparkSession, target: str) -> DataFrame:
+    """What another job wrote, a file or so at a time."""
+    servers, _, topic = target.partition(" ")
+    if not topic:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(target)
+    from onceonly_sinks.kafka import reader_options
+
+    options = {**reader_options(servers, topic), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "60"}
+    told = spark.readStream.format("kafka").options(**options).load()
+    return told.select(f.from_json(f.col("value").cast("string"), SCHEMA).alias("row")).select("row.*")
 
 
 def make_sink(kind: str, target: str) -> Sink:
@@ -237,7 +253,10 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     return batch
 
 
-def _noting(job: Job) -> EventTime | Dataset | None:
+def _noting(job: Job) -> EventTime | Dataset | FromUpstream | None:
+    if job.follows:
+        upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
+        return FromUpstream(upstream, name=job.follows, unit="integer")
     time = EventTime("id", delay=0, unit="integer")
     if job.writers:
         return Dataset(time, writers=job.writers)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from onceonly.api.quality import Quality
     from onceonly.api.routes import Route
     from onceonly.api.starting import start
+    from onceonly.api.upstream import FromUpstream
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
     from onceonly.errors import OnceOnlyError
     from onceonly.errors.refusals import Refused, refusal
@@ -27,6 +28,7 @@ __all__ = [
     "Dedupe",
     "EventTime",
     "ExactlyOnce",
+    "FromUpstream",
     "OnceOnlyError",
     "Output",
     "Quality",
@@ -57,11 +59,13 @@ def __getattr__(name: str) -> Any:
         from onceonly.runtime.readpoint import ReadPoint, history, read_point
 
         found = {"ReadPoint": ReadPoint, "history": history, "read_point": read_point}
-    elif name in ("Dataset", "EventTime", "TimedEpoch"):
+    elif name in ("Dataset", "EventTime", "FromUpstream", "TimedEpoch"):
         from onceonly.api.noting import Dataset, EventTime
+        from onceonly.api.upstream import FromUpstream
         from onceonly.protocol.times import TimedEpoch
 
-        found = {"Dataset": Dataset, "EventTime": EventTime, "TimedEpoch": TimedEpoch}
+        said = {"Dataset": Dataset, "EventTime": EventTime, "FromUpstream": FromUpstream}
+        found = {**said, "TimedEpoch": TimedEpoch}
     elif name in ("Dedupe", "Output", "Quality", "Route"):
         from onceonly.api.dedupe import Dedupe
         from onceonly.api.outputs import Output

@@ -69,10 +69,8 @@ def test_an_event_time_does_not_change() -> None:
 def test_what_is_no_way_to_say_time_is_refused_when_the_call_is_made(said: Any) -> None:
     text = refused(lambda: exactly_once(MemorySink(), note_time=said))
     assert "exactly_once(note_time=" in text
-    assert (
-        'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", a function of a TimedEpoch, or a Dataset'
-        in text
-    )
+    ways = 'EventTime("event_time", delay="2 minutes"), FromUpstream(sink), "ingest", "watermark", a function of a '
+    assert f"{ways}TimedEpoch, or a Dataset" in text
 
 
 def noon(epoch: object) -> int:

@@ -24,6 +24,7 @@ from onceonly.machine import coordinator
 from onceonly.machine.noting import Noting
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
+from onceonly.protocol.times import Unsaid
 from onceonly.runtime import operator, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.runner import Runner
@@ -352,8 +353,8 @@ def test_a_function_is_told_of_the_epoch_after_its_action_and_of_what_was_noted_
     query = Query(one, FUNCTION, says)
     query.writes(1, 2)
     assert told == [
-        TimedEpoch(1, offered(1).slice, 10, 0, 9, 1000, None),
-        TimedEpoch(2, offered(2).slice, 10, 10, 19, 1001, 5),
+        TimedEpoch(1, offered(1).slice, 10, 0, 9, 1000, None, offered(1).sources),
+        TimedEpoch(2, offered(2).slice, 10, 10, 19, 1001, 5, offered(2).sources),
     ]
 
 
@@ -397,3 +398,18 @@ def test_a_moment_with_a_zone_is_taken_by_floor(one: Pipeline, moment: datetime,
     time = Query(one, Noting("function"), lambda _: moment).writes(1).time
     assert time is not None
     assert time.noted == milliseconds
+
+
+def test_what_an_upstream_says_advances_time_as_often_as_it_says_more(one: Pipeline) -> None:
+    words = iter([None, 3, 3, 6])
+    query = Query(one, Noting("upstream", "integer"), lambda _: next(words))
+    assert [query.writes(number).time.noted for number in range(1, 5)] == [None, 3, 3, 6]  # type: ignore[union-attr]
+    assert [event.kind for event in one.ledger.events("orders") if event.kind is EventKind.TIME_HELD] == []
+
+
+def test_an_upstream_that_could_not_be_read_leaves_what_was_noted_and_an_event_says_why(one: Pipeline) -> None:
+    words = iter([3, Unsaid("delta:clicks could not be read: it is gone"), 6])
+    query = Query(one, Noting("upstream", "integer"), lambda _: next(words))
+    assert [query.writes(number).time.noted for number in range(1, 4)] == [3, 3, 6]  # type: ignore[union-attr]
+    said = [(event.epoch, event.reason) for event in one.ledger.events("orders") if event.kind is EventKind.UNPOLLED]
+    assert said == [(2, "what was noted stands: delta:clicks could not be read: it is gone")]

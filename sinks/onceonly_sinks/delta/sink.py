@@ -342,6 +342,10 @@ class DeltaSink(SinkBase):
         """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
         return reading.writers(self._open.table.log)
 
+    def feeds(self) -> str | None:
+        """The table's id, which the offsets of Spark's Delta source are of; ``None`` where there is no table."""
+        return self._open.table.identity if self._open.table.reopen() is not None else None
+
     def transaction(self, app: str) -> Transaction:
         """What an application last wrote here under ``txnAppId`` and ``txnVersion``."""
         return foreign.transaction(self._open.table, app)

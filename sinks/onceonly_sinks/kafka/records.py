@@ -170,6 +170,11 @@ NOTHING = Entry(Fence(0, ""), None, claim=True)
 """What a topic without any record of ours says."""
 
 
+def as_java_spells(topic_id: str) -> str:
+    """A topic's id as Java's clients spell it, and so Spark: librdkafka takes the other alphabet of Base64."""
+    return topic_id.replace("+", "-").replace("/", "_").rstrip("=")
+
+
 def is_of(writer: Writer, key: bytes | None) -> bool:
     """Whether a record's key is one of the writer's."""
     try:

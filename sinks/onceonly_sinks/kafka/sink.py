@@ -12,6 +12,7 @@ from onceonly import faults
 from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
+from onceonly.machine.sources import kafka_identity
 from onceonly.protocol import (
     Batch,
     Capabilities,
@@ -376,6 +377,14 @@ class KafkaSink(SinkBase):
         with self._on.refusing():
             entry = self._on.tail.visible() if since is None and self._on.marked() else records.NOTHING
             return reading.disturbances(self._on, since or reading.newest_receipt(entry))
+
+    def feeds(self) -> str | None:
+        """Cluster and topic ids, as Spark's Kafka source is identified; ``None`` where no row has named a topic yet."""
+        with self._on.refusing():
+            written = None if self._topic else self._visible().written
+            topics = self._on.cluster.topics(written.topics) if written else self._own_topic()
+            ids = {name: records.as_java_spells(topic.id) for name, topic in topics.items()}
+            return kafka_identity(self._on.cluster.id, ids) if ids else None
 
     def examine(self, observed: Observed) -> Sequence[Check]:
         """Whether topics keep what was confirmed, markers above all, and transactions may last as long as epochs do."""

@@ -67,8 +67,11 @@ class Epochs:
 
         Raises:
             OnceOnlyError: the batch was not written; the message says why and what to do.
+            ConfigurationError: E132 or E134, time cannot go on from the upstream that was named.
         """
         offer = read.offer(columns, stateful=opening.run.plan.stateful)
+        if opening.upstream:
+            opening.upstream.check(offer.sources, offer.slice.end)
         faults.fire(Point.DISCOVER_AFTER)
         state = self._decide_and_write(opening, offer, batch)
         self._report(opening, state)

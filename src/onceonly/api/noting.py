@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from onceonly.api.upstream import FromUpstream
 from onceonly.errors import caution, nearest, refuse
 from onceonly.machine.facts import Happening
 from onceonly.machine.marks import Writers
@@ -76,7 +77,7 @@ class EventTime:
         return Noting("rows", self.unit, self.column, self._behind())
 
 
-Word = EventTime | Literal["ingest", "watermark"] | Says
+Word = EventTime | FromUpstream | Literal["ingest", "watermark"] | Says
 """How one writer says time."""
 
 
@@ -136,11 +137,13 @@ class Chosen:
         noting: as the machine takes it.
         says: the user's function, asked of each epoch; ``None`` for none.
         words: what is noted, in words.
+        upstream: the dataset whose word is taken; ``None``: none.
     """
 
     noting: Noting
     says: Says | None
     words: str
+    upstream: FromUpstream | None = None
 
 
 def chosen(note_time: object) -> Chosen | None:
@@ -168,6 +171,8 @@ def _alone(note_time: object) -> Chosen:
             return Chosen(note_time.noting, None, words)
         case EventTime(says=says):
             return Chosen(note_time.noting, says, f"what {_name(says)} says, with rows by {note_time.column}")
+        case FromUpstream():
+            return Chosen(Noting("upstream", note_time.unit), None, note_time.words, note_time)
         case "ingest":
             return Chosen(Noting("ingest"), None, "the moment at which the engine planned the batch")
         case "watermark":
@@ -177,7 +182,8 @@ def _alone(note_time: object) -> Chosen:
         case _:
             pass
     wanted = (
-        'EventTime("event_time", delay="2 minutes"), "ingest", "watermark", a function of a TimedEpoch, or a Dataset'
+        'EventTime("event_time", delay="2 minutes"), FromUpstream(sink), "ingest", "watermark", a function of a '
+        "TimedEpoch, or a Dataset"
     )
     raise refuse(
         "E110",
@@ -212,13 +218,13 @@ def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:
     Raises:
         ConfigurationError: E131.
     """
-    if time and time.noting.column and plan.stateful:
+    if time and (time.noting.column or time.upstream) and plan.stateful:
         raise refuse(
             "E131",
             pipeline=pipeline,
-            how="EventTime",
+            how="FromUpstream" if time.upstream else "EventTime",
             problem="its plan keeps state",
-            matter="the greatest time of rows that state held back says nothing of the others that it holds",
+            matter="rows that state holds back come out later than others of their time",
             cause="a window, an aggregate, a join of streams or a removal of duplicates stands before the sink",
             next='use the engine\'s own word, exactly_once(..., note_time="watermark"), with df.withWatermark(...)',
         )

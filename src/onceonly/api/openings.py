@@ -24,6 +24,7 @@ from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
 from onceonly.reading.peers import Peers
+from onceonly.reading.upstream import Upstream
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
@@ -52,6 +53,7 @@ class Opening:
         outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
         told: whether the pipeline keeps what this run promises.
         peers: reads other writers of the dataset; ``None`` where there are none.
+        upstream: reads the dataset that time goes on from; ``None`` where it goes on from none.
     """
 
     run: Run
@@ -66,6 +68,7 @@ class Opening:
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
     told: bool = False
     peers: Peers | None = None
+    upstream: Upstream | None = None
 
     @property
     def pipeline(self) -> str:
@@ -156,10 +159,11 @@ class Openings:
         enter()
         self.plan = run.plan
         guard = partial(_runs.check, holder)
-        says = chosen.time.says if chosen.time else None
+        upstream = _upstream(chosen.time, pipeline)
+        says = upstream or (chosen.time.says if chosen.time else None)
         peers = Peers(self._unopened) if self._unopened else None
         runner = Runner(chosen.sinks, ledger, carried=carried, staging=staging, says=says, peers=peers, guard=guard)
-        opening = Opening(run, holder, runner, ledger, engine.application(df), peers=peers)
+        opening = Opening(run, holder, runner, ledger, engine.application(df), peers=peers, upstream=upstream)
         with self._turn:
             self._current = opening
         watch = threading.Thread(target=self._close_at_end, args=(opening, ledger), daemon=True)
@@ -179,8 +183,16 @@ class Openings:
             ledger.close()
             for sink in sinks:
                 sink.close()
-            if opening.peers:
-                opening.peers.close()
+            for reading in (opening.peers, opening.upstream):
+                if reading:
+                    reading.close()
+
+
+def _upstream(time: noting.Chosen | None, pipeline: str) -> Upstream | None:
+    if time is None or time.upstream is None:
+        return None
+    said = time.upstream
+    return Upstream(pipeline, copy.copy(said.sink), said.name, said.unit)
 
 
 def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:

@@ -18,8 +18,9 @@ from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
 from onceonly_checkpoints.ledger import EventKind
 
-By = Literal["rows", "ingest", "watermark", "function"]
-"""Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, or the user's."""
+By = Literal["rows", "ingest", "watermark", "function", "upstream"]
+"""Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, of the user, or of
+the dataset that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,7 @@ def timed(noting: Noting | None, known: Known, offer: Offer, times: Times | None
     if noting is None:
         return Noted(carried(before), back)
     time, wanted = _timed(noting, known, before, offer, times or NO_TIMES)
+    back = (*back, *_unsaid(times or NO_TIMES, known.number))
     if noting.writers or time.observed:
         view = _together(noting.writers or Writers(), known, time)
         time = replace(time, lower=view.lower, observed=view.observed, silent=view.silent)
@@ -280,7 +282,7 @@ def _wanted(noting: Noting, past: EpochTime, times: Times, lineage: Lineage) -> 
             return lineage.batch_timestamp_ms
         case "watermark":
             return lineage.watermark_ms or None
-        case "function":
+        case "function" | "upstream":
             return times.said
 
 
@@ -290,6 +292,12 @@ def _held(noting: Noting, stands: int | None, wanted: int | None, number: int) -
         return ()
     said = f"{text(wanted, noting.unit)} was said, and all before {text(stands, noting.unit)} is noted: that stands"
     return (Happening(EventKind.TIME_HELD, said, number),)
+
+
+def _unsaid(times: Times, number: int) -> tuple[Happening, ...]:
+    if not times.unsaid:
+        return ()
+    return (Happening(EventKind.UNPOLLED, f"what was noted stands: {times.unsaid}", number),)
 
 
 def late(epoch: Epoch) -> tuple[Happening, ...]:

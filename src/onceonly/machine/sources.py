@@ -164,6 +164,44 @@ def _same_origin(one: SourceIdentity, other: SourceIdentity) -> bool:
     return left["cluster"] == right["cluster"] and all(left["topics"][name] == right["topics"][name] for name in shared)
 
 
+def read_of(target: str, sources: tuple[SourceIdentity, ...], end: SourceOffsets) -> tuple[str | None, ...] | None:
+    """Up to where a batch has read a target: an offset of each source that reads it; ``None``: it has not begun.
+
+    Args:
+        target: what a source that reads it is identified by.
+        sources: of the batch.
+        end: of its slice.
+
+    Returns:
+        Empty where no source reads it; ``None`` where brokers did not say whether one does.
+    """
+    offsets, wanted = dict(end.entries), SourceIdentity("", target)
+    found = [one.source for one in sources if one.identity is not None and _same_origin(wanted, one)]
+    if not found and any(_may_read(one, wanted, offsets.get(one.source)) for one in sources):
+        return None
+    return tuple(offsets.get(source) for source in found)
+
+
+def _may_read(source: SourceIdentity, target: SourceIdentity, offset: str | None) -> bool:
+    """Whether a source without a name has offsets of the target's topics."""
+    if source.identity is not None or target.kind is not SourceKind.KAFKA:
+        return False
+    topics, paths = json.loads(target.name)["topics"], numbers(offset) or {}
+    return any(path.split("/")[1] in topics for path in paths if path)
+
+
+def position_in(offset: str | None) -> int | str | None:
+    """The place that an offset has passed, as readers of time take it: a version of a Delta table, or Kafka's offsets.
+
+    An offset inside of a version has not passed that version, and one inside of the first snapshot has passed nothing,
+    which is ``None``: of which versions its files are, nobody knows.
+    """
+    place = place_in_log(offset)
+    if offset is None or place is None:
+        return offset
+    return None if _in_snapshot(offset) or not place[1] else place[1] - 1
+
+
 def _says_directory(source: SourceIdentity) -> bool:
     """Whether a file source says which directory it reads, as it cannot on Spark Connect; its files are compared."""
     return "[" in source.name

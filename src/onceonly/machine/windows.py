@@ -188,6 +188,12 @@ def passes(position: Cut, cut: Cut) -> bool:
     return all(part in position and position[part] >= offset for part, offset in cut.items())
 
 
+def started_before(placed: Iterable[Placed], position: Cut) -> frozenset[str]:
+    """Writers with an epoch before a position: their older ones lie before it as well, and change nothing there."""
+    before = (one for one in placed if passes(position, one.cut) and not passes(one.cut, position))
+    return frozenset(one.timed.writer for one in before)
+
+
 def window_at(placed: Sequence[Placed], position: Cut, taken: Collection[str] = ()) -> TimeWindow:
     """What is complete for whoever has read up to a position, and how late a row it can have read.
 

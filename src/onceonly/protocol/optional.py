@@ -304,6 +304,22 @@ class Peered(Protocol):
 
 
 @runtime_checkable
+class Feeds(Protocol):
+    """A sink whose target Spark reads as a stream, by offsets that its receipts compare with. Optional.
+
+    A query that goes on from the target asks it (``FromUpstream``). Without it nobody can say what of the target a
+    position of a stream has passed.
+    """
+
+    def feeds(self) -> str | None:
+        """What a source that reads the target is identified by (``SourceIdentity.identity``); after ``open``.
+
+        ``None``: there is no target yet. Needs no fence.
+        """
+        ...
+
+
+@runtime_checkable
 class Identified(Protocol):
     """A sink whose look is whole: what it has confirmed, a look shows. May be left out.
 

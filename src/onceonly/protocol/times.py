@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.epochtime import END, Unit
-from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.model import Slice, SourceIdentity
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +38,7 @@ class Times:
         late: rows before the clock's horizon.
         untimed: rows whose time is null.
         said: what the user's function says that is complete now; ``None`` where there is none, or it says nothing.
+        unsaid: why it could not say it; empty where it could.
     """
 
     first: int | None = None
@@ -45,6 +46,7 @@ class Times:
     late: int = 0
     untimed: int = 0
     said: int | None = None
+    unsaid: str = ""
 
 
 NO_TIMES = Times()
@@ -63,6 +65,7 @@ class TimedEpoch:
         last: the greatest one.
         ingest: the clock that the engine recorded for the batch, milliseconds since 1970; the same in a replay.
         previous: what the epoch before noted; ``None`` before the first word.
+        sources: what the slice's offsets are offsets of.
     """
 
     number: int
@@ -72,6 +75,18 @@ class TimedEpoch:
     last: int | None
     ingest: int
     previous: int | None
+    sources: tuple[SourceIdentity, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unsaid:
+    """What stands in place of a word that could not be had: what was said before stands, and nobody waits.
+
+    Attributes:
+        reason: why; it must hold no secret.
+    """
+
+    reason: str
 
 
 _STEPS = 1000

@@ -13,10 +13,11 @@ from onceonly.machine.fixed import Fixed, Window
 from onceonly.machine.marks import Timed
 from onceonly.machine.windows import TimeWindow, members, window, window_at
 from onceonly.protocol import Sink
+from onceonly.reading.backwards import back_to
 from onceonly.reading.moments import Moment, number_of, spelled
 from onceonly.reading.places import At, placed, position_of
 from onceonly.reading.sources import OfLedger, OfSink, Source, newest_of_all
-from onceonly.runtime.readpoint import opened
+from onceonly.runtime.readpoint import ReadPoint, opened
 from onceonly_checkpoints.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -133,10 +134,12 @@ class Reader:
 
     # ---- helpers
 
-    def _names(self) -> tuple[str, ...]:
+    def _newest(self) -> dict[str, int]:
+        """The number of the newest epoch of each writer of the dataset, 0 where only others know of it."""
         found, _ = self._looked()
-        names = {name for one in members(self.name, found) for name in (mark.writer for mark in one.observed)}
-        return tuple(sorted(names | {self.name}))
+        own = members(self.name, found)
+        named = {self.name: 0, **{mark.writer: 0 for one in own for mark in one.observed}}
+        return {**named, **{one.writer: one.epoch for one in own}}
 
     def _now(self) -> TimeWindow:
         # Writers are looked at one after the other: one that commits meanwhile may have seen more of another than we
@@ -156,9 +159,9 @@ class Reader:
 
     def _at(self, at: At) -> TimeWindow:
         until = at if isinstance(at, int) else None
-        read = {name: self._source.all(name, until) for name in self._names()}
-        found = [pair for pairs, _ in read.values() for pair in pairs]
-        taken = {name for name, (_, gone) in read.items() if gone}
+        # Of a read point only the epochs may say where it lies.
+        known = None if isinstance(at, ReadPoint) else position_of(at, self._source.sink, ())
+        found, taken = back_to(self._source, self._newest(), known, until)
         position = position_of(at, self._source.sink, found)
         return window_at(placed(found, position), position, taken)
 

@@ -49,12 +49,13 @@ class Source(Protocol):
         """The newest epochs of all neighbours as of one moment; empty where they are to be looked at one by one."""
         ...
 
-    def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
+    def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
         """Every epoch that is remembered, oldest first, and whether newer ones were there and are gone.
 
         Args:
             name: of the pipeline.
             until: version of the target up to which is read; what happened to it later does not matter.
+            after: number of the epoch down to which is read, itself left out.
         """
         ...
 
@@ -135,10 +136,10 @@ class OfSink:
         found = newest_of(timed for marker in markers if (timed := Timed.of(marker)))
         return found if any(one.writer == name for one in found) else ()
 
-    def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
+    def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
         """Those that stand, as far back as the target remembers."""
         handle = self._handle(name)
-        known = [pair for pair in handle.history() if until is None or _version(pair[1]) <= until]
+        known = [pair for pair in handle.history(after) if until is None or _version(pair[1]) <= until]
         left = _standing(handle, known, until) if isinstance(handle, Witness) else known
         found = ((Timed.of(marker), receipt) for marker, receipt in left)
         return [(timed, receipt) for timed, receipt in found if timed], len(left) < len(known)
@@ -211,10 +212,10 @@ class OfLedger:
         """Never."""
         return ()
 
-    def all(self, name: str, until: int | None) -> tuple[Sequence[Found], bool]:
+    def all(self, name: str, until: int | None, after: int = 0) -> tuple[Sequence[Found], bool]:
         """Every recorded epoch with its first receipt."""
         return [
             (Timed(name, record.epoch.number, record.epoch.time), record.receipts[0])
-            for record in self._ledger.epochs(name)
+            for record in self._ledger.epochs(name, after + 1)
             if record.epoch.time and record.receipts
         ], False

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.sources import carried
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
 from onceonly.protocol.batch import Timeable, Trim, Trimmable
-from onceonly.protocol.times import Clock, TimedEpoch, Times
+from onceonly.protocol.times import Clock, TimedEpoch, Times, Unsaid
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epochtime import END, Unit
 
@@ -63,15 +64,22 @@ def said(state: State, found: Times, digest: Digest, says: Says | None) -> Times
         return found if noting else None
     before = last.time if last and not state.work.replaces else None
     noted, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
-    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, noted)
-    return replace(found, said=_said(state, says, epoch, noting.unit))
+    sources = carried(last.sources if last else (), offer.sources)
+    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, noted, sources)
+    answer = _answer(state, says, epoch)
+    if isinstance(answer, Unsaid):
+        return replace(found, unsaid=answer.reason)
+    return replace(found, said=_said(state, answer, noting.unit))
 
 
-def _said(state: State, says: Says, epoch: TimedEpoch, unit: Unit) -> int | None:
+def _answer(state: State, says: Says, epoch: TimedEpoch) -> object:
     try:
-        answer = says(epoch)
+        return says(epoch)
     except Exception as error:
         raise _no_time(state, f"raised {type(error).__name__}: {error}") from error
+
+
+def _said(state: State, answer: object, unit: Unit) -> int | None:
     match answer:
         case None:
             return None

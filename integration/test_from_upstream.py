@@ -1,0 +1,183 @@
+"""Two queries in a row: the second says what the first had noted where its own slice ends, and never more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.servers import KafkaAddress
+from integration.streams import FileStream
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming import StreamingQuery
+
+from onceonly import Dataset, EventTime, FromUpstream, exactly_once
+from onceonly.reading import Reader
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink, read_committed
+from onceonly_sinks.memory import MemorySink, MemoryStore
+
+pytestmark = pytest.mark.spark
+
+COUNTED = EventTime("id", delay=10, unit="integer")
+
+
+class Row:
+    """A query from files into a table or a topic, and one from there into a store in memory."""
+
+    def __init__(self, spark: SparkSession, tmp_path: Path, upstream: Any, load: Callable[[], DataFrame]) -> None:
+        self.spark, self.place, self.upstream, self.load = spark, tmp_path, upstream, load
+        self.first = FileStream(spark, tmp_path / "first", "first")
+        self.store = MemoryStore()
+
+    def arrive(self, *batches: Any, before: Any = None) -> Row:
+        """More epochs of the first query."""
+        self.first.receive(*batches)
+        ledger = self.place / "first.db"
+        self.first.run(exactly_once(self.upstream(), ledger=ledger, before=before, note_time=COUNTED))
+        return self
+
+    def wrapped(self, note_time: Any, **more: Any) -> Any:
+        return exactly_once(MemorySink(store=self.store), ledger=self.place / "second.db", note_time=note_time, **more)
+
+    def start(self, wrapped: Any, shape: Callable[[DataFrame], DataFrame] = lambda df: df) -> StreamingQuery:
+        writer = shape(self.load()).writeStream.queryName("second").foreachBatch(wrapped)
+        return writer.option("checkpointLocation", str(self.place / "ck")).trigger(availableNow=True).start()
+
+    def run(self, note_time: Any, **more: Any) -> list[Epoch]:
+        self.start(self.wrapped(note_time, **more)).awaitTermination()
+        return self.epochs()
+
+    def refused(self, note_time: Any, shape: Callable[[DataFrame], DataFrame] = lambda df: df) -> str:
+        query = self.start(self.wrapped(note_time), shape)
+        with pytest.raises(Exception, match="ONCE-E") as found:
+            query.awaitTermination()
+        assert self.epochs() == []
+        return str(found.value)
+
+    def epochs(self) -> list[Epoch]:
+        sink = MemorySink(store=self.store)
+        sink.open("second")
+        return [marker.epoch for marker, _ in sink.history()]
+
+    def noted(self) -> list[int | None]:
+        return [epoch.time.noted if epoch.time else None for epoch in self.epochs()]
+
+    def ids_until(self, number: int) -> set[int]:
+        """What the first epochs of the second query brought."""
+        sink = MemorySink(store=self.store)
+        sink.open("second")
+        return {int(row["id"]) for epoch, row in sink.read_rows((1, number))}
+
+    def events(self, kind: EventKind) -> list[str]:
+        ledger = SqlLedger(str(self.place / "second.db"))
+        ledger.open()
+        found = [event.reason for event in ledger.events("second") if event.kind is kind]
+        ledger.close()
+        return found
+
+
+@pytest.fixture
+def table(spark: SparkSession, tmp_path: Path) -> Row:
+    path = str(tmp_path / "clicks")
+
+    def load() -> DataFrame:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(path)
+
+    return Row(spark, tmp_path, lambda: DeltaSink(path), load)
+
+
+def of_rows(df: DataFrame) -> DataFrame:
+    return df.select(f.col("id"), f.col("id").cast("string").cast("binary").alias("value"))
+
+
+def test_a_query_that_reads_a_table_notes_what_it_was_complete_through_at_each_version(table: Row) -> None:
+    table.arrive(range(20), range(20, 40), range(40, 60))
+    from_first = FromUpstream(table.upstream(), unit="integer")
+    table.run(from_first)
+    # The first snapshot is read file by file, and nobody knows of which versions they are: only its end says something.
+    assert table.noted()[-1] == 49
+    assert set(table.noted()[:-1]) <= {None}
+    table.arrive(range(60, 80), range(80, 100))
+    table.run(from_first)
+    assert table.noted()[-2:] == [69, 89]
+    for number, noted in enumerate(table.noted(), start=1):
+        assert table.ids_until(number) >= set(range(noted or 0)), "what is called complete is there"
+    with Reader("second", MemorySink(store=table.store)) as reader:
+        assert reader.time_window().lower == 89
+    assert table.events(EventKind.UNPOLLED) == []
+
+
+def test_a_query_that_reads_a_topic_notes_what_it_was_complete_through_at_its_offsets(
+    spark: SparkSession, tmp_path: Path, any_kafka: KafkaAddress
+) -> None:
+    servers, topic = any_kafka.servers, any_kafka.topic("upstream", partitions=2)
+
+    def load() -> DataFrame:
+        options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+        source = read_committed(spark.readStream.format("kafka").options(**options)).option("maxOffsetsPerTrigger", 15)
+        return source.load().select(f.col("value").cast("string").cast("bigint").alias("id"))
+
+    topic_row = Row(spark, tmp_path, lambda: KafkaSink(servers, topic), load)
+    topic_row.arrive(range(20), range(20, 40), range(40, 60), before=of_rows)
+    topic_row.run(FromUpstream(topic_row.upstream(), name="first", unit="integer"))
+    noted = topic_row.noted()
+    assert noted[-1] == 49
+    assert len(set(noted)) > 2
+    assert noted == sorted(noted, key=lambda one: -1 if one is None else one)
+    for number, said in enumerate(noted, start=1):
+        assert topic_row.ids_until(number) >= set(range(said or 0)), "what is called complete is there"
+    assert topic_row.events(EventKind.UNPOLLED) == []
+
+
+def test_a_column_of_rows_decides_over_what_the_upstream_notes(table: Row) -> None:
+    table.arrive(range(20))
+    table.run(EventTime("id", delay=1, unit="integer"))
+    assert table.noted() == [18]
+
+
+def test_one_of_several_writers_may_go_on_from_an_upstream(table: Row) -> None:
+    table.arrive(range(20))
+    table.run(Dataset(FromUpstream(table.upstream(), unit="integer"), writers=("second", "other")))
+    (time,) = [epoch.time for epoch in table.epochs()]
+    assert time is not None
+    assert (time.noted, time.lower, [mark.writer for mark in time.observed]) == (9, None, ["other", "second"])
+
+
+# ---- what is refused, and the way that each message names
+
+
+def test_an_upstream_that_no_source_reads_is_refused_and_the_one_that_is_read_is_taken(
+    table: Row, tmp_path: Path
+) -> None:
+    table.arrive(range(20))
+    other = tmp_path / "other"
+    table.first.checkpoint = tmp_path / "other-ck"
+    table.first.run(exactly_once(DeltaSink(other), ledger=tmp_path / "other.db", note_time=COUNTED))
+    said = table.refused(FromUpstream(DeltaSink(other), unit="integer"))
+    assert "[ONCE-E132]" in said
+    assert f'no source of pipeline "second" reads delta:{other}' in said
+    assert "FromUpstream(DeltaSink(path)) with the path of the source" in said
+    table.run(FromUpstream(DeltaSink(tmp_path / "clicks"), unit="integer"))
+    assert table.noted() == [9]
+
+
+def test_an_upstream_that_counts_otherwise_is_refused_before_anything_is_written(table: Row) -> None:
+    table.arrive(range(20))
+    said = table.refused(FromUpstream(table.upstream()))
+    assert "[ONCE-E134]" in said
+    table.run(FromUpstream(table.upstream(), unit="integer"))
+    assert table.noted() == [9]
+
+
+def test_an_upstream_says_nothing_of_rows_that_state_holds_back(table: Row) -> None:
+    table.arrive(range(20))
+    upstream = FromUpstream(table.upstream(), unit="integer")
+    said = table.refused(upstream, lambda df: df.dropDuplicates(["id"]))
+    assert "[ONCE-E131]" in said
+    assert 'note_time="watermark"' in said
