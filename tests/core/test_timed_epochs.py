@@ -295,6 +295,8 @@ def test_no_command_of_an_operator_puts_time_back_and_one_that_gives_up_rows_beg
     after = Query(one).writes(4).time
     assert after is not None
     assert (after.noted, after.turn, after.horizon) == (36, 1, 26)
+    said = "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
+    assert one.events(EventKind.TIME_BACK) == [said]
 
 
 def test_a_decision_that_cuts_nothing_off_carries_time_and_turn(one: Pipeline) -> None:
@@ -303,6 +305,7 @@ def test_a_decision_that_cuts_nothing_off_carries_time_and_turn(one: Pipeline) -
     adopted = operator.adopt(one.sinks(), one.ledger, "orders", decided, start=offered(5).slice.start)
     assert adopted is not None
     assert adopted.time == EpochTime("integer", 6, 6, 9, ingest=1000)
+    assert one.events(EventKind.TIME_BACK) == []
 
 
 # ---- rows
