@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, Overlap
+from onceonly.machine.marks import Timed
 from onceonly.machine.noting import Noting
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
@@ -122,6 +123,7 @@ class Stage:
         sinks: Sinks | None = None,
         changes: Callable[[Offer], Offer] | None = None,
         notes: Noted | None = None,
+        peers: Sequence[Timed] = (),
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -130,9 +132,11 @@ class Stage:
             sinks: those that misbehave.
             changes: makes another offer of what the engine offers.
             notes: how time is said, and what; ``None``: nothing is.
+            peers: newest epochs of the dataset's other writers.
         """
         self._starts += 1
-        return Start(self.scene, self._starts, names or self.scene.bound.sinks, sinks or {}, changes, notes=notes)
+        named = names or self.scene.bound.sinks
+        return Start(self.scene, self._starts, named, sinks or {}, changes, notes=notes, peers=tuple(peers))
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
@@ -177,6 +181,7 @@ class Start:
         changes: Callable[[Offer], Offer] | None,
         *,
         notes: Noted | None = None,
+        peers: tuple[Timed, ...] = (),
     ) -> None:
         self._scene = scene
         self._process = Process(number, len(scene.checkpoints) - 1)
@@ -190,7 +195,13 @@ class Start:
         self._notes = notes[0] if notes else None
         says = notes[1] if notes else None
         self._runner = Runner(
-            made, ledger, staging=staging if staged else None, fetch=staging.fetch, says=says, sleep=lambda _: None
+            made,
+            ledger,
+            staging=staging if staged else None,
+            fetch=staging.fetch,
+            says=says,
+            peers=lambda name, known: (peers, ""),
+            sleep=lambda _: None,
         )
         self._changes = changes or (lambda offered: offered)
         self._state: State | None = None

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from onceonly.machine.facts import Offer
+from onceonly.machine.marks import Timed, Writers
 from onceonly.machine.noting import Noting
 from onceonly.machine.sources import kafka_identity
-from onceonly_checkpoints.epochtime import Unit
+from onceonly_checkpoints.epochtime import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
@@ -301,6 +302,14 @@ def times_in_another_unit() -> str:
     return _refused(ended, stage.goes_back() or "X-TIME: numbers of two units stand in one line")
 
 
+def a_writer_that_counts_otherwise() -> str:
+    """A query notes heights of blocks, and another writer of its dataset milliseconds."""
+    stage, (noting, says) = Stage(P), _says("integer", 10)
+    other = Timed("another", 1, EpochTime("ms", 10, 10, 10))
+    ended = stage.starts(notes=(replace(noting, writers=Writers()), says), peers=[other]).writes()
+    return _refused(ended, "X-TIME: numbers of two units stand in one dataset")
+
+
 SCENES: tuple[Callable[[], str], ...] = (
     rows_deleted_by_others,
     a_table_that_others_have_filled,
@@ -330,6 +339,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     beside_another_end,
     a_word_that_goes_back,
     times_in_another_unit,
+    a_writer_that_counts_otherwise,
 )
 
 
