@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from integration.printed import command, refused, run
-from integration.targets import Backup, PostgresTarget
+from integration.targets import Backup, PostgresTarget, events
 
-from onceonly import exactly_once
+from onceonly import EventTime, exactly_once
+from onceonly.reading import Reader
+from onceonly_checkpoints.ledger import EventKind
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -47,6 +49,34 @@ def test_an_audit_tells_of_a_database_restored_with_its_ledger_before_anybody_re
     stream.receive(range(5, 10)).run(exactly_once(pg.sink()))
     backup.put_back()
     assert "A180" in audit(pg, code=1)
+
+
+def test_time_goes_on_in_the_next_turn_behind_a_restored_database_and_that_is_said_once(stream, pg, ledger):
+    def wrapped():
+        return exactly_once(pg.sink(), ledger=ledger, note_time=EventTime("id", delay=1, unit="integer"))
+
+    stream.receive(range(5)).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(range(5, 10), range(10, 15)).run(wrapped())
+    backup.put_back()
+    said = stream.receive(range(15, 20)).fail(wrapped())
+    assert "[ONCE-E207]" in said
+    run(command(said, "--accept-loss"), "--yes")
+    stream.run(wrapped())
+    stream.receive(range(20, 25)).run(wrapped())
+    times = {record.epoch.number: record.epoch.time for record in ledger.epochs("orders")}
+    assert [(number, time.noted, time.turn) for number, time in times.items()] == [
+        (1, 3, 0),
+        (2, 13, 1),
+        (3, 18, 1),
+        (4, 23, 1),
+    ]
+    assert events(ledger, EventKind.TIME_BACK) == [
+        "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
+    ]
+    with Reader("orders", pg.sink()) as reader:
+        assert reader.time_window().lower == 23
+    assert pg.ids() == [*range(5), *range(15, 25)]
 
 
 # ---- a database on another server

@@ -1,4 +1,7 @@
-"""A query whose source is silent: no batch is planned and nothing is noted, unless a heartbeat moves its offsets."""
+"""A query whose source is silent: no batch is planned and nothing is noted, unless a heartbeat moves its offsets.
+
+Beside it Spark's own word: its watermark is that of the source which is behind, however long that one is silent.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ from typing import Any
 import pytest
 from integration.streams import FileStream
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, heartbeat
+from onceonly.reading import Fixed, Reader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -87,3 +92,48 @@ def test_a_heartbeat_has_the_columns_of_its_stream_and_no_row(silent: Silent) ->
     beat = heartbeat(silent.spark, like=like)
     assert beat.isStreaming
     assert beat.dtypes == like.dtypes
+
+
+# ---- two sources, of which one is silent
+
+
+@pytest.fixture
+def two(spark: SparkSession, tmp_path: Path) -> tuple[FileStream, FileStream]:
+    """One that goes on for three minutes of events, and one of which nothing came after the first second."""
+    busy, quiet = (FileStream(spark, tmp_path / name) for name in ("busy", "quiet"))
+    return busy.receive(range(60), range(60, 120), range(120, 180)), quiet.receive([1])
+
+
+def test_the_silent_one_of_two_sources_holds_back_every_window_of_sparks(
+    spark: SparkSession, tmp_path: Path, two: tuple[FileStream, FileStream]
+) -> None:
+    assert spark.conf.get("spark.sql.streaming.multipleWatermarkPolicy") == "min"
+    timed = [one.read().selectExpr("timestamp_seconds(id) AS at").withWatermark("at", "0 seconds") for one in two]
+    windows: list[Any] = []
+    counted = timed[0].union(timed[1]).groupBy(f.window("at", "10 seconds")).count()
+    writer = counted.writeStream.foreachBatch(lambda df, _: windows.extend(df.collect())).outputMode("append")
+    query = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
+    query.awaitTermination()
+    read = sum(source.numInputRows for progress in query.recentProgress for source in progress.sources)
+    assert (read, windows) == (181, [])
+
+
+def test_beside_a_silent_source_windows_are_complete_by_what_commits_say(
+    silent: Silent, two: tuple[FileStream, FileStream]
+) -> None:
+    busy, quiet = two
+    silent.stream = busy
+    query = silent.start(lambda df: silent.alive(df.union(quiet.read())))
+    silent.reaches(6)
+    query.stop()
+    with_rows = [epoch.time for epoch in silent.epochs() if epoch.digest.rows]
+    last = with_rows[-1]
+    assert last is not None
+    assert last.noted is not None
+    with Reader("orders", MemorySink(store=silent.store)) as reader:
+        lower = reader.time_window().lower
+        assert lower is not None
+        assert lower > last.noted
+        found = list(reader.windows(Fixed("1 second"), since=last.noted - 1000))
+    assert {one.status for one in found if one.end <= lower} == {"complete"}
+    assert len(silent.ids()) == 181

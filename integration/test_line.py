@@ -1,4 +1,5 @@
-"""What each line of Spark must do: append, upsert, keep state, stage for several sinks, replay, heal, trim.
+"""What each line of Spark must do: append, upsert, keep state, stage for several sinks, replay, heal, trim,
+leave out what was seen before, say up to when all is there.
 
 `make line` runs it on each line. What needs jars is refused by name on a line that has none.
 """
@@ -9,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration.delta_by_spark import operations
@@ -20,8 +22,9 @@ from integration.targets import DeltaTarget, PostgresTarget, events, ids
 from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from onceonly import ExactlyOnce, Output, Quality, exactly_once
+from onceonly import Dedupe, EventTime, ExactlyOnce, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.spark import choose
@@ -32,6 +35,7 @@ from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink, with_delta
 from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
 
@@ -128,6 +132,57 @@ def test_a_lost_checkpoint_is_trimmed(stream: FileStream, pg: PostgresTarget, le
     stream.lose_checkpoint()
     stream.receive(range(20, 30)).run(write(), shape=shape)
     assert pg.ids() == list(range(30))
+
+
+@pytest.fixture(params=["few", "many"])
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
+    """Options with which the driver counts in Arrow, and with which Spark does in the action that stages the rows."""
+    return {} if request.param == "few" else {"staging": tmp_path / "staging"}
+
+
+@pytest.mark.postgres
+def test_a_row_that_is_repeated_is_left_out_and_a_replay_brings_none(
+    stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any]
+) -> None:
+    def wrapped() -> ExactlyOnce:
+        kept = PostgresSink(pg.dsn, table="orders_seen")
+        return exactly_once(pg.sink(), dedupe=Dedupe(key="id", within="7 days", keep=kept), ledger=ledger, **way)
+
+    stream.receive([*range(10), *range(5)], range(5, 20)).run(wrapped())
+    stream.remove("commits", 1)
+    stream.receive([3, *range(20, 30), 29]).run(wrapped())
+    assert pg.ids() == list(range(30))
+    epochs = [record.epoch for record in ledger.epochs("orders")]
+    assert [one.repeated and one.repeated.rows for one in epochs] == [5, 5, 2]
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+@pytest.mark.postgres
+def test_an_epoch_says_up_to_what_time_all_is_there_and_a_replay_says_it_again(
+    stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any]
+) -> None:
+    def wrapped() -> ExactlyOnce:
+        time = EventTime("at", delay="2 seconds")
+        return exactly_once(pg.sink(), note_time=time, before=dated, ledger=ledger, **way)
+
+    def dated(df: DataFrame) -> DataFrame:
+        return df.withColumn("at", f.expr("timestamp_seconds(id)"))
+
+    stream.receive(range(10), [6, 7, *range(10, 20)]).run(wrapped())
+    stream.remove("commits", 1)
+    stream.receive(range(20, 30)).run(wrapped())
+    times = [record.epoch.time for record in ledger.epochs("orders")]
+    assert [time and (time.noted, time.late, time.first, time.last) for time in times] == [
+        (7_000, 0, 0, 9_000),
+        (17_000, 1, 6_000, 19_000),
+        (27_000, 0, 20_000, 29_000),
+    ]
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+    at = f"select count(*) from orders where at < {_LOWER}"
+    assert pg.says(at) == [(29,)], "rows and what they are complete through are one snapshot"
+
+
+_LOWER = "onceonly.at((select lower from onceonly.time_window where target = 'orders'::regclass))"
 
 
 @pytest.fixture

@@ -192,6 +192,15 @@ def test_random_schedules_notice_a_catalogue_of_keys_that_is_kept_otherwise(rule
     assert broken(play(fuzzed.shrunk.schedule)) is None
 
 
+@pytest.mark.parametrize(("rule", "name"), [(Rule.TIME_WITH_MARKER, Breach.TIME), (Rule.TIME_COPIED, Anomaly.CROSS)])
+def test_random_schedules_notice_time_that_is_not_what_the_marker_says_of_it(rule, name):
+    fuzzed = fuzz(1, 200, frozenset({rule}), checked=False)
+    assert fuzzed.shrunk is not None
+    print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
+    assert fuzzed.shrunk.name is name
+    assert broken(play(fuzzed.shrunk.schedule)) is None
+
+
 def test_a_catalogue_that_is_read_before_the_fence_lacks_what_another_driver_commits_until_then():
     """It goes on when the second driver has looked, and dies before that one has a fence."""
     between = (Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=5), Fault(1, Point.RETURN_BEFORE, Action.KILL))

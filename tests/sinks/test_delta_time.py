@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from tests.reading.writing import Writer
 
 from onceonly import OnceOnlyError
 from onceonly.machine.marks import Writers
-from onceonly.reading import Reader
+from onceonly.reading import Reader, TimeWindow
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
 
 BOTH = Writers(("web", "app"), 60)
@@ -96,3 +99,80 @@ def test_a_version_is_no_place_where_there_are_offsets(path: Path) -> None:
     Writer("web", DeltaSink(path)).write(1, noted=1)
     with pytest.raises(OnceOnlyError, match="are counted by version"):
         Reader("web", DeltaSink(path)).time_window({"clicks": {"0": 5}})
+
+
+# ---- what its owner does to a table in between
+
+
+def compact(path: Path) -> None:
+    DeltaTable(path).optimize.compact()
+
+
+def vacuum(path: Path) -> None:
+    DeltaTable(path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def written(web: Writer, app: Writer, number: int) -> None:
+    web.write(number * 10, noted=number * 10, ingest=number, sees=[app])
+    app.write(number * 10, noted=number * 10 - 5, ingest=number, sees=[web])
+
+
+def told(path: Path) -> TimeWindow:
+    with Reader("web", DeltaSink(path)) as reader:
+        return reader.time_window()
+
+
+@pytest.mark.parametrize("cares", [(compact,), (compact, vacuum)])
+def test_compaction_and_vacuum_change_nothing_of_what_a_table_is_complete_through(
+    path: Path, cares: tuple[Callable[[Path], None], ...]
+) -> None:
+    web, app = Writer("web", DeltaSink(path), BOTH), Writer("app", DeltaSink(path), BOTH)
+    for number in range(1, 5):
+        written(web, app, number)
+    before, newest = told(path), version(path)
+    assert (before.lower, before.upper, [mark.writer for mark in before.held]) == (35, 40, ["app"])
+    for care in cares:
+        care(path)
+    assert version(path) > newest
+    assert told(path) == before
+    with Reader("web", DeltaSink(path)) as reader:
+        assert [reader.time_window(at).lower for at in (newest - 2, newest, version(path))] == [25, 35, 35]
+    web.write(50, noted=50, ingest=5, sees=[app])
+    app.write(60, noted=60, ingest=6, sees=[web])
+    assert (told(path).lower, told(path).lost) == (50, ())
+
+
+def test_what_is_cleaned_away_of_a_log_behind_its_newest_epochs_was_needed_by_nobody(path: Path) -> None:
+    web, app = Writer("web", DeltaSink(path), BOTH), Writer("app", DeltaSink(path), BOTH)
+    written(web, app, 1)
+    retain_nothing(path)
+    written(web, app, 2)
+    before, logged = told(path), log_files(path)
+    assert before.lower == 15
+    DeltaTable(path).cleanup_metadata()
+    assert log_files(path) < logged
+    assert told(path) == before
+    written(web, app, 3)
+    assert told(path).lower == 25
+
+
+def test_a_log_that_was_cleaned_away_whole_says_nothing_and_the_ledger_goes_on_saying_it(
+    path: Path, tmp_path: Path
+) -> None:
+    with closing(SqlLedger(str(tmp_path / "ledger.db"))) as ledger:
+        ledger.open()
+        web = Writer("web", DeltaSink(path), ledger=ledger)
+        web.write(7, noted=7)
+        retain_nothing(path)
+        DeltaTable(path).cleanup_metadata()
+        assert told(path) == TimeWindow(None, None)
+        assert Reader("web", ledger).time_window().lower == 7
+
+
+def retain_nothing(path: Path) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.logRetentionDuration": "interval 0 seconds"})
+    DeltaTable(path).create_checkpoint()
+
+
+def log_files(path: Path) -> int:
+    return len(list((path / "_delta_log").glob("*.json")))

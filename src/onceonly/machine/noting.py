@@ -217,6 +217,23 @@ def _back(known: Known) -> tuple[Happening, ...]:
     return (Happening(EventKind.TIME_BACK, what, known.number),)
 
 
+def given_up(decided: Epoch, newest: Epoch | None) -> tuple[Happening, ...]:
+    """That numbers come again which others may have drawn conclusions from.
+
+    Args:
+        decided: the epoch of an operator's decision.
+        newest: the newest epoch that was ever committed.
+    """
+    if decided.time is None or newest is None or newest.number < decided.number:
+        return ()
+    first, last = decided.number, newest.number
+    gone = f"epoch {first} is" if first == last else f"epochs {first} to {last} are"
+    what = (
+        f"{gone} gone and will be numbered again: what others concluded from before is void; turn {decided.time.turn}"
+    )
+    return (Happening(EventKind.TIME_BACK, what, decided.number),)
+
+
 def carried(before: EpochTime | None, *, turned: bool = False) -> EpochTime | None:
     """What an epoch says that nobody noted time for: an operator's, or one of a query that notes it no more.
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import acceptance, coordinator, noting, opening
 from onceonly.machine.acceptance import Stop
-from onceonly.machine.facts import OpeningFacts, Refusal
+from onceonly.machine.facts import Happening, OpeningFacts, Refusal
 from onceonly.machine.noting import Known
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Sink, Superseded
@@ -412,16 +412,17 @@ def _adopt(
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
     moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
-    return _commit(state, sinks, ledger, moved)
+    return _commit(state, sinks, ledger, moved, base)
 
 
-def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Epoch:
+def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, newest: Epoch | None = None) -> Epoch:
     receipts = tuple(_committed(state, sink, sinks, ledger, epoch) for sink in sinks)
     # Only now: until a sink holds the decision, the old records are all that proves what was lost.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
-    why = epoch.adoption.words if epoch.adoption else ""
-    ledger.note(Event(state.job.pipeline, EventKind.ADOPTED, why, epoch.number, state.opening.fence.generation))
+    why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
+    for one in (why, *noting.given_up(epoch, newest)):
+        ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
     return epoch
 
 

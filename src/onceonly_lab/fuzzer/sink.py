@@ -33,6 +33,7 @@ from onceonly_lab.model.parts import Kind as Sink
 from onceonly_lab.model.parts import Target, receipt, together
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.sinks import Fate, Raised, Replies, Reply, reading
+from onceonly_lab.model.untimely import asked_again, time_after
 from onceonly_lab.play.recorder import kind_of
 from onceonly_lab.play.world import Process
 from onceonly_lab.schedule import SENDING
@@ -184,15 +185,23 @@ class SceneSink(SinkBase):
             return receipt(marker)
         self._asks(Op.COMMIT, marker.fence.generation, marker.epoch)
         healing = self._healing(marker)
-        apart = Rule.SEEN_WITH_MARKER in scene.off and scene.bound.keeps(self.id)
+        said = asked_again(marker) if healing and Rule.TIME_COPIED in scene.off else marker
+        outcome = self._call(self._asking(said, content, healing=healing), Point.COMMIT_SENT)
+        self._answered(Op.COMMIT, outcome, marker.epoch)
+        return receipt(said)
+
+    def _asking(self, marker: Marker, content: Digest, *, healing: bool) -> Ask:
+        """A commit, in two transactions where a rule that makes them one is off."""
+        scene = self._scene
+        keys = Rule.SEEN_WITH_MARKER in scene.off and scene.bound.keeps(self.id)
 
         def ask(target: Target, memory: int | None) -> Replies:
             replies = scene.wire.commit(target, marker, content, memory, healing=healing)
-            return in_two(replies, target, marker, memory) if apart else replies
+            replies = in_two(replies, target, marker, memory) if keys else replies
+            late = Rule.TIME_WITH_MARKER in scene.off
+            return time_after(replies, target, marker, memory) if late else replies
 
-        outcome = self._call(ask, Point.COMMIT_SENT)
-        self._answered(Op.COMMIT, outcome, marker.epoch)
-        return receipt(marker)
+        return ask
 
     def _brought(self, prepared: Prepared | None, marker: Marker) -> Digest:
         content = prepared.content if isinstance(prepared, PreparedContent) else marker.epoch.digest

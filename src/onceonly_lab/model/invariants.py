@@ -154,10 +154,13 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, s
 
 
 def _time(target: Target) -> Iterator[tuple[Breach, str]]:
+    for held in target.held:
+        if not held.epoch.time and not held.epoch.adoption:  # every batch of the lab's pipelines notes time
+            yield Breach.TIME, f"the rows of epoch {held.epoch.number} are there, and nothing is said of their time"
     for earlier, later in pairwise(target.held):
         said, now, number = earlier.epoch.time, later.epoch.time, later.epoch.number
         if said and not now:
-            yield Breach.TIME, f"the rows of epoch {number} are there, and nothing is said of their time"
+            yield Breach.TIME, f"epoch {number} says nothing of time, and the one before it did"
         if not said or not now or now.turn > said.turn:
             continue  # a new series begins, or numbers come again: another turn, in which all of it begins anew
         for name, was, stands in (("noted", said.noted, now.noted), ("lower", said.lower, now.lower)):
@@ -219,7 +222,8 @@ def _cross(parts: World) -> Violation | None:
         whole = not (first.epoch.output(one.name) or held.epoch.output(other.name))
         differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
         if differ and None not in (first.content, held.content):
-            return Violation(Anomaly.CROSS, f"sink '{other.name}' holds other rows for epoch {held.epoch.number}")
+            what = "another epoch" if whole and first.content == held.content else "other rows for epoch"
+            return Violation(Anomaly.CROSS, f"sink '{other.name}' holds {what} {held.epoch.number}")
     return None
 
 

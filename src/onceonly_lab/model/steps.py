@@ -31,6 +31,7 @@ from onceonly_lab.model.parts import (
 )
 from onceonly_lab.model.rules import Rule
 from onceonly_lab.model.times import times_of
+from onceonly_lab.model.untimely import asked_again, time_after
 from onceonly_lab.model.world import Change, Driver, Part
 
 # ---- A driver's steps while it opens the pipeline, in the simulated world.
@@ -297,6 +298,8 @@ class Writing:
         """Commit an epoch to a sink, or to several in one transaction."""
         *targets, left = cast(tuple[Any, ...], parts)
         markers, healing = (command.marker, *command.beside), bool(state.work.healing)
+        if healing and Rule.TIME_COPIED in self._off:
+            markers = tuple(map(asked_again, markers))
         contents = [self._content(driver, state, one, target) for one, target in zip(markers, targets, strict=True)]
         if command.beside and Rule.TOGETHER in self._off:
             replies = self._one_more(targets, markers, contents, driver.memory or 0)
@@ -310,6 +313,8 @@ class Writing:
             replies = self._wire.commit(targets[0], markers[0], contents[0], driver.memory, healing=healing)
             if Rule.SEEN_WITH_MARKER in self._off and self._bound.keeps(markers[0].sink):
                 replies = in_two(replies, targets[0], markers[0], driver.memory)
+            if Rule.TIME_WITH_MARKER in self._off:
+                replies = time_after(replies, targets[0], markers[0], driver.memory)
         yield from self._machine.said(driver, state, replies, left)
 
     def _one_more(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +123,7 @@ class Stage:
         sinks: Sinks | None = None,
         changes: Callable[[Offer], Offer] | None = None,
         notes: Noted | None = None,
-        peers: tuple[Timed, ...] = (),
+        peers: Sequence[Timed] = (),
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -132,11 +132,11 @@ class Stage:
             sinks: those that misbehave.
             changes: makes another offer of what the engine offers.
             notes: how time is said, and what; ``None``: nothing is.
-            peers: what other writers of the dataset said last.
+            peers: newest epochs of the dataset's other writers.
         """
         self._starts += 1
-        said = (names or self.scene.bound.sinks, sinks or {}, changes)
-        return Start(self.scene, self._starts, *said, notes=notes, peers=peers)
+        named = names or self.scene.bound.sinks
+        return Start(self.scene, self._starts, named, sinks or {}, changes, notes=notes, peers=tuple(peers))
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
@@ -200,7 +200,7 @@ class Start:
             staging=staging if staged else None,
             fetch=staging.fetch,
             says=says,
-            peers=lambda pipeline, known: (peers, ""),
+            peers=lambda name, known: (peers, ""),
             sleep=lambda _: None,
         )
         self._changes = changes or (lambda offered: offered)

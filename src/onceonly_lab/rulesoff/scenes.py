@@ -13,7 +13,7 @@ from onceonly.machine.facts import Offer
 from onceonly.machine.marks import Timed, Writers
 from onceonly.machine.noting import Noting
 from onceonly.machine.sources import kafka_identity
-from onceonly_checkpoints.epochtime import EpochTime, Unit, WriterMark
+from onceonly_checkpoints.epochtime import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.model.parts import Kind, SimulatedLedger, StagingArea, between, computed, offsets, records_in
@@ -302,14 +302,12 @@ def times_in_another_unit() -> str:
     return _refused(ended, stage.goes_back() or "X-TIME: numbers of two units stand in one line")
 
 
-def peers_in_another_unit() -> str:
-    """Another writer of the dataset counts blocks, and this one milliseconds."""
-    stage = Stage(P)
-    seen = (WriterMark("other", 1, 7, 0),)
-    peer = Timed("other", 1, EpochTime("integer", 7, 7, 7, observed=seen))
-    alone, says = _says("ms", 10)
-    ended = stage.starts(notes=(replace(alone, writers=Writers()), says), peers=(peer,)).writes()
-    return _refused(ended, "X-TIME: the least of two units is taken")
+def a_writer_that_counts_otherwise() -> str:
+    """A query notes heights of blocks, and another writer of its dataset milliseconds."""
+    stage, (noting, says) = Stage(P), _says("integer", 10)
+    other = Timed("another", 1, EpochTime("ms", 10, 10, 10))
+    ended = stage.starts(notes=(replace(noting, writers=Writers()), says), peers=[other]).writes()
+    return _refused(ended, "X-TIME: numbers of two units stand in one dataset")
 
 
 SCENES: tuple[Callable[[], str], ...] = (
@@ -341,7 +339,7 @@ SCENES: tuple[Callable[[], str], ...] = (
     beside_another_end,
     a_word_that_goes_back,
     times_in_another_unit,
-    peers_in_another_unit,
+    a_writer_that_counts_otherwise,
 )
 
 

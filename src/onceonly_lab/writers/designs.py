@@ -23,6 +23,7 @@ class Design:
         conclude: as :func:`onceonly.machine.marks.concluded`.
         clamped: what is noted, of what was said and what was noted before.
         turn: of an epoch: its writer, whether its position was put back, and what is known of turns.
+        recorded: the clock of an epoch: of when its batch was planned, and of its commit.
         read: what a reader at some clock is told by the newest epochs.
     """
 
@@ -31,6 +32,7 @@ class Design:
     conclude: Conclude
     clamped: Callable[[int | None, int | None], int | None]
     turn: Callable[[str, bool, Sequence[Vector]], int]
+    recorded: Callable[[int, int], int]
     read: Callable[[Sequence[Timed], int], TimeWindow]
 
 
@@ -46,7 +48,11 @@ def _read(newest: Sequence[Timed], clock: int) -> TimeWindow:
     return windows.window(newest)
 
 
-SHIPPED = Design("shipped", "", marks.concluded, marks.clamped, _turn_of_the_first, _read)
+def _of_its_batch(planned: int, now: int) -> int:
+    return planned
+
+
+SHIPPED = Design("shipped", "", marks.concluded, marks.clamped, _turn_of_the_first, _of_its_batch, _read)
 
 
 def _greatest_of_the_active(own: WriterMark, last: Timed | None, polled: Sequence[Timed], writers: Writers) -> View:
@@ -90,6 +96,7 @@ MUTANTS = (
     replace(SHIPPED, id="MT3", broken="noted follows what was said", clamped=lambda said, before: said),
     replace(SHIPPED, id="MT4", broken="lower follows what is noted now", conclude=_without_a_past),
     replace(SHIPPED, id="MT5", broken="declared writers are not waited for", conclude=_nobody_declared),
+    replace(SHIPPED, id="MT6", broken="the clock at the commit is recorded", recorded=lambda planned, now: now),
     replace(SHIPPED, id="MT9", broken="a reader leaves writers out by its own clock", read=_by_its_own_clock),
     replace(SHIPPED, id="MT10", broken="epochs are joined by number, whatever was cut off", turn=_no_turns),
 )

@@ -14,8 +14,8 @@ NAME = "X-TIME"
 
 MUST_HOLD = (
     "What is noted and what is complete never go back, but where a position was put back. No row earlier than what "
-    "is complete comes uncounted from a writer that was neither silent nor new when that was concluded. Two readers "
-    "of one state are told the same."
+    "is complete comes uncounted from a writer that was neither silent nor new when that was concluded. A batch that "
+    "is done again is of the clock of its first attempt. Two readers of one state are told the same."
 )
 
 STEPS = 30
@@ -85,7 +85,13 @@ def play(design: Design, seed: int) -> Finding | None:
 
 
 def _judged(world: World, made: Commit | None) -> str:
-    return "" if made is None else _went_back(made) or _came_early(world, made)
+    return "" if made is None else _went_back(made) or _came_early(world, made) or _another_clock(made)
+
+
+def _another_clock(made: Commit) -> str:
+    ingest, planned = made.timed.time.ingest, made.planned
+    said = f"{made.timed.writer} has planned a batch at {planned}, and done again it is of {ingest}"
+    return said if ingest != planned else ""
 
 
 def _went_back(made: Commit) -> str:

@@ -24,12 +24,12 @@ class Batch:
     Attributes:
         rows: times of its rows.
         said: what is said to be complete with it.
-        ingest: the recorded clock.
+        planned: the clock when it was drawn.
     """
 
     rows: tuple[int, ...]
     said: int | None
-    ingest: int
+    planned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,14 @@ class Commit:
         before: the writer's epoch before it, of the same turn; ``None`` for the first of a turn.
         rows: times of those of its rows that were not counted as late.
         heard: for each writer that its driver has heard of, the newest turn of it, itself included.
+        planned: the clock when its batch was drawn, before whatever crash.
     """
 
     timed: Timed
     before: Commit | None
     rows: tuple[int, ...]
     heard: Mapping[str, int]
+    planned: int
 
 
 @dataclass(slots=True)
@@ -159,7 +161,8 @@ class World:
         )
         uncounted = tuple(row for row in batch.rows if horizon is None or row >= horizon)
         heard = _heard([*polled, *([last] if last else [])], writer)
-        made = Commit(Timed(writer.name, own.epoch, time), None if writer.returns else last, uncounted, heard)
+        before, timed = None if writer.returns else last, Timed(writer.name, own.epoch, time)
+        made = Commit(timed, before, uncounted, heard, batch.planned)
         self.commits.append(made)
         writer.line.append(made)
         writer.ever.append(made)
@@ -169,7 +172,8 @@ class World:
     def _own(self, writer: Writer, batch: Batch, last: Commit | None, polled: Sequence[Commit]) -> WriterMark:
         noted = self.design.clamped(batch.said, last.timed.time.noted if last else None)
         turn = self.design.turn(writer.name, writer.returns, [writer.known, *(one.timed.observed for one in polled)])
-        return WriterMark(writer.name, last.timed.epoch + 1 if last else 1, noted, batch.ingest, turn)
+        ingest = self.design.recorded(batch.planned, self.clock)
+        return WriterMark(writer.name, last.timed.epoch + 1 if last else 1, noted, ingest, turn)
 
 
 def _put_back(writer: Writer, to: int) -> None:
