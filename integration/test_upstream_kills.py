@@ -1,4 +1,4 @@
-"""Two queries in a row, both killed: what the second calls complete is there, and no more than the first said."""
+"""Two queries in a row, both really killed: what the second calls complete is there, and the first had said so."""
 
 from __future__ import annotations
 
