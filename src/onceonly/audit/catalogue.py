@@ -434,6 +434,52 @@ _OUTPUTS = {
     ),
 }
 
+_TIME = {
+    "A168": Rule(
+        "Time went back.",
+        Severity.ERROR,
+        None,
+        "What was called complete is called complete no more, and no turn that would say why. Whoever relied on the "
+        "greater number may have read too little. Of the rows this says nothing.",
+        "see what each epoch said: onceonly time history --query {pipeline}{where}; and report it, as a pipeline does "
+        "not write such an epoch",
+    ),
+    "A169": Rule(
+        "A dataset is called complete through more than any of its writers noted.",
+        Severity.ERROR,
+        None,
+        "Nobody gave the word that readers are told. Rows before it may still be to come, and need not be late.",
+        "see what each writer noted: onceonly time show --query {pipeline}{where}; wait for the least of that, and "
+        "report it, as a pipeline does not write such an epoch",
+    ),
+    "A170": Rule(
+        "A writer of the dataset is observed no more.",
+        Severity.ERROR,
+        None,
+        "A writer that was seen once is waited for until it is on record as silent, or retired. What is called "
+        "complete since does not wait for this one.",
+        "name every writer in Dataset(..., writers=...), so that the next epoch observes it again; see whom that epoch "
+        "observes: onceonly time show --query {pipeline}{where}",
+    ),
+    "A171": Rule(
+        "An epoch says nothing of time, and the one before it did.",
+        Severity.ERROR,
+        None,
+        "Also where nobody notes time any more an epoch repeats what was said, so another version, or another program, "
+        "wrote this one. What comes after it knows nothing of the time before.",
+        "have every driver of the pipeline run one version; see what each epoch said: onceonly time history --query "
+        "{pipeline}{where}",
+    ),
+    "A172": Rule(
+        "Rows came behind the horizon.",
+        Severity.INFO,
+        None,
+        "They were written like all others, after it was noted that all before them was there. Whoever read then, has "
+        "not read them.",
+        "see them: onceonly time certify --query {pipeline}{where}; so that fewer are late: a greater delay=",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -452,6 +498,7 @@ RULES: dict[str, Rule] = {
     **_LEDGER,
     **_PIPELINE,
     **_OUTPUTS,
+    **_TIME,
     **_ALLOWED,
     **_PRUNED,
     **_ENGINE,
