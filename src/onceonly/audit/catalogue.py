@@ -476,7 +476,7 @@ _TIME = {
         None,
         "They were written like all others, after it was noted that all before them was there. Whoever read then, has "
         "not read them.",
-        "see them: onceonly time certify --query {pipeline}{where}; so that fewer are late: a greater delay=",
+        "see them: onceonly time certify --rows --query {pipeline}{where}; so that fewer are late: a greater delay=",
     ),
 }
 
