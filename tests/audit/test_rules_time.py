@@ -10,8 +10,10 @@ from tests.audit.histories import PIPELINE, SINK, epoch_after, ledger_of, sink_o
 from tests.reading.writing import Writer
 
 from onceonly.audit import Facts, Verdict, judge
+from onceonly.audit.facts import Content
 from onceonly.machine.marks import Writers
 from onceonly.machine.noting import carried
+from onceonly.protocol.times import Times
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -190,3 +192,48 @@ def test_late_rows_are_counted_and_are_nothing_to_do() -> None:
     assert result.spoken == "EXACTLY ONCE"
     assert codes(replace(told(*late), since=5)) == [("A108", None)]
     assert said(replace(told(*late), since=3))[0].startswith("epoch 4 brought 1 late row;")
+
+
+# ---- what the rows themselves say, counted again
+
+
+def deep(times: dict[int, Times], time: EpochTime | None = None, **of_sink: object) -> Facts:
+    """Ten rows by their column, of which two are late, and what a deep audit counted."""
+    given = told(at(9), time or at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at"))
+    digests = {epoch.number: epoch.digest for epoch in given.sinks[0].epochs}
+    return with_sink(given, content=Content(digests, times=times), **of_sink)
+
+
+RIGHT = Times(3, 9, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Times(2, 9, 2, 1), "2 to 9, 2 late, 1 without a time"),
+        (Times(3, 10, 2, 1), "3 to 10, 2 late, 1 without a time"),
+        (Times(3, 9, 1, 1), "3 to 9, 1 late, 1 without a time"),
+        (Times(3, 9, 2, 0), "3 to 9, 2 late, 0 without a time"),
+        (Times(None, None, 0, 10), "no row has a time, 10 without"),
+    ],
+)
+def test_rows_that_say_another_time_than_their_epoch_put_time_in_doubt(given: Times, words: str) -> None:
+    result = judge(deep({2: given}))
+    assert [(one.code, one.epoch) for one in result.findings] == [("A173", 2), ("A172", 2)]
+    assert result.findings[0].evidence == f"3 to 9, 2 late, 1 without a time by the epoch; {words} by its rows"
+    assert result.spoken == "EXACTLY ONCE (time in doubt)"
+
+
+def test_rows_that_say_what_their_epoch_says_are_no_finding_and_neither_is_an_epoch_without_a_column() -> None:
+    assert codes(deep({2: RIGHT})) == [("A172", 2)]
+    assert codes(deep({}, at(9))) == []
+
+
+def test_rows_whose_time_nobody_can_count_are_named_and_the_verdict_of_rows_stands() -> None:
+    result = judge(deep({}))
+    assert {(one.code, one.epoch) for one in result.findings} == {("A172", 2), ("A174", 2)}
+    assert (result.spoken, result.exit_code) == ("EXACTLY ONCE", 0)
+
+
+def test_rows_that_are_missing_are_told_as_missing_and_not_as_of_another_time() -> None:
+    assert "A173" not in [code for code, _ in codes(deep({2: Times(3, 9, 1, 1)}, rows={1: 10, 2: 9}))]

@@ -478,6 +478,23 @@ _TIME = {
         "not read them.",
         "see them: onceonly time certify --rows --query {pipeline}{where}; so that fewer are late: a greater delay=",
     ),
+    "A173": Rule(
+        "What the rows of an epoch say of time is not what the epoch says.",
+        Severity.ERROR,
+        None,
+        "A time in them was changed since, or they were counted wrongly: which of them were late, and up to when the "
+        "dataset is complete, may be wrong with it.",
+        "see what the epoch said: onceonly epochs show {epoch} --query {pipeline}{where}; compare its rows in {sink} "
+        "with the source, or restore {sink} from a backup",
+    ),
+    "A174": Rule(
+        "What rows say of time cannot be counted again: CANNOT TELL for it.",
+        Severity.INFO,
+        None,
+        "The sink does not tell these rows by their epoch, or their column of time has another type there. What their "
+        "epochs say of time may be right, and is not proven by them.",
+        "nothing to do; an epoch column in the sink helps, and a column of time that keeps its type",
+    ),
 }
 
 _ENGINE = {

@@ -10,6 +10,7 @@ from onceonly.audit.line import Line, ranges
 from onceonly.machine import marks
 from onceonly.machine.marks import Timed
 from onceonly.machine.noting import text
+from onceonly.protocol.times import Times
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import EpochTime, Unit
 
@@ -130,3 +131,39 @@ def _earliest(number: int, time: EpochTime) -> str:
         return ""
     of, before = text(time.first, time.unit), text(time.horizon, time.unit)
     return f"; at worst, in epoch {number}, one of {of} after all before {before} was noted"
+
+
+def times_match(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A173, A174: what the rows of each epoch say of time, against what the epoch says of them."""
+    content = line.sink.content
+    if content is None:
+        return
+    told = [(epoch, epoch.time) for epoch in recounted(line) if epoch.time and epoch.time.column]
+    unknown = tuple(epoch.number for epoch, _ in told if epoch.number not in content.times)
+    if unknown:
+        yield found("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
+    for epoch, time in told:
+        committed = Times(time.first, time.last, time.late, time.untimed)
+        given = content.times.get(epoch.number, committed)
+        if given != committed:
+            evidence = f"{_words(committed, time.unit)} by the epoch; {_words(given, time.unit)} by its rows"
+            yield found("A173", pipeline, line.sink, epoch.number, evidence)
+
+
+def recounted(line: Line) -> Iterator[Epoch]:
+    """Epochs all of whose rows should lie in a sink as they came, and of which another rule misses none."""
+    changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
+    begun = max(line.accepted + 1, line.first, line.series)
+    for epoch in () if changed else line.held:
+        rows = epoch.digest.rows
+        counted = rows if line.sink.rows is None else line.sink.rows.get(epoch.number, 0)
+        whole = not epoch.output(line.sink.id) and not line.sink.gone(epoch)
+        if begun <= epoch.number <= line.sink.counted and whole and rows and counted == rows:
+            yield epoch
+
+
+def _words(times: Times, unit: Unit) -> str:
+    if times.first is None or times.last is None:
+        return f"no row has a time, {times.untimed} without"
+    span = f"{text(times.first, unit)} to {text(times.last, unit)}"
+    return f"{span}, {times.late} late, {times.untimed} without a time"
