@@ -74,7 +74,7 @@ def _told(sink: Sink, pipeline: str, epochs: Sequence[Epoch], limit: int) -> Lat
 def show_rows(told: LateRows, here: Place, epochs: Sequence[Epoch]) -> None:
     """Print late rows on stdout, and who can tell those of which nothing is known on stderr."""
     times = {one.number: one.time for one in epochs}
-    unit = next((time.unit for time in times.values() if time), None)
+    unit: Unit | None = next((time.unit for time in times.values() if time), None)
     if told.rows:
         say()
         values = ((one, {name: plain(value) for name, value in one.row.items()}) for one in told.rows)

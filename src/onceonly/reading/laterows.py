@@ -88,7 +88,7 @@ def late_rows(sink: Sink, epochs: Sequence[Epoch], limit: int) -> LateRows:
             search.unknown[one.number] = why
     rows = search.among(sink)
     foremost = heapq.nlargest(limit, rows, key=lambda one: (one.worst, -one.epoch))
-    counted = sum(time.late for number, time in search.told.items())
+    counted = sum(time.late for time in search.told.values())
     return LateRows(sink.id, tuple(foremost), search.found, counted, tuple(sorted(search.unknown.items())))
 
 
