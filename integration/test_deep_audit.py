@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from onceonly import exactly_once
+from onceonly import EventTime, exactly_once
 from onceonly.audit import AuditResult, Verdict, audit
 from onceonly.cli.app import app
 from onceonly.protocol import Sink
@@ -110,3 +110,47 @@ def test_what_rows_say_cannot_be_told_where_they_are_replaced_or_mixed_or_of_oth
     ]
     assert found.verdict is Verdict.CANNOT_TELL
     assert found.exit_code == 0
+
+
+# ---- what the rows say of time
+
+
+TIMES = {"A172", "A173", "A174"}
+NOTED = EventTime("seen", delay="5 seconds")
+HEIGHTS = EventTime("height", delay=5, unit="integer")
+
+
+def timed(df):
+    """Times a microsecond before a millisecond ends, every seventh of them unknown, and heights."""
+    seen = f.timestamp_micros((f.col("id") - 30) * 1_000_000 - 1)
+    return df.select("id", f.when(f.col("id") % 7 != 0, seen).alias("seen"), f.col("id").cast("int").alias("height"))
+
+
+def of_time(result: AuditResult) -> list[tuple[str, str | None, int | None]]:
+    return [(one.code, one.sink, one.epoch) for one in result.findings if one.code in TIMES]
+
+
+@pytest.mark.parametrize("noted", [NOTED, HEIGHTS], ids=["moments", "numbers"])
+def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_is_found(
+    audited, stream, pg, delta, noted
+):
+    memory = MemorySink(id="memory:orders")
+    stream.receive(range(20), [*range(10, 18), *range(40, 50)], [7, 14], range(90, 95))
+    stream.run(exactly_once(pg.sink(), delta.sink(), memory, note_time=noted), shape=timed)
+    sinks = (pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store))
+    found = audited(sinks)
+    assert of_time(found) == [("A172", None, 2)]
+    late = [line.epoch.time.late for line in found.epochs if line.epoch.time]
+    assert late == ([0, 4, 0, 0] if noted is NOTED else [0, 4, 2, 0])
+
+    pg.says("update orders set seen = seen - interval '1 hour', height = height - 100 where id = 41")
+    delta.table.update(predicate="id = 92", updates={"seen": "null", "height": "1"})
+    found = audited((pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store)))
+    assert of_time(found)[:2] == [("A173", "postgres:orders", 2), ("A173", "delta:table", 4)]
+    assert "time in doubt" in found.spoken
+
+
+def test_times_cannot_be_told_where_rows_are_replaced(audited, stream, pg):
+    stream.receive(range(20))
+    stream.run(exactly_once(pg.sink(key="id"), note_time=NOTED), shape=timed)
+    assert of_time(audited((pg.sink(key="id"),))) == [("A174", "postgres:orders", 1)]

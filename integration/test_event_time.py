@@ -196,7 +196,8 @@ def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came
         orders.stream.receive(range(60), [49, 48, 70], [71]).run(orders.wrapped())
     first, second, third = orders.times()
     assert first is not None
-    assert first == EpochTime("ms", ms(49), ms(49), ms(59), first=ms(0), last=ms(59), ingest=first.ingest)
+    said = EpochTime("ms", ms(49), ms(49), ms(59), first=ms(0), last=ms(59), ingest=first.ingest, column="event_time")
+    assert first == said
     assert second is not None
     assert (second.noted, second.horizon, second.late, second.first, second.last) == (ms(60), ms(49), 1, ms(48), ms(70))
     assert third is not None

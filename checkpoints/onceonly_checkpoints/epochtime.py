@@ -75,6 +75,7 @@ class EpochTime:
         observed: every writer of the dataset that was ever seen, by name; none where there is one.
         silent: those of them that were timed out at this commit.
         turn: how often the position was put back (a rewind, a restored sink, a new series).
+        column: where the epoch's rows say their time, under its name among them; ``None`` where none was asked.
     """
 
     unit: Unit
@@ -91,6 +92,7 @@ class EpochTime:
     observed: tuple[WriterMark, ...] = ()
     silent: tuple[str, ...] = ()
     turn: int = 0
+    column: str | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
@@ -115,6 +117,7 @@ class EpochTime:
             observed=tuple(WriterMark.from_json(mark) for mark in value.get("observed", ())),
             silent=tuple(value.get("silent", ())),
             turn=value.get("turn", 0),
+            column=value.get("column"),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -134,6 +137,7 @@ class EpochTime:
             observed=[mark.to_json() for mark in self.observed],
             silent=list(self.silent),
             turn=self.turn or None,
+            column=self.column,
         )
 
 
@@ -152,4 +156,5 @@ _MEMBERS = (
     "observed",
     "silent",
     "turn",
+    "column",
 )

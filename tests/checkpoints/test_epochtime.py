@@ -32,6 +32,7 @@ times = st.builds(
     observed=st.lists(marks, max_size=4).map(tuple),
     silent=st.lists(names, max_size=3).map(tuple),
     turn=counts,
+    column=st.none() | names,
 )
 
 

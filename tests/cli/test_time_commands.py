@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.reading.writing import Writer
 
+from onceonly.cli import lateness
+from onceonly.cli.places import Place
 from onceonly.machine.marks import Writers
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -229,6 +233,96 @@ def test_of_epochs_whose_markers_are_gone_nothing_is_certified(
         "epochs 4..5: their markers are gone, or say nothing of time",
     ]
     assert document(time("certify", "web", "--epochs", "1..5", "-o", "json"))["unknown"] == [[2, 2], [4, 5]]
+
+
+def clicks_at(times: Iterable[int]) -> pa.Table:
+    """Rows with an instant, and a number that is no time."""
+    times = list(times)
+    return pa.table({"at": pa.array([one * 1000 for one in times], pa.timestamp("us", "UTC")), "n": range(len(times))})
+
+
+def late(store: MemoryStore, ledger: SqlLedger, **said) -> Writer:
+    web = writer(store, ledger, **{"table": clicks_at, "column": "at", **said})
+    web.write(NOON, noted=NOON + 6 * MINUTE)
+    web.write(NOON + 85_000, NOON + 2 * MINUTE, NOON + 6 * MINUTE, noted=NOON)
+    web.write(NOON + 5 * MINUTE, NOON + 9 * MINUTE, noted=NOON)
+    return web
+
+
+def test_the_late_rows_themselves_are_shown_the_latest_first(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+    late(store, ledger)
+    result = time("certify", "web", "--rows")
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert lines(result.stdout)[3:] == [
+        "3 rows behind the horizon in epochs 1..3 (6 rows)",
+        "",
+        "epoch time behind row in memory:clicks",
+        '2 2026-01-01T12:01:25Z 4 min 35 s {"at": "2026-01-01 12:01:25+00:00", "n": 0}',
+        '2 2026-01-01T12:02:00Z 4 min {"at": "2026-01-01 12:02:00+00:00", "n": 1}',
+        '3 2026-01-01T12:05:00Z 1 min {"at": "2026-01-01 12:05:00+00:00", "n": 0}',
+    ]
+    result = time("certify", "web", "--rows", "-n", "1", "--epochs", "3..3")
+    assert [line.split()[0] for line in lines(result.stdout)[-1:]] == ["3"]
+    result = time("certify", "web", "--rows", "--limit", "1")
+    assert result.stderr == "2 late rows not shown; --limit shows more\n"
+
+
+def test_the_late_rows_in_json_are_those_of_the_table(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+    late(store, ledger)
+    told = document(time("certify", "web", "--rows", "-o", "json"))["late_rows"]
+    assert (told["sink"], told["found"], told["counted"], told["unknown"]) == ("memory:clicks", 3, 3, [])
+    assert [(one["epoch"], one["time"], one["worst"]) for one in told["rows"]] == [
+        (2, NOON + 85_000, 275_000),
+        (2, NOON + 2 * MINUTE, 240_000),
+        (3, NOON + 5 * MINUTE, 60_000),
+    ]
+    assert "late_rows" not in document(time("certify", "web", "-o", "json"))
+
+
+def test_late_numbers_are_found_as_well_as_late_moments(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+    web = writer(store, ledger, unit="integer", column="at")
+    web.write(3, 9, noted=7)
+    web.write(4, 7, noted=7)
+    told = document(time("certify", "web", "--rows", "-o", "json"))["late_rows"]
+    assert [(one["time"], one["row"]) for one in told["rows"]] == [(4, {"at": 4})]
+
+
+def test_the_sink_that_tells_most_shows_its_rows(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+    web = late(store, ledger)
+    replacing = MemorySink(store=MemoryStore("replacing"), key="n")
+    replacing.open("web")
+    asked = lateness.rows_of(Place("web", None, (replacing, web.sink), None), web.epochs, 20)
+    assert (asked.sink, asked.found) == ("memory:clicks", 3)
+    asked = lateness.rows_of(Place("web", None, (replacing,), None), web.epochs, 20)
+    assert (asked.rows, [number for number, _ in asked.unknown]) == ((), [2, 3])
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (None, "the epoch does not say which column its rows say their time in; who can: rows, in "),
+        ("gone", "its rows lie there without a time in gone; who can: rows with gone before 2026-01-01T12:06:00Z, in "),
+        ("n", "its rows lie there without a time in n; who can: rows with n before 2026-01-01T12:06:00Z, in "),
+    ],
+)
+def test_where_no_sink_tells_the_late_rows_it_is_said_why_and_who_can(
+    time: Run, store: MemoryStore, ledger: SqlLedger, column: str | None, why: str
+) -> None:
+    web = late(store, ledger, column=column)
+    result = time("certify", "web", "--rows")
+    assert (result.exit_code, "{" in result.stdout) == (1, False)
+    said = [
+        f"epoch {number}: memory:clicks cannot tell its late rows: {why}{web.sink.address} itself" for number in (2, 3)
+    ]
+    assert result.stderr.splitlines() == said
+
+
+def test_late_rows_that_somebody_took_away_since_are_told(time: Run, store: MemoryStore, ledger: SqlLedger) -> None:
+    late(store, ledger)
+    place_ = next(index for index, entry in enumerate(store._log) if entry.epoch == 3)
+    store._log[place_] = replace(store._log[place_], rows=clicks_at([NOON + 9 * MINUTE]))
+    result = time("certify", "web", "--rows")
+    assert result.stderr == "3 were counted when they were written, 2 stand in memory:clicks\n"
 
 
 @pytest.mark.parametrize("said", ["7", "3..1", "0..2", "a..b"])

@@ -39,6 +39,7 @@ class Writer:
         unit: what its numbers count.
         ledger: where its epochs are recorded, too.
         table: makes rows of times.
+        column: where they say them, as its epochs say.
     """
 
     def __init__(
@@ -50,9 +51,10 @@ class Writer:
         unit: Unit = "integer",
         ledger: SqlLedger | None = None,
         table=rows_at,
+        column: str | None = None,
     ) -> None:
         self.name, self.sink, self.writers, self.unit = name, sink, writers, unit
-        self.ledger, self.table = ledger, table
+        self.ledger, self.table, self.column = ledger, table, column
         self.epochs: list[Epoch] = []
         self.fence = Fence(0, "")
         self.take_over()
@@ -89,7 +91,17 @@ class Writer:
         of_rows = {"first": min(times), "last": max(times)} if times else {}
         turn = next_turn(self.name, last.observed) - 1 if last else 0
         time = EpochTime(
-            self.unit, noted, noted, high, horizon=horizon, late=late, ingest=ingest, turn=turn, **of_rows, **said
+            self.unit,
+            noted,
+            noted,
+            high,
+            horizon=horizon,
+            late=late,
+            ingest=ingest,
+            turn=turn,
+            column=self.column,
+            **of_rows,
+            **said,
         )
         if self.writers is None:
             return time

@@ -434,6 +434,69 @@ _OUTPUTS = {
     ),
 }
 
+_TIME = {
+    "A168": Rule(
+        "Time went back.",
+        Severity.ERROR,
+        None,
+        "What was called complete is called complete no more, and no turn that would say why. Whoever relied on the "
+        "greater number may have read too little. Of the rows this says nothing.",
+        "see what each epoch said: onceonly time history --query {pipeline}{where}; and report it, as a pipeline does "
+        "not write such an epoch",
+    ),
+    "A169": Rule(
+        "A dataset is called complete through more than any of its writers noted.",
+        Severity.ERROR,
+        None,
+        "Nobody gave the word that readers are told. Rows before it may still be to come, and need not be late.",
+        "see what each writer noted: onceonly time show --query {pipeline}{where}; wait for the least of that, and "
+        "report it, as a pipeline does not write such an epoch",
+    ),
+    "A170": Rule(
+        "A writer of the dataset is observed no more.",
+        Severity.ERROR,
+        None,
+        "A writer that was seen once is waited for until it is on record as silent, or retired. What is called "
+        "complete since does not wait for this one.",
+        "name every writer in Dataset(..., writers=...), so that the next epoch observes it again; see whom that epoch "
+        "observes: onceonly time show --query {pipeline}{where}",
+    ),
+    "A171": Rule(
+        "An epoch says nothing of time, and the one before it did.",
+        Severity.ERROR,
+        None,
+        "Also where nobody notes time any more an epoch repeats what was said, so another version, or another program, "
+        "wrote this one. What comes after it knows nothing of the time before.",
+        "have every driver of the pipeline run one version; see what each epoch said: onceonly time history --query "
+        "{pipeline}{where}",
+    ),
+    "A172": Rule(
+        "Rows came behind the horizon.",
+        Severity.INFO,
+        None,
+        "They were written like all others, after it was noted that all before them was there. Whoever read then, has "
+        "not read them.",
+        "see them: onceonly time certify --rows --query {pipeline}{where}; so that fewer are late: a greater delay=",
+    ),
+    "A173": Rule(
+        "What the rows of an epoch say of time is not what the epoch says.",
+        Severity.ERROR,
+        None,
+        "A time in them was changed since, or they were counted wrongly: which of them were late, and up to when the "
+        "dataset is complete, may be wrong with it.",
+        "see what the epoch said: onceonly epochs show {epoch} --query {pipeline}{where}; compare its rows in {sink} "
+        "with the source, or restore {sink} from a backup",
+    ),
+    "A174": Rule(
+        "What rows say of time cannot be counted again: CANNOT TELL for it.",
+        Severity.INFO,
+        None,
+        "The sink does not tell these rows by their epoch, or their column of time has another type there. What their "
+        "epochs say of time may be right, and is not proven by them.",
+        "nothing to do; an epoch column in the sink helps, and a column of time that keeps its type",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -452,6 +515,7 @@ RULES: dict[str, Rule] = {
     **_LEDGER,
     **_PIPELINE,
     **_OUTPUTS,
+    **_TIME,
     **_ALLOWED,
     **_PRUNED,
     **_ENGINE,

@@ -24,11 +24,13 @@ from onceonly.protocol import (
     Sink,
     Witness,
 )
-from onceonly.spark import digest
+from onceonly.protocol.times import Times
+from onceonly.spark import digest, times
 from onceonly.spark.frames import UnreadableRows, reading
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
+from onceonly_checkpoints.epochtime import Unit
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
@@ -53,10 +55,12 @@ class Content:
         digests: per epoch, of the columns that its own digest saw. An epoch whose rows or types cannot be told is not
             in it.
         why: why others are not in it; empty where none is missing.
+        times: per epoch, what they say of time, where the epoch names their column and all its rows are in the sink.
     """
 
     digests: Mapping[int, Digest]
     why: str = ""
+    times: Mapping[int, Times] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +362,7 @@ def read_content(sink: Sink, spark: SparkSession, epochs: Sequence[Epoch]) -> Co
         return Content({}, reason_of(error))
     if rows is None:
         return Content({}, _NOT_TOLD)
-    return _content(sink.id, rows, epochs)
+    return replace(_content(sink.id, rows, epochs), times=_times(sink.id, rows, epochs))
 
 
 def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
@@ -373,6 +377,35 @@ def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
         log.info("rows cannot be read back: %s", error.__cause__)
         return Content(found, str(error))
     return Content(found, _OTHER_TYPES)
+
+
+def _times(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Mapping[int, Times]:
+    """What the rows of epochs say of time, as far as they lie in the sink as they were asked."""
+    kinds, found = dict(rows.dtypes), dict[int, Times]()
+    try:
+        for (column, unit), horizons in _clocks(sink, epochs).items():
+            if kinds.get(column) in _KINDS[unit]:
+                with reading():
+                    found.update(times.by_epoch(rows, column, unit, horizons))
+    except UnreadableRows as error:
+        log.info("times of rows cannot be read back: %s", error.__cause__)
+    return found
+
+
+_KINDS: Mapping[Unit, frozenset[str]] = {
+    "ms": frozenset({"timestamp"}),
+    "integer": frozenset({"tinyint", "smallint", "int", "bigint"}),
+}
+"""Types in which a column says time, by what is counted."""
+
+
+def _clocks(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, Unit], dict[int, int | None]]:
+    """Epochs whose rows are all in a sink, with their horizons, by where and how rows say their time."""
+    found: dict[tuple[str, Unit], dict[int, int | None]] = {}
+    for epoch in epochs:
+        if epoch.time and epoch.time.column and epoch.digest.rows and not epoch.output(sink):
+            found.setdefault((epoch.time.column, epoch.time.unit), {})[epoch.number] = epoch.time.horizon
+    return found
 
 
 def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, ...]], list[int]]:

@@ -25,6 +25,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_readable,
 )
 from onceonly.audit.rules_sink import SINK_RULES
+from onceonly.audit.rules_time import BROKEN, late_rows, time_holds
 from onceonly.machine.sources import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
@@ -42,6 +43,8 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     begun,
     batches_without_epochs,
     outputs_add_up,
+    time_holds,
+    late_rows,
 )
 
 _SEVERITIES = tuple(Severity)
@@ -175,7 +178,7 @@ class AuditResult:
         epochs: every epoch that a marker or the chain proves, oldest first.
         findings: the most urgent first, see :func:`urgency`.
         since: epochs before this one were not judged.
-        remark: what others were allowed to do to the rows, and what operators accepted; empty for nothing.
+        remark: what others were allowed to do to the rows, what operators accepted, whether time is in doubt; or empty.
     """
 
     pipeline: str
@@ -243,8 +246,13 @@ def judge(facts: Facts) -> AuditResult:
         epochs=_epoch_lines(facts, lines, findings),
         findings=findings,
         since=facts.since,
-        remark=remark_of(lines, facts.since),
+        remark="; ".join(filter(None, (remark_of(lines, facts.since), _time_remark(findings)))),
     )
+
+
+def _time_remark(findings: Sequence[Finding]) -> str:
+    """That the verdict says nothing of time, where a promise of it does not hold."""
+    return "time in doubt" if any(one.code in BROKEN for one in findings) else ""
 
 
 def to_json(results: Sequence[AuditResult], newest: int = 0) -> dict[str, Any]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from onceonly.audit.facts import UNREADABLE, reason_of
 from onceonly.cli.output import emit_table, plural, say, talk
+from onceonly.cli.places import Place
 from onceonly.errors import refuse
+from onceonly.protocol import Sink
 from onceonly.reading.certificate import Certificate
+from onceonly.reading.laterows import LateRows, late_rows, nothing_told, plain
 from onceonly.reading.moments import spelled
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import Unit
 
 
@@ -49,6 +55,46 @@ def _late_by(number: int, unit: Unit | None) -> str:
         f"{rest % 60} s" if rest % 60 else "",
     )
     return " ".join(filter(None, (*said, f"{thousandths} ms" if thousandths else "")))
+
+
+def rows_of(here: Place, epochs: Sequence[Epoch], limit: int) -> LateRows:
+    """The late rows out of the sink that tells most of them; the first one, where several tell as much."""
+    found = [_told(sink, here.pipeline, epochs, limit) for sink in here.sinks]
+    return min(found, key=lambda one: len(one.unknown), default=nothing_told("-", epochs, "no sink can be read"))
+
+
+def _told(sink: Sink, pipeline: str, epochs: Sequence[Epoch], limit: int) -> LateRows:
+    try:
+        sink.open(pipeline)
+        return late_rows(sink, epochs, limit)
+    except UNREADABLE as error:
+        return nothing_told(sink.id, epochs, reason_of(error))
+
+
+def show_rows(told: LateRows, here: Place, epochs: Sequence[Epoch]) -> None:
+    """Print late rows on stdout, and who can tell those of which nothing is known on stderr."""
+    times = {one.number: one.time for one in epochs}
+    unit: Unit | None = next((time.unit for time in times.values() if time), None)
+    if told.rows:
+        say()
+        values = ((one, {name: plain(value) for name, value in one.row.items()}) for one in told.rows)
+        heads = ("epoch", "time", "behind", f"row in {told.sink}")
+        emit_table(
+            heads,
+            (
+                (one.epoch, spelled(one.time, unit), _late_by(one.worst, unit), json.dumps(row, ensure_ascii=False))
+                for one, row in values
+            ),
+        )
+        if told.found > len(told.rows):
+            talk(f"{plural(told.found - len(told.rows), 'late row')} not shown; --limit shows more")
+    if told.found != told.counted:
+        talk(f"{told.counted} were counted when they were written, {told.found} stand in {told.sink}")
+    addresses = ", ".join(sink.address for sink in here.sinks) or "the sink"
+    for number, why in told.unknown:
+        time = times[number]
+        which = f"rows with {time.column} before {spelled(time.horizon, time.unit)}" if time and time.column else "rows"
+        talk(f"epoch {number}: {told.sink} cannot tell its late rows: {why}; who can: {which}, in {addresses} itself")
 
 
 def span(said: str | None) -> tuple[int | None, int | None]:

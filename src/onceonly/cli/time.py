@@ -32,10 +32,10 @@ from onceonly.errors import refuse
 from onceonly.machine.endings import WINDOW, ending
 from onceonly.machine.windows import TimeWindow
 from onceonly.protocol.period import milliseconds
-from onceonly.reading.certificate import certify
+from onceonly.reading.certificate import Certificate, certify
 from onceonly.reading.moments import parsed, spelled
 from onceonly.reading.reader import NotComplete, Reader
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.epochtime import WriterMark
 from onceonly_checkpoints.ledger import EventKind, Ledger
 
@@ -54,6 +54,8 @@ PollOption = Annotated[str, typer.Option("--poll", metavar="TIME", help="Time be
 EpochsOption = Annotated[
     str | None, typer.Option("--epochs", metavar="A..B", help="These epochs. Default: all that markers tell of.")
 ]
+RowsOption = Annotated[bool, typer.Option("--rows", help="Show the late rows themselves, as far as a sink tells them.")]
+ShownOption = Annotated[int, typer.Option("--limit", "-n", min=1, help="With --rows: this many, the latest first.")]
 
 
 # ---- Each place where the pipeline's markers lie, with a reader of its own.
@@ -311,6 +313,8 @@ def certify_(
     sink: SinkOption = None,
     ledger: LedgerOption = None,
     epochs: EpochsOption = None,
+    rows: RowsOption = False,
+    limit: ShownOption = 20,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Say whether rows came behind the horizon of their epochs, as counted in the commits themselves.
@@ -319,9 +323,25 @@ def certify_(
     """
     first, last = lateness.span(epochs)
     with place(ledger, one_name(context, name, query), sink, forgiving=True) as here:
-        found = read(here, first or 1, last)
-        pipeline = here.pipeline
-    known = [record.epoch for record in found]
+        known = [record.epoch for record in read(here, first or 1, last)]
+        made = _certified(known, here.pipeline, first, last)
+        told = lateness.rows_of(here, known, limit) if rows and made.late else None
+    if output is Output.JSON:
+        seen = {} if told is None else {"late_rows": told.to_json()}
+        emit_json({"pipeline": here.pipeline, **made.to_json(), **seen})
+    else:
+        lateness.show(made)
+        if told is not None:
+            lateness.show_rows(told, here, known)
+    raise typer.Exit(2 if made.unknown else 1 if made.late else 0)
+
+
+def _certified(known: Sequence[Epoch], pipeline: str, first: int | None, last: int | None) -> Certificate:
+    """What the markers of these epochs say.
+
+    Raises:
+        ConfigurationError: E110, none of them says anything of time.
+    """
     timed = [epoch.number for epoch in known if epoch.time]
     if not timed:
         raise refuse(
@@ -330,12 +350,7 @@ def certify_(
             cause="they were committed before its query noted a time, or their markers are gone",
             next=f"see what is known: {_list_epochs(pipeline)}",
         )
-    made = certify(known, first or timed[0], last or timed[-1])
-    if output is Output.JSON:
-        emit_json({"pipeline": pipeline, **made.to_json()})
-    else:
-        lateness.show(made)
-    raise typer.Exit(2 if made.unknown else 1 if made.late else 0)
+    return certify(known, first or timed[0], last or timed[-1])
 
 
 # ---- A writer that is gone.

@@ -243,7 +243,7 @@ def carried(before: EpochTime | None, *, turned: bool = False) -> EpochTime | No
     """
     if before is None:
         return None
-    own = {"first": None, "last": None, "horizon": None, "late": 0, "untimed": 0, "silent": ()}
+    own = {"first": None, "last": None, "horizon": None, "late": 0, "untimed": 0, "silent": (), "column": None}
     return replace(before, turn=before.turn + turned, **own)  # type: ignore[arg-type]
 
 
@@ -281,6 +281,7 @@ def _timed(
         ingest=offer.lineage.batch_timestamp_ms,
         observed=stood.observed,
         turn=known.turn,
+        column=noting.column,
     )
     return time, wanted
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from onceonly.protocol import EPOCH
 from onceonly.protocol.times import Clock, Times
 from onceonly.spark import digest
 from onceonly.spark.digest import quote
+from onceonly_checkpoints.epochtime import Unit
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,24 +27,58 @@ def metrics(clock: Clock | None) -> tuple[Column, ...]:
         return ()
     from pyspark.sql import functions as f
 
-    column = quote(clock.column)
-    time, whole = (column, "unix_millis") if clock.unit == "ms" else (f"CAST({column} AS BIGINT)", "")
+    time, whole = _read(clock.column, clock.unit)
     # A literal of the column's own type would not hold every number that may be noted.
     late = "false" if clock.horizon is None else f"{whole}({time}) < {clock.horizon}L"
     # As text: each call into the JVM that an expression is built by costs a small epoch a tenth of a millisecond.
+    return tuple(f.expr(text) for text in _aggregates(time, whole, late))
+
+
+def _read(column: str, unit: Unit) -> tuple[str, str]:
+    """A row's time, and what makes a number of it."""
+    return (quote(column), "unix_millis") if unit == "ms" else (f"CAST({quote(column)} AS BIGINT)", "")
+
+
+def _aggregates(time: str, whole: str, late: str) -> Iterator[str]:
     said = {
         _FIRST: f"{whole}(min({time}))",
         _LAST: f"{whole}(max({time}))",
         _LATE: f"count(CASE WHEN {late} THEN 1 END)",
         _TIMED: f"count({time})",
     }
-    return tuple(f.expr(f"{text} AS {quote(name)}") for name, text in said.items())
+    return (f"{text} AS {quote(name)}" for name, text in said.items())
+
+
+_HORIZON, _ROWS = "__onceonly_horizon", "rows"
+
+
+def by_epoch(rows: DataFrame, column: str, unit: Unit, horizons: Mapping[int, int | None]) -> Mapping[int, Times]:
+    """What the rows of epochs say, which stand in a sink; nothing of an epoch without rows.
+
+    Args:
+        rows: what was read back, with the column of ``protocol.EPOCH``.
+        column: where they say their time.
+        unit: of the figures.
+        horizons: the epochs that are asked for, and before which time a row of each is late.
+    """
+    from pyspark.sql import functions as f
+
+    time, whole = _read(column, unit)
+    # A table and no literals: of a thousand epochs each has a horizon of its own.
+    asked = rows.sparkSession.createDataFrame(list(horizons.items()), f"{_HORIZON}_of long, {_HORIZON} long")
+    joined = rows.join(f.broadcast(asked), f.col(quote(EPOCH)) == f.col(f"{_HORIZON}_of"))
+    sums = [f.expr(text) for text in _aggregates(time, whole, f"{whole}({time}) < {_HORIZON}")]
+    counted = joined.groupBy(f"{_HORIZON}_of").agg(f.expr(f"count(1) AS {_ROWS}"), *sums)
+    return {row[f"{_HORIZON}_of"]: _times(row.asDict()[_ROWS], row.asDict()) for row in counted.collect()}
 
 
 def from_metrics(values: Mapping[str, Any]) -> Times:
     """What the observed metrics of a finished action say, with those of its digest."""
-    untimed = values[digest.metric("rows", "")] - values[_TIMED]
-    return Times(values[_FIRST], values[_LAST], values[_LATE], untimed)
+    return _times(values[digest.metric("rows", "")], values)
+
+
+def _times(rows: int, values: Mapping[str, Any]) -> Times:
+    return Times(values[_FIRST], values[_LAST], values[_LATE], rows - values[_TIMED])
 
 
 def heartbeat(spark: SparkSession, like: DataFrame) -> DataFrame:

@@ -85,9 +85,13 @@ def _stops(events: Sequence[Event], begin: int, end: int, time: Spec) -> Iterato
 
 
 def _numbers(columns: Sequence[Column], title: str | None = "epoch") -> Spec:
-    low, high = columns[0].first - 0.5, columns[-1].last + 0.5
-    axis = _ticks(columns[0].first, columns[-1].last, 10)
-    return quantity("from", title, scale={"domain": [low, high], "nice": False, "zero": False}, axis=axis)
+    return numbers(columns[0].first, columns[-1].last, title)
+
+
+def numbers(first: int, last: int, title: str | None) -> Spec:
+    """The channel of epochs, from the left edge of the first to the right edge of the last."""
+    scale = {"domain": [first - 0.5, last + 0.5], "nice": False, "zero": False}
+    return quantity("from", title, scale=scale, axis=_ticks(first, last, 10))
 
 
 def _ticks(first: int, last: int, most: int) -> Spec:

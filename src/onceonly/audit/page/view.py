@@ -13,7 +13,7 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, first_disagreement, worst
-from onceonly.audit.page import charts
+from onceonly.audit.page import charts, uptowhen
 from onceonly.audit.page.charts import PHASES
 from onceonly.audit.page.figures import (
     FINDINGS,
@@ -29,11 +29,13 @@ from onceonly.audit.page.figures import (
     phases_of,
 )
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
+from onceonly.audit.page.uptowhen import UpToWhen, up_to_when
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.page import Shell, Taken, facts, put, svg
 from onceonly.runtime import quarantine
 from onceonly_checkpoints.content import Output
 from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import EpochTime
 
 # ---- Finds the commands in a remedy, so that each gets a copy button. Pure.
 
@@ -60,7 +62,7 @@ STEPS = 300
 OFFSET_CHARTS = 8
 ATTEMPTS = 100
 ASIDE = 60
-"""Epochs with bad rows that are listed, the newest."""
+"""Epochs with bad rows, and with late ones, that are listed, the newest."""
 
 KEYS = {
     Verdict.EXACTLY_ONCE: "exact",
@@ -111,6 +113,9 @@ class View:
         bad: rows that were set aside in all epochs.
         broken: how many of them broke what, the most frequent first.
         setting: in how many epochs.
+        time: what epochs say of time; ``None`` where none says anything.
+        through: picture of that; empty without.
+        late: epochs with late rows; at most ``ASIDE``, the newest.
         latency: picture of the phases; empty where the ledger has none.
         phases: their quantiles.
         attempts: newest first; at most ``ATTEMPTS``.
@@ -136,6 +141,9 @@ class View:
     bad: int
     broken: Mapping[str, int]
     setting: int
+    time: UpToWhen | None
+    through: Markup
+    late: tuple[tuple[Epoch, EpochTime], ...]
     latency: Markup
     phases: tuple[Phase, ...]
     attempts: tuple[Attempt, ...]
@@ -195,6 +203,7 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     some, shown = bool(drawn.columns), foremost(result.findings, FINDINGS)
     aside = quarantine.set_aside(line.epoch for line in result.epochs)
     bad, broken = quarantine.in_all(aside)
+    time = up_to_when([line.epoch for line in result.epochs])
     latency = charts.latency(grid.pooled(STEPS), records, names) if some and names else {}
     return View(
         facts=facts,
@@ -215,6 +224,9 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         bad=bad,
         broken=broken,
         setting=len(aside),
+        time=time,
+        through=_draw(uptowhen.picture(time, COLUMNS) if time else {}, "Complete through, and latest row, by epoch."),
+        late=time.late[-ASIDE:] if time else (),
         latency=_draw(latency, "Seconds of each phase, by epoch."),
         phases=phases,
         attempts=attempts[:ATTEMPTS],
@@ -279,6 +291,7 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequ
         verdict=verdict,
         keys=KEYS,
         phases=PHASES,
+        said=uptowhen.said,
         quantiles=[name for name, _ in QUANTILES],
     )
 

@@ -1,0 +1,169 @@
+"""Rules over what epochs say of time: that no word of it is taken back, and what came after a word. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceonly.audit.facts import Facts
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line, ranges
+from onceonly.machine import marks
+from onceonly.machine.marks import Timed
+from onceonly.machine.noting import text
+from onceonly.protocol.times import Times
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import EpochTime, Unit
+
+BROKEN = frozenset({"A168", "A169", "A170", "A171", "A173"})
+"""Codes of a promise of time that does not hold. The verdict is of rows, and stays what it is: beside it is said that
+time is in doubt."""
+
+
+def time_holds(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A168 to A171: a word that was taken back, or that nobody could have given."""
+    judged: set[str] = set()
+    for line in lines:
+        before: Epoch | None = None
+        for epoch in line.epochs:
+            # Sinks hold the same epochs, and where a link is missing another rule says so.
+            linked = before if before and epoch.previous_chain == before.chain else None
+            if epoch.chain not in judged:
+                for code, evidence in _wrong(facts.pipeline, linked, epoch):
+                    yield found(code, facts.pipeline, line.sink, epoch.number, evidence)
+            judged.add(epoch.chain)
+            before = epoch
+
+
+def _wrong(pipeline: str, before: Epoch | None, epoch: Epoch) -> Iterator[tuple[str, str]]:
+    """Codes and evidence for one epoch, by itself and after the one before it."""
+    stood = Timed(pipeline, before.number, before.time) if before and before.time else None
+    if epoch.time is None:
+        if stood:
+            yield "A171", f"epoch {stood.epoch} says that {_complete(stood.time)}, epoch {epoch.number} says nothing"
+        return
+    now = Timed(pipeline, epoch.number, epoch.time)
+    yield from _unfounded(now)
+    if stood is None:
+        return
+    known = marks.by_name(now.observed)
+    gone = [mark.writer for mark in stood.observed if mark.writer not in known]
+    if gone:
+        yield "A170", f"epoch {stood.epoch} observed {', '.join(gone)}, epoch {epoch.number} does not"
+    back = tuple(_back(stood, now, same=not gone and marks.same_turns(stood, known)))
+    if back:
+        yield "A168", "; ".join(back)
+
+
+def _unfounded(now: Timed) -> Iterator[tuple[str, str]]:
+    """Every conclusion is the word of a writer that is observed ever since, and no word is taken back."""
+    lower, most = now.time.lower, marks.greatest(mark.noted for mark in now.observed)
+    if lower is not None and (most is None or lower > most):
+        noted = "none of its writers noted anything" if most is None else _noted(now, most)
+        yield "A169", f"epoch {now.epoch} says that {_complete(now.time)}, and {noted}"
+
+
+def _noted(now: Timed, most: int) -> str:
+    unit = now.time.unit
+    if not now.time.observed:
+        return f"noted {text(most, unit)}"
+    each = (f"{mark.writer} {_spelled(mark.noted, unit)}" for mark in now.observed)
+    return f"its writers noted at most {text(most, unit)} ({', '.join(each)})"
+
+
+def _back(stood: Timed, now: Timed, *, same: bool) -> Iterator[str]:
+    """What of a word is less than before.
+
+    Args:
+        stood: the epoch before.
+        now: the epoch.
+        same: whether no writer was put back, which would make void what was concluded from it.
+    """
+    before, time = stood.time, now.time
+    if time.turn != before.turn:
+        if time.turn < before.turn:
+            yield f"epoch {stood.epoch} is of turn {before.turn}, epoch {now.epoch} of turn {time.turn}"
+        return
+    if time.unit != before.unit:
+        yield f"epoch {stood.epoch} counts {before.unit}, epoch {now.epoch} {time.unit}, in one turn"
+        return
+    numbers = {"noted": (before.noted, time.noted), "concluded": (before.lower, time.lower)}
+    for word, (old, new) in numbers.items():
+        if old is not None and (new is None or new < old) and (same or word == "noted"):
+            was, became = text(old, time.unit), _spelled(new, time.unit)
+            yield f"epoch {stood.epoch} {word} {was}, epoch {now.epoch} {word} {became}"
+
+
+def _complete(time: EpochTime) -> str:
+    return f"all before {_spelled(time.lower, time.unit)} is there" if time.lower is not None else "nothing is known"
+
+
+def _spelled(number: int | None, unit: Unit) -> str:
+    return "nothing" if number is None else text(number, unit)
+
+
+def late_rows(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A172: rows that came after it was noted that all before them was there."""
+    epochs = {epoch.number: epoch for line in reversed(lines) for epoch in line.epochs if epoch.number >= line.series}
+    timed = [(number, epochs[number].time) for number in sorted(epochs) if number >= facts.since]
+    late = [(number, time) for number, time in timed if time and time.late]
+    if not late:
+        return
+    numbers = tuple(number for number, _ in late)
+    rows = sum(time.late for _, time in late)
+    brought = f"{'epoch' if len(numbers) == 1 else 'epochs'} {ranges(numbers)} brought {rows} late rows"
+    worst = max(late, key=lambda one: _behind(one[1]))
+    yield found(
+        "A172",
+        facts.pipeline,
+        None,
+        numbers[0],
+        f"{brought.removesuffix('s') if rows == 1 else brought}{_earliest(*worst)}",
+        last=numbers[-1],
+    )
+
+
+def _behind(time: EpochTime) -> int:
+    return 0 if time.first is None or time.horizon is None else time.horizon - time.first
+
+
+def _earliest(number: int, time: EpochTime) -> str:
+    if time.first is None or time.horizon is None:
+        return ""
+    of, before = text(time.first, time.unit), text(time.horizon, time.unit)
+    return f"; at worst, in epoch {number}, one of {of} after all before {before} was noted"
+
+
+def times_match(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A173, A174: what the rows of each epoch say of time, against what the epoch says of them."""
+    content = line.sink.content
+    if content is None:
+        return
+    told = [(epoch, epoch.time) for epoch in recounted(line) if epoch.time and epoch.time.column]
+    unknown = tuple(epoch.number for epoch, _ in told if epoch.number not in content.times)
+    if unknown:
+        yield found("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
+    for epoch, time in told:
+        committed = Times(time.first, time.last, time.late, time.untimed)
+        given = content.times.get(epoch.number, committed)
+        if given != committed:
+            evidence = f"{_words(committed, time.unit)} by the epoch; {_words(given, time.unit)} by its rows"
+            yield found("A173", pipeline, line.sink, epoch.number, evidence)
+
+
+def recounted(line: Line) -> Iterator[Epoch]:
+    """Epochs all of whose rows should lie in a sink as they came, and of which another rule misses none."""
+    changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
+    begun = max(line.accepted + 1, line.first, line.series)
+    for epoch in () if changed else line.held:
+        rows = epoch.digest.rows
+        counted = rows if line.sink.rows is None else line.sink.rows.get(epoch.number, 0)
+        whole = not epoch.output(line.sink.id) and not line.sink.gone(epoch)
+        if begun <= epoch.number <= line.sink.counted and whole and rows and counted == rows:
+            yield epoch
+
+
+def _words(times: Times, unit: Unit) -> str:
+    if times.first is None or times.last is None:
+        return f"no row has a time, {times.untimed} without"
+    span = f"{text(times.first, unit)} to {text(times.last, unit)}"
+    return f"{span}, {times.late} late, {times.untimed} without a time"

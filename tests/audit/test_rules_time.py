@@ -1,0 +1,239 @@
+"""What an audit says of time: a word that was taken back, one that nobody gave, and rows that came after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.audit.histories import PIPELINE, SINK, epoch_after, ledger_of, sink_of, with_sink
+from tests.reading.writing import Writer
+
+from onceonly.audit import Facts, Verdict, judge
+from onceonly.audit.facts import Content
+from onceonly.machine.marks import Writers
+from onceonly.machine.noting import carried
+from onceonly.protocol.times import Times
+from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
+from onceonly_sinks.memory import MemorySink, MemoryStore
+
+
+def at(noted: int | None, lower: int | None = None, **said: object) -> EpochTime:
+    """A word, and by default the same for the dataset."""
+    lower = noted if lower is None else lower
+    return EpochTime("integer", noted, lower, noted, **said)  # type: ignore[arg-type]
+
+
+def mark(writer: str, noted: int | None, epoch: int = 1, turn: int = 0) -> WriterMark:
+    return WriterMark(writer, epoch, noted, 0, turn)
+
+
+def told(*times: EpochTime | None, sinks: Sequence[str] = (SINK,)) -> Facts:
+    """Epochs of ten rows that say this."""
+    line = [epoch_after(None, 10, time=times[0], sinks=sinks)]
+    for time in times[1:]:
+        line.append(epoch_after(line[-1], 10, time=time, sinks=sinks))
+    return Facts(PIPELINE, tuple(sink_of(line, sink) for sink in sinks), ledger_of(line, sinks))
+
+
+def codes(given: Facts) -> list[tuple[str, int | None]]:
+    return [(one.code, one.epoch) for one in judge(given).findings]
+
+
+def said(given: Facts) -> list[str]:
+    return [one.evidence for one in judge(given).findings]
+
+
+# ---- what is sound
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pytest.param((at(None), at(5), at(5), at(9)), id="a word that grows"),
+        pytest.param((at(9), at(3, turn=1), at(2, turn=2)), id="each turn begins anew"),
+        pytest.param((None, at(5), carried(at(5)), at(6)), id="epochs before the first word, and an operator's"),
+        pytest.param((at(5), at(END)), id="a writer that is retired"),
+        pytest.param((at(5), EpochTime("ms", 1, 1, 1, turn=1)), id="another unit in another turn"),
+        pytest.param((at(9, 7, observed=(mark("app", 7),)), at(9, 7, observed=(mark("app", 7),))), id="of two writers"),
+        pytest.param(
+            (at(9, 7, observed=(mark("app", 7),)), at(9, 3, observed=(mark("app", 3, turn=1),))),
+            id="another writer was put back, so that what was concluded from it is void",
+        ),
+        pytest.param(
+            (at(9, 8, observed=(mark("app", 8),)), at(9, 8, observed=(mark("app", 8), mark("new", 2)))),
+            id="a writer that joins late is not waited for until it has passed",
+        ),
+    ],
+)
+def test_time_that_keeps_its_word_is_no_finding(times: tuple[EpochTime | None, ...]) -> None:
+    assert codes(told(*times)) == []
+    assert judge(told(*times)).spoken == "EXACTLY ONCE"
+
+
+def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() -> None:
+    store, several = MemoryStore("clicks"), Writers(("web", "app"), 10)
+    web, app = (Writer(name, MemorySink(store=store), several) for name in ("web", "app"))
+    web.write(3, noted=3, ingest=1)
+    app.write(2, noted=2, ingest=2, sees=[web])
+    web.write(9, noted=9, ingest=30, sees=[app])
+    assert web.newest
+    web.commit((), carried(web.newest.time, turned=True), adoption="accept-loss: restored")
+    web.write(5, noted=5, ingest=31, sees=[app])
+    app.write(7, noted=7, ingest=32, sees=[web])
+    for one in (web, app):
+        facts = Facts(one.name, (sink_of(one.epochs, one.sink.id),))
+        assert not {"A168", "A169", "A170", "A171"} & {code for code, _ in codes(facts)}
+
+
+# ---- what is broken, each by itself
+
+
+@pytest.mark.parametrize(
+    ("times", "found", "evidence"),
+    [
+        pytest.param(
+            (at(9, 7, observed=(mark("app", 9),)), at(8, 7, observed=(mark("app", 9),))),
+            ("A168", 2),
+            "epoch 1 noted 9, epoch 2 noted 8",
+            id="noted",
+        ),
+        pytest.param(
+            (at(9), at(None)),
+            ("A168", 2),
+            "epoch 1 noted 9, epoch 2 noted nothing; epoch 1 concluded 9, epoch 2 concluded nothing",
+            id="all that was said",
+        ),
+        pytest.param(
+            (at(9, observed=(mark("app", 9),)), at(9, 7, observed=(mark("app", 9),))),
+            ("A168", 2),
+            "epoch 1 concluded 9, epoch 2 concluded 7",
+            id="lower",
+        ),
+        pytest.param((at(9, turn=2), at(9, turn=1)), ("A168", 2), "epoch 1 is of turn 2, epoch 2 of turn 1", id="turn"),
+        pytest.param(
+            (at(9), EpochTime("ms", 9, 9, 9)),
+            ("A168", 2),
+            "epoch 1 counts integer, epoch 2 ms, in one turn",
+            id="unit",
+        ),
+        pytest.param(
+            (at(9), at(9, 10)),
+            ("A169", 2),
+            "epoch 2 says that all before 10 is there, and noted 9",
+            id="a lower that its only writer did not note",
+        ),
+        pytest.param(
+            (at(9, 12, observed=(mark("app", 11), mark("io", None))),),
+            ("A169", 1),
+            "epoch 1 says that all before 12 is there, and its writers noted at most 11 (app 11, io nothing, orders 9)",
+            id="a lower that none of its writers noted",
+        ),
+        pytest.param(
+            (at(9, 7, observed=(mark("app", 7), mark("web", 8))), at(9, 8, observed=(mark("web", 8),))),
+            ("A170", 2),
+            "epoch 1 observed app, epoch 2 does not",
+            id="a writer that is forgotten",
+        ),
+        pytest.param(
+            (at(9), None, None),
+            ("A171", 2),
+            "epoch 1 says that all before 9 is there, epoch 2 says nothing",
+            id="an epoch without time",
+        ),
+    ],
+)
+def test_a_broken_promise_of_time_is_named_by_its_epoch_and_is_in_doubt_of_time_alone(
+    times: tuple[EpochTime | None, ...], found: tuple[str, int], evidence: str
+) -> None:
+    given = told(*times)
+    result = judge(given)
+    assert codes(given) == [found]
+    assert said(given) == [evidence]
+    assert (result.verdict, result.spoken) == (Verdict.EXACTLY_ONCE, "EXACTLY ONCE (time in doubt)")
+    assert result.exit_code == 1
+    assert result.epochs[found[1] - 1].codes == (found[0],)
+
+
+def test_doubt_of_time_does_not_hide_that_rows_are_missing() -> None:
+    result = judge(with_sink(told(at(9), at(8, 8)), rows={1: 10, 2: 9}))
+    assert [one.code for one in result.findings] == ["A121", "A168"]
+    assert result.spoken == "GAPS (time in doubt)"
+
+
+def test_the_same_epoch_in_two_sinks_is_found_once() -> None:
+    assert codes(told(at(9), at(8, 8), sinks=(SINK, "memory:copy"))) == [("A168", 2)]
+
+
+def test_where_the_chain_is_cut_time_is_not_compared_with_what_is_not_the_epoch_before() -> None:
+    given = told(at(9), at(8, 8))
+    _, (second, receipt) = given.sinks[0].history
+    foreign = replace(second, epoch=replace(second.epoch, previous_chain="f" * 64))
+    history = (given.sinks[0].history[0], (foreign, receipt))
+    assert not {"A168"} & {code for code, _ in codes(with_sink(given, history=history))}
+
+
+def test_what_is_judged_begins_where_it_was_asked_for() -> None:
+    given = replace(told(at(9), at(8, 8), at(8)), since=3)
+    assert codes(given) == []
+
+
+# ---- late rows
+
+
+def test_late_rows_are_counted_and_are_nothing_to_do() -> None:
+    late = (at(9), at(9, first=3, horizon=9, late=2), at(9), at(9, first=8, horizon=9, late=1))
+    result = judge(told(*late, sinks=(SINK, "memory:copy")))
+    (finding,) = result.findings
+    assert (finding.code, finding.epoch, finding.last, result.exit_code) == ("A172", 2, 4, 0)
+    assert finding.evidence == (
+        "epochs 2, 4 brought 3 late rows; at worst, in epoch 2, one of 3 after all before 9 was noted"
+    )
+    assert result.spoken == "EXACTLY ONCE"
+    assert codes(replace(told(*late), since=5)) == [("A108", None)]
+    assert said(replace(told(*late), since=3))[0].startswith("epoch 4 brought 1 late row;")
+
+
+# ---- what the rows themselves say, counted again
+
+
+def deep(times: dict[int, Times], time: EpochTime | None = None, **of_sink: object) -> Facts:
+    """Ten rows by their column, of which two are late, and what a deep audit counted."""
+    given = told(at(9), time or at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at"))
+    digests = {epoch.number: epoch.digest for epoch in given.sinks[0].epochs}
+    return with_sink(given, content=Content(digests, times=times), **of_sink)
+
+
+RIGHT = Times(3, 9, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Times(2, 9, 2, 1), "2 to 9, 2 late, 1 without a time"),
+        (Times(3, 10, 2, 1), "3 to 10, 2 late, 1 without a time"),
+        (Times(3, 9, 1, 1), "3 to 9, 1 late, 1 without a time"),
+        (Times(3, 9, 2, 0), "3 to 9, 2 late, 0 without a time"),
+        (Times(None, None, 0, 10), "no row has a time, 10 without"),
+    ],
+)
+def test_rows_that_say_another_time_than_their_epoch_put_time_in_doubt(given: Times, words: str) -> None:
+    result = judge(deep({2: given}))
+    assert [(one.code, one.epoch) for one in result.findings] == [("A173", 2), ("A172", 2)]
+    assert result.findings[0].evidence == f"3 to 9, 2 late, 1 without a time by the epoch; {words} by its rows"
+    assert result.spoken == "EXACTLY ONCE (time in doubt)"
+
+
+def test_rows_that_say_what_their_epoch_says_are_no_finding_and_neither_is_an_epoch_without_a_column() -> None:
+    assert codes(deep({2: RIGHT})) == [("A172", 2)]
+    assert codes(deep({}, at(9))) == []
+
+
+def test_rows_whose_time_nobody_can_count_are_named_and_the_verdict_of_rows_stands() -> None:
+    result = judge(deep({}))
+    assert {(one.code, one.epoch) for one in result.findings} == {("A172", 2), ("A174", 2)}
+    assert (result.spoken, result.exit_code) == ("EXACTLY ONCE", 0)
+
+
+def test_rows_that_are_missing_are_told_as_missing_and_not_as_of_another_time() -> None:
+    assert "A173" not in [code for code, _ in codes(deep({2: Times(3, 9, 1, 1)}, rows={1: 10, 2: 9}))]
