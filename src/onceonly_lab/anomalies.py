@@ -115,7 +115,7 @@ PAGES: dict[Anomaly, Page] = {
         "rows were left out before they were counted; what an output does not want was derived and not counted; rows "
         "were withheld from one sink only",
         "compare the three numbers of the marker with the rows of the slice in the finding's lines. Of a real "
-        "pipeline: onceonly epochs show EPOCH --query NAME",
+        "pipeline: onceonly epochs list --query NAME",
     ),
     Anomaly.ASIDE: Page(
         "A bad row is not in the quarantine of its epoch, is there twice, or stands in another sink as well.",

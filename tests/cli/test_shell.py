@@ -36,10 +36,13 @@ COMMANDS = [
     ["epochs", "show"],
     ["epochs", "tail"],
     ["epochs", "diff"],
+    ["quarantine", "list"],
+    ["quarantine", "show"],
     ["time", "show"],
     ["time", "history"],
     ["time", "wait"],
     ["time", "certify"],
+    ["time", "retire"],
     ["queries", "forget"],
     ["queries", "list"],
     ["queries", "show"],
@@ -235,7 +238,9 @@ def test_the_tree_has_no_command_without_a_test_of_its_help() -> None:
     assert sorted(names) == sorted([*COMMANDS, ["demo"]])
 
 
-_COMMAND = re.compile(r"onceonly ((?:audit|epochs|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)")
+_COMMAND = re.compile(
+    r"onceonly ((?:audit|epochs|quarantine|time|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)"
+)
 _FILLED = {"epoch": "1", "batch": "1", "address": "memory:x"}
 
 

@@ -364,7 +364,7 @@ def nothing_to_retire(pipeline: str) -> OnceOnlyError:
         "E110",
         problem=f'No epoch of "{pipeline}" says anything of time, so nobody waits for it.',
         cause="the name is another one, or its query was given no note_time=",
-        next="see who is waited for: onceonly time show NAME, of another writer of the dataset",
+        next="name a writer of the dataset; who is waited for, any other one of them tells: onceonly time show NAME",
     )
 
 
