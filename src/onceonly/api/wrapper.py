@@ -278,7 +278,9 @@ def exactly_once(
         note_time: up to when all rows are there, said in each epoch and committed with its rows:
             :class:`onceonly.EventTime` by a column, ``"ingest"`` by the moment at which the engine planned the batch,
             ``"watermark"`` by its watermark, or a function of a :class:`onceonly.TimedEpoch` that returns milliseconds
-            since 1970, a datetime with a zone, or ``None`` for nothing new. What was said never goes back.
+            since 1970, a datetime with a zone, or ``None`` for nothing new; by :class:`onceonly.FromUpstream` what the
+            table or topic that is read was complete through; of several writers in a :class:`onceonly.Dataset`. What
+            was said never goes back; on classic sessions.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
