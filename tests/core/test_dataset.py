@@ -221,6 +221,7 @@ def test_who_alone_is_retired_has_nothing_left_to_wait_for(tmp_path: Path, store
     gone = operator.retire(a.sinks, a.ledger, "A", Adoption(AdoptionKind.RETIRE_WRITER))
     assert gone.time is not None
     assert (gone.time.noted, gone.time.lower) == (END, END)
+    assert Reader("A", MemorySink(store=store)).time_window().held == ()
 
 
 def test_a_pipeline_that_notes_no_time_cannot_be_retired(tmp_path: Path, store: MemoryStore) -> None:

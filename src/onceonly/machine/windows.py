@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from onceonly.machine.marks import Timed, Vector, age, by_name, greatest, joined, least, one_unit, same_turns
-from onceonly_checkpoints.epochtime import Unit, WriterMark
+from onceonly_checkpoints.epochtime import END, Unit, WriterMark
 from onceonly_checkpoints.model import pairs, present
 
 
@@ -48,8 +48,8 @@ class TimeWindow:
 
     @property
     def held(self) -> Vector:
-        """The writers for which ``lower`` waits: none of them has passed it."""
-        waited_for = (mark for mark in self.at if mark.writer not in self.silent)
+        """The writers for which ``lower`` waits: none of them has passed it, and none is gone for good."""
+        waited_for = (mark for mark in self.at if mark.writer not in self.silent and mark.noted != END)
         return tuple(mark for mark in waited_for if not passed(mark, self.lower))
 
     def to_json(self) -> dict[str, Any]:
