@@ -221,7 +221,7 @@ def test_what_was_set_aside_is_shown_out_of_each_kind_of_sink(
     made: dict[str, Any] = {
         "postgres": lambda: aside(pg),
         "delta": lambda: DeltaSink(str(tmp_path / "bad")),
-        "kafka": lambda: KafkaSink(any_kafka.servers, any_kafka.topic("aside")),
+        "kafka": lambda: KafkaSink(any_kafka.servers, any_kafka.topic("shown-aside")),
     }
     quarantine = made[kind]()
     expect = {**EXPECT, "small": "id < 15"}

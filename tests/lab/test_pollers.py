@@ -22,7 +22,7 @@ from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 COLUMNS = Columns("id", key="k", epoch="_epoch", values=("amount",))
-MARKER = {"epoch": {"number": 1, "digest": {"rows": 2, "high": 5, "low": 7}}}
+MARKER = {"sink": "s", "epoch": {"number": 1, "digest": {"rows": 2, "high": 5, "low": 7}}}
 MARK = Mark(1, 3, 2, "2:5:7")
 SEEN = (Row("1", 1, "a", fingerprint([10])), Row("2", 1, None, fingerprint([None])))
 
