@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from integration.targets import PostgresTarget
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.slow]
 
 ROWS = 1_000_000
 MORE = 200 * 1024 * 1024

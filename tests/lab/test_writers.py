@@ -20,7 +20,7 @@ def test_what_ships_is_clean() -> None:
     assert tally(SHIPPED, QUICK, FIRST).first is None
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_what_ships_is_clean_in_twenty_thousand_runs() -> None:
     print(f"seeds from {FIRST}")
     assert tally(SHIPPED, MANY, FIRST).first is None
