@@ -304,7 +304,7 @@ class Runner:
                 rows = rows.as_of(command.as_of)
             still = None if command.lasting else together.collect(rows, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
-            # Not in the action that stages them: one column of what lies still is read in less than it is compiled in.
+            # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
             times = self._staged.times_of(command.clock) if command.clock else NO_TIMES
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
