@@ -169,12 +169,14 @@ class Bound:
     """What the windows of an epoch go on from: all of it is what epochs recorded, so a replay has the same.
 
     Attributes:
+        pipeline: its name.
         as_of: the epoch, with its time by the engine's own record.
         clock_before: to when the timers of the epoch before ran, milliseconds since 1970; ``None`` without one.
         noted_before: what that epoch noted; ``None`` for nothing.
         open: digest of the state that stands behind it.
     """
 
+    pipeline: str
     as_of: AsOf
     clock_before: int | None = None
     noted_before: int | None = None
