@@ -74,9 +74,9 @@ def joined(definition: Definition, place: Place, partials: Sequence[Partial]) ->
     values: list[Json] = list(partials[0].values)
     for one in partials[1:]:
         values = [fold.merged(a, b) for fold, a, b in zip(definition.folds, values, one.values, strict=True)]
-    count, marks = sum(one.count for one in partials), sum(one.marks for one in partials)
+    rows, marks = sum(one.rows for one in partials), sum(one.marks for one in partials)
     first, last = min(one.first for one in partials), max(one.last for one in partials)
-    return Partial(place, tuple(values), count, marks, first, last)
+    return Partial(place, tuple(values), rows, marks, first, last)
 
 
 @dataclass(slots=True)

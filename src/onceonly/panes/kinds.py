@@ -46,16 +46,13 @@ def encode(kind: str, value: Any) -> Json:
         value: as Arrow gives it in Python; an instant may be its microseconds since 1970 already.
     """
     if value is None or kind in _PLAIN:
-        return value
+        return as_json(value)
     if kind in FLOATS:
-        number = float(value)
-        return (
-            number if math.isfinite(number) else next(name for name, one in _NOT_NUMBERS.items() if _same(one, number))
-        )
+        return _float(float(value))
     if kind in INSTANTS:
-        return value if isinstance(value, int) else _micros(value)
+        return int(value) if isinstance(value, int) else _micros(value)
     if kind == "date":
-        return value.isoformat()
+        return str(value.isoformat())
     if kind == "binary":
         return bytes(value).hex()
     return format(value, "f")
@@ -116,9 +113,21 @@ def array(kind: str, values: list[Any]) -> pa.Array[Any]:
     return pa.array(values, arrow(kind))
 
 
+def as_json(value: Any) -> Json:
+    """A value that is JSON, for the type checker."""
+    found: Json = value
+    return found
+
+
 def _micros(value: datetime) -> int:
     plain = value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
     return (plain - _1970) // timedelta(microseconds=1)
+
+
+def _float(number: float) -> Json:
+    if math.isfinite(number):
+        return number
+    return next(name for name, one in _NOT_NUMBERS.items() if _same(one, number))
 
 
 def _same(one: float, other: float) -> bool:

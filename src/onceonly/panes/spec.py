@@ -14,7 +14,7 @@ from typing import Literal
 
 from onceonly.errors import nearest, refuse
 from onceonly.panes import kinds, triggers
-from onceonly.panes.triggers import AtMark, AtWatermark, Trigger, whole
+from onceonly.panes.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, whole
 from onceonly.panes.values import Aggregate, Fold, Value
 from onceonly.panes.windows import Fixed, Global, Sessions, Size, Sliding, Window, length, unit_of, wrong
 from onceonly_checkpoints.epochtime import END, Unit
@@ -78,7 +78,7 @@ class Panes:
     values: Mapping[str, Value]
     time: str
     window: Window
-    trigger: Trigger = AtWatermark()
+    trigger: Trigger = AT_WATERMARK
     lateness: Size = "0s"
     accumulation: Accumulation = "accumulating"
     on_time: Literal["always", "changed"] = "always"

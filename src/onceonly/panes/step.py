@@ -44,7 +44,7 @@ class Partial(NamedTuple):
     Attributes:
         place: the window; of a session, what these rows alone make of it.
         values: a partial result for each value, in order.
-        count: how many rows.
+        rows: how many.
         marks: for how many the condition of ``AtMark`` is true.
         first: the least time of these rows.
         last: the greatest.
@@ -52,7 +52,7 @@ class Partial(NamedTuple):
 
     place: Place
     values: tuple[Json, ...]
-    count: int
+    rows: int
     marks: int = 0
     first: int = 0
     last: int = 0
@@ -273,11 +273,11 @@ class _Epoch:
             one = self._open.get(partial.place) or self._begun(partial.place)
             kept, join = one.kept, zip(self._is.folds, one.kept.values, partial.values, strict=True)
             values = tuple(fold.merged(old, new) for fold, old, new in join)
-            one.kept = replace(kept, values=values, fresh=kept.fresh + partial.count)
+            one.kept = replace(kept, values=values, fresh=kept.fresh + partial.rows)
             one.changed = True
-            if self._fires(one, Rows(partial.count, partial.marks, self._at.clock)):
+            if self._fires(one, Rows(partial.rows, partial.marks, self._at.clock)):
                 self._emit(_TAKES, one, self._at.clock)
-        return sum(one.count for one in partials) - sum(one.count for one in taken)
+        return sum(one.rows for one in partials) - sum(one.rows for one in taken)
 
     def passes(self) -> None:
         """What is noted passes the ends of windows."""
@@ -336,7 +336,7 @@ class _Epoch:
         if len(partials) == 1:
             return first._replace(place=place)
         values = self._joined([one.values for one in partials])
-        return first._replace(place=place, values=values, count=sum(one.count for one in partials))
+        return first._replace(place=place, values=values, rows=sum(one.rows for one in partials))
 
     def _joined(self, several: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
         found = several[0]

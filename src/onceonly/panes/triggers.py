@@ -377,7 +377,7 @@ class AtWatermark(Trigger):
     @property
     def long(self) -> Trigger:
         """The long form."""
-        first: Trigger = _END if self.early is None else OrFinally(Repeat(self.early), _END)
+        first: Trigger = AT_WATERMARK if self.early is None else OrFinally(Repeat(self.early), AT_WATERMARK)
         return first if self.late is None else Seq(first, Repeat(self.late))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
@@ -401,7 +401,8 @@ class AtWatermark(Trigger):
         return ["AtWatermark", self.early and self.early.spelled, self.late and self.late.spelled]
 
 
-_END = AtWatermark()
+AT_WATERMARK = AtWatermark()
+"""With neither."""
 
 
 def whole(trigger: Trigger) -> Trigger:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
 from onceonly.panes import kinds
-from onceonly.panes.kinds import Json
+from onceonly.panes.kinds import Json, as_json
 from onceonly.panes.windows import wrong
 
 if TYPE_CHECKING:
@@ -200,17 +200,18 @@ class Mean(Value):
 
         def add(partial: Any, row: Sequence[Any]) -> Json:
             if row[0] is None:
-                return partial
+                return as_json(partial)
             own: Json = [kinds.encode(kind, row[0]), 1]
             return own if partial is None else merge(partial, own)
 
         if size is None:
-            return Fold("double", None, add, merge, lambda partial: partial[0] / partial[1])
+            return Fold("double", None, add, merge, lambda partial: float(partial[0] / partial[1]))
         scale = min(size[1] + 4, _MOST_DIGITS)
         step = Decimal(1).scaleb(-scale)
 
         def value(partial: Any) -> Json:
-            return format((Decimal(partial[0]) / partial[1]).quantize(step, ROUND_HALF_UP), "f")
+            mean = _EXACT.divide(Decimal(partial[0]), Decimal(partial[1]))
+            return format(mean.quantize(step, ROUND_HALF_UP, _EXACT), "f")
 
         return Fold(f"decimal({min(size[0] + 4, _MOST_DIGITS)},{scale})", None, add, merge, value)
 
@@ -243,11 +244,11 @@ class Last(Value):
             return of_by(partial[0]), partial[1] is not None, None if partial[1] is None else of_value(partial[1])
 
         def later(one: Any, other: Any) -> Json:
-            return other if place(other) > place(one) else one
+            return as_json(other if place(other) > place(one) else one)
 
         def add(partial: Any, row: Sequence[Any]) -> Json:
             if row[1] is None:
-                return partial
+                return as_json(partial)
             own: Json = [kinds.encode(by, row[1]), kinds.encode(kind, row[0])]
             return own if partial is None else later(partial, own)
 
@@ -303,8 +304,12 @@ def _plus(one: Any, other: Any) -> Any:
     return one + other
 
 
+_EXACT = Context(prec=2 * _MOST_DIGITS)
+"""Python's own precision is less than a sum of Spark's decimals has."""
+
+
 def _plus_digits(one: str, other: str) -> str:
-    return format(Decimal(one) + Decimal(other), "f")
+    return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
 
 
 def _same(partial: Any) -> Json:
