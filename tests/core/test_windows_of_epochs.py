@@ -117,7 +117,7 @@ def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_i
     machine = paned(OURS, last, Noting("ingest")).hears(c.Done())
     asks = machine.asks
     assert isinstance(asks, c.Stage)
-    assert asks.bound == Bound("orders", AsOf(1, 3, 1002), 5000, 900, Digest(3, 3, 3))
+    assert asks.bound == Bound(AsOf(1, 3, 1002), 5000, 900, Digest(3, 3, 3))
     outputs = (Output(PANES, (SINK,), "p", Digest(2), 1), Output(STATE, (KEEPER,), "s", Digest(1), 2))
     machine.hears(c.Staged(None, 3, Digest(3), outputs, Times(), state(4)))
     epoch = machine.state.current
@@ -134,20 +134,20 @@ def test_rows_as_they_come_are_staged_without_windows() -> None:
 
 def test_they_go_on_from_what_the_last_epoch_recorded() -> None:
     as_of = AsOf(1, 3, 1002)
-    bound = panes.bound("orders", as_of, held(TWO, noted=900, clock=1001), begins=False)
-    assert bound == Bound("orders", as_of, 1001, 900, Digest(3, 3, 3))
+    bound = panes.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
+    assert bound == Bound(as_of, 1001, 900, Digest(3, 3, 3))
     assert bound.clock == 1002
 
 
 def test_their_clock_does_not_go_back_with_the_engines() -> None:
-    bound = panes.bound("orders", AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
+    bound = panes.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
     assert bound.clock == 1001
 
 
 def test_a_new_series_begins_them_anew() -> None:
     as_of = AsOf(3, 3, 1002)
-    assert panes.bound("orders", as_of, held(TWO, noted=900), begins=True) == Bound("orders", as_of)
-    assert panes.bound("orders", as_of, None, begins=False) == Bound("orders", as_of)
+    assert panes.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
+    assert panes.bound(as_of, None, begins=False) == Bound(as_of)
 
 
 # ---- an epoch that some sinks lack, and whose bytes are gone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from onceonly.api import noting
 from onceonly.errors import refuse
@@ -118,9 +118,9 @@ def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:
     if panes.state is not None and not isinstance(panes.state, KeepsState):
         raise refuse("E143", problem=f"state={panes.state!r} cannot hold windows and be asked for them", next=_WAY)
     keeps = panes.state or next((sink for sink in sinks if isinstance(sink, KeepsState)), None)
-    if keeps is None:
+    if not isinstance(keeps, KeepsState):
         raise refuse("E143", problem="none of the sinks can hold windows and be asked for them", next=_WAY)
-    found = cast(KeepsState, keeps).state_keeper(beside=panes.state is None)
+    found = keeps.state_keeper(beside=panes.state is None)
     if not isinstance(found, StateSink):
         raise refuse("E143", problem=f"{keeps!r} cannot be asked for windows", next=_WAY)
     if taken := next((sink.id for sink in sinks if sink.id == found.id or sink is panes.state), None):

@@ -139,7 +139,7 @@ def _stage(state: State) -> Command:
     work = state.work
     fence, healing, lasting = state.opening.fence, bool(work.healing), state.job.lasting
     lineage = work.epoch.lineage if work.epoch else state.offered.lineage
-    as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0)
+    as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0, state.job.pipeline)
     clock = None if healing else _clock(state)
     return Stage(work.number, fence, state.written, work.trim, healing, lasting, as_of, clock, _bound(state, as_of))
 
@@ -147,7 +147,7 @@ def _stage(state: State) -> Command:
 def _bound(state: State, as_of: AsOf) -> Bound | None:
     if state.job.windows is None:
         return None
-    return panes.bound(state.job.pipeline, as_of, state.before, begins=state.begins)
+    return panes.bound(as_of, state.before, begins=state.begins)
 
 
 def _clock(state: State) -> Clock | None:

@@ -83,21 +83,20 @@ def _other(pipeline: str, problem: str, cause: str, way: str) -> Refusal:
     return Refusal.of("E142", pipeline=pipeline, problem=problem, cause=cause, next=way)
 
 
-def bound(pipeline: str, as_of: AsOf, last: Epoch | None, *, begins: bool) -> Bound:
+def bound(as_of: AsOf, last: Epoch | None, *, begins: bool) -> Bound:
     """What the windows of an epoch go on from.
 
     Args:
-        pipeline: its name.
         as_of: the epoch.
         last: the one before it; ``None`` for the first.
         begins: whether all rows of before leave with it, state as well.
     """
     if last is None or begins:
-        return Bound(pipeline, as_of)
+        return Bound(as_of)
     time = last.time.noted if last.time else None
     if last.panes is None:
-        return Bound(pipeline, as_of, noted_before=time)
-    return Bound(pipeline, as_of, last.panes.clock, time, last.panes.open)
+        return Bound(as_of, noted_before=time)
+    return Bound(as_of, last.panes.clock, time, last.panes.open)
 
 
 def before(epoch: Epoch, held: tuple[Epoch, ...]) -> Epoch | None:

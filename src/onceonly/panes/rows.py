@@ -11,6 +11,7 @@ from onceonly.panes import kinds
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Kept, PaneRow, Place
 from onceonly.panes.windows import LEAST
+from onceonly.protocol.optional import GONE
 from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
@@ -20,12 +21,6 @@ BUCKETS = 1024
 """By which state is divided among executors."""
 
 _MICROS = 1000
-
-STATE_KEY = ("key", "start", "stop")
-"""Columns that name a row of state."""
-
-GONE = "gone"
-"""Column of the batch, and of no table: a row with true removes its window."""
 
 
 def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:

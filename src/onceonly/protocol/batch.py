@@ -142,11 +142,13 @@ class AsOf:
         series: the first epoch whose ids count; with a full refresh those of all before are forgotten.
         epoch: number of the epoch that is computed: ids of lower ones count.
         clock_ms: its time by the engine's own record, in milliseconds since 1970: a replay has the same.
+        pipeline: its name, for messages.
     """
 
     series: int
     epoch: int
     clock_ms: int
+    pipeline: str = field(default="", compare=False)
 
 
 @runtime_checkable
@@ -169,14 +171,12 @@ class Bound:
     """What the windows of an epoch go on from: all of it is what epochs recorded, so a replay has the same.
 
     Attributes:
-        pipeline: its name.
         as_of: the epoch, with its time by the engine's own record.
         clock_before: to when the timers of the epoch before ran, milliseconds since 1970; ``None`` without one.
         noted_before: what that epoch noted; ``None`` for nothing.
         open: digest of the state that stands behind it.
     """
 
-    pipeline: str
     as_of: AsOf
     clock_before: int | None = None
     noted_before: int | None = None

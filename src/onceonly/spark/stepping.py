@@ -158,4 +158,4 @@ def _hashed() -> pa.Schema:
 
 
 def _foreign(keeper: str, to: Bound, problem: str) -> Exception:
-    return refuse("E226", sink=keeper, epoch=to.as_of.epoch - 1, problem=problem, pipeline=to.pipeline)
+    return refuse("E226", sink=keeper, epoch=to.as_of.epoch - 1, problem=problem, pipeline=to.as_of.pipeline)
