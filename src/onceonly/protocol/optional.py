@@ -234,7 +234,7 @@ class StateRow:
 
 
 STATE_KEY = ("key", "start", "stop")
-"""Columns of a row of state that name its window; beside them ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
+"""Columns of a row of state that name its window. Others are ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
 
 GONE = "gone"
 """Column of a batch of state, and of no target: a row with true removes its window."""
