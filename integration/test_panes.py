@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +20,13 @@ def crash() -> None:
     raise RuntimeError("a crash")
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if "9" in name or "5" in name else pytest.mark.long) for name in cases()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if "9" in name or "5" in name else pytest.mark.long) for name in cases()]
+)
 def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
-    spark: SparkSession, any_postgres: Any, tmp_path: Any, name: str
+    spark: SparkSession, pg: PostgresTarget, tmp_path: Path, name: str
 ) -> None:
     case = cases()[name]
-    pg = PostgresTarget(any_postgres.database("panes"))
     script = Script(spark, tmp_path, case)
 
     def write() -> Any:
