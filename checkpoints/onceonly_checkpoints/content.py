@@ -46,6 +46,10 @@ class Digest:
         left_out = tuple(sorted({*self.left_out, *other.left_out}))
         return Digest(self.rows + other.rows, self.high + other.high, self.low + other.low, left_out)
 
+    def __sub__(self, other: Digest) -> Digest:
+        """Digest of these rows without others that are among them."""
+        return Digest(self.rows - other.rows, self.high - other.high, self.low - other.low, self.left_out)
+
     @property
     def text(self) -> str:
         """Spelling for people and for the ledger's column."""
@@ -63,9 +67,18 @@ SEEN = "seen"
 well which rows were not, as their id had been seen before."""
 
 
+PANES, STATE, LATE = "panes", "state", "late"
+"""Names of the outputs of an epoch with panes: what their sinks get, the rows of state that changed, for the sink that
+keeps them, and rows that came after their window was closed, where a sink was given for them. Each staged row is in one
+of them, so together they are all rows of the epoch."""
+
+OURS = frozenset({BAD, SEEN, PANES, STATE, LATE})
+"""Names of outputs that no user gives."""
+
+
 def column_of(output: str) -> str:
     """Name of the column that staged rows have of an output: its own, and of one of ours a name that no user gives."""
-    return f"onceonly {output}" if output in (BAD, SEEN) else output
+    return f"onceonly {output}" if output in OURS else output
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +89,7 @@ class Output:
     output ``bad``, all rows of the batch.
 
     Attributes:
-        name: the user's name for it, unique in the epoch, or :data:`BAD` or :data:`SEEN`.
+        name: the user's name for it, unique in the epoch, or one of :data:`OURS`.
         sinks: ids of the sinks that hold it.
         schema: fingerprint of its columns.
         digest: of its rows, as those sinks hold them.
@@ -126,6 +139,8 @@ class Output:
             return f"repeated {self.repeated.rows}"
         if self.name == BAD:
             return f"{BAD} {self.digest.rows}{f' ({self.why})' if self.reasons else ''}"
+        if self.name in (PANES, STATE, LATE):
+            return f"{self.name} {self.digest.rows}"
         return f"{self.name} {self.digest.rows}, filtered {self.filtered}"
 
     @property

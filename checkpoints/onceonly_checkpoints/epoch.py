@@ -25,6 +25,7 @@ from onceonly_checkpoints.model import (
     known,
     present,
 )
+from onceonly_checkpoints.panestate import PaneState
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -178,6 +179,7 @@ class Epoch:
         replaces: ``(first, last)`` of the epochs whose rows leave in the transaction of this one; ``None`` for none.
         outputs: what some of the sinks hold instead of all rows.
         time: up to when its rows are complete; ``None`` where nobody notes that.
+        panes: its windows; ``None`` where rows are written as they come.
     """
 
     number: int
@@ -197,6 +199,7 @@ class Epoch:
     replaces: tuple[int, int] | None = None
     outputs: tuple[Output, ...] = ()
     time: EpochTime | None = None
+    panes: PaneState | None = None
 
     def output(self, sink: str) -> Output | None:
         """What a sink holds instead of all rows; ``None`` where it holds them all."""
@@ -273,6 +276,7 @@ class Epoch:
             replaces=(value["replaces"][0], value["replaces"][1]) if "replaces" in value else None,
             outputs=tuple(Output.from_json(output) for output in value.get("outputs", ())),
             time=EpochTime.from_json(value["time"]) if "time" in value else None,
+            panes=PaneState.from_json(value["panes"]) if "panes" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -295,6 +299,7 @@ class Epoch:
             replaces=self.replaces and list(self.replaces),
             outputs=[output.to_json() for output in self.outputs],
             time=self.time and self.time.to_json(),
+            panes=self.panes and self.panes.to_json(),
         )
 
 
@@ -316,6 +321,7 @@ _MEMBERS = (
     "replaces",
     "outputs",
     "time",
+    "panes",
 )
 
 

@@ -27,6 +27,7 @@ from onceonly.protocol.batch import ArrowRows
 from onceonly.protocol.guard import Held, check_fence, check_follows, check_install
 from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
+from onceonly_sinks.memory import panestate
 from onceonly_sinks.memory.store import Entry, MemoryStore, Merge, Writer, one_per_key, replay
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
-    from onceonly.protocol import Recorder, Sink
-    from onceonly.protocol.optional import Span
+    from onceonly.protocol import AsOf, Recorder, Sink
+    from onceonly.protocol.optional import Span, StateRow, StateWanted
 
 __all__ = ["MemorySink", "MemoryStore"]
 
@@ -114,6 +115,17 @@ class MemorySink(SinkBase):
             )
         merge = Merge.parse(query)
         return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
+
+    def state_keeper(self, *, beside: bool) -> Self:
+        """A store of the state of windows, beside this one or this very one; see ``KeepsState``."""
+        merge = panestate.MERGE
+        said: dict[str, Any] = {"key": merge.key, "delete": merge.delete}
+        return type(self)(None, self.store.state(), **said) if beside else type(self)(self._id, self.store, **said)
+
+    def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+        """Rows of state that are asked for; see ``RecallsState``."""
+        with self.store.lock:
+            return panestate.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
 
     def fence(self) -> Fence | None:
         """The newest installed fence."""

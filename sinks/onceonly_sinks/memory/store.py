@@ -232,7 +232,14 @@ class MemoryStore:
         self._log: list[Entry] = []
         self._serials = itertools.count(1)
         self._mishaps: list[tuple[int, Disturbance]] = []
+        self._state: MemoryStore | None = None
         self._all[self.address] = self
+
+    def state(self) -> MemoryStore:
+        """The store of the state of windows beside this one, always the same."""
+        with self.lock:
+            self._state = self._state or MemoryStore(f"{self.name}_state", beside=self)
+            return self._state
 
     @classmethod
     def at(cls, address: str) -> MemoryStore | None:

@@ -18,6 +18,7 @@ from onceonly_sinks.postgres import (
     head,
     keeping,
     obstacles,
+    panestate,
     replacing,
     schema,
     searching,
@@ -97,6 +98,8 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
         if not rows.plan.table.oid:
             keeping.ready(connection, table)
         keeping.forget(connection, table, of, kept, rows.rows)
+    if target.merge.state and not rows.plan.table.oid:
+        panestate.ready(connection, table)
     return table.oid
 
 

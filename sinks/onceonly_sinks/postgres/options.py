@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Estimate
 from onceonly.protocol.period import milliseconds
-from onceonly_sinks.postgres import keeping
+from onceonly_sinks.postgres import keeping, panestate
 from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.upsert import Merge
@@ -31,6 +31,7 @@ Mode = Literal["append", "upsert"]
 Via = Literal["auto", "driver", "executors"]
 SchemaChange = Literal["fail", "add_columns"]
 Triggers = Literal["refuse", "allow"]
+Holds = Literal["rows", "state"]
 
 DRIVER_LIMIT = 64 * 1024 * 1024
 """Bytes of a batch in Arrow form that go through the driver; more go through executors."""
@@ -83,6 +84,7 @@ class Options:
         markers: int | None,
         tombstones: str | None,
         keeps: str | None,
+        holds: Holds,
     ) -> Self:
         """Check what belongs together.
 
@@ -92,6 +94,10 @@ class Options:
         if keeps is not None:
             _check_keeps(keeps, mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
             key, epoch_column = keeping.KEY, EPOCH_COLUMN
+        _check_choice("holds", holds, "rows", "state")
+        if holds == "state":
+            _check_state(mode, key, sequence, delete, epoch_column, schema, apply, tombstones)
+            key, delete, epoch_column = panestate.KEY, panestate.DELETE, EPOCH_COLUMN
         columns = _columns(key)
         _check_mode(mode, columns, sequence, delete)
         _check_names(columns, sequence, delete)
@@ -107,7 +113,7 @@ class Options:
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
         return cls(
-            Merge(columns, sequence, delete, remembered, (milliseconds(keeps) or 0) // 1000),
+            Merge(columns, sequence, delete, remembered, (milliseconds(keeps) or 0) // 1000, holds == "state"),
             epoch_column,
             via,
             driver_limit,
@@ -148,15 +154,16 @@ class Options:
     def described(self, id_: str, default_id: str) -> dict[str, str]:
         """What an address must say so that the sink reads back what this one wrote."""
         epoch_column = "" if self.epoch_column == "auto" else self.epoch_column or "-"
-        if self.merge.keeps:
-            epoch_column = ""
-        key = () if self.merge.keeps else self.merge.key
+        ours = bool(self.merge.keeps) or self.merge.state
+        epoch_column = "" if ours else epoch_column
+        key = () if ours else self.merge.key
         return {
             "id": "" if id_ == default_id else id_,
             "keeps": f"{self.merge.keeps} seconds" if self.merge.keeps else "",
             "key": ",".join(name.replace("%", "%25").replace(",", "%2C") for name in key),
             "sequence": self.merge.sequence or "",
-            "delete": self.merge.delete or "",
+            "delete": "" if ours else self.merge.delete or "",
+            "holds": "state" if self.merge.state else "",
             "tombstones": f"{self.merge.tombstones} seconds" if self.merge.tombstones else "",
             "epoch_column": epoch_column,
             "schema": "" if self.schema == "fail" else self.schema,
@@ -179,6 +186,7 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
         "id": said.get("id"),
         "key": key or None,
         "keeps": said.get("keeps"),
+        "holds": said.get("holds", "rows"),
         "sequence": said.get("sequence"),
         "delete": said.get("delete"),
         "tombstones": said.get("tombstones"),
@@ -254,6 +262,15 @@ def _check_keeps(keeps: object, *others: object) -> None:
         raise _wrong(problem, "what stands in a table of ids is not the caller's to say", "leave the others out")
     if (milliseconds(keeps) or 0) < 1000:
         raise _wrong(f"keeps={keeps!r}", "keeps= is a time", 'say "7 days", "12 hours" or "30 minutes"')
+
+
+def _check_state(*others: object) -> None:
+    """Refuse a table of state that is told what stands in it."""
+    if others != (None, None, None, None, "auto", "fail", None, None):
+        problem = (
+            'holds="state" together with mode=, key=, sequence=, delete=, epoch_column=, schema=, apply= or tombstones='
+        )
+        raise _wrong(problem, "what stands in a table of state is not the caller's to say", "leave the others out")
 
 
 def _check_choice(name: str, value: object, *known: str) -> None:

@@ -23,9 +23,9 @@ from onceonly.protocol import (
     Sink,
     own,
 )
-from onceonly.protocol.optional import Span
+from onceonly.protocol.optional import Span, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import committing, expiring, head, keeping, pruning, replacing, transactions
+from onceonly_sinks.postgres import committing, expiring, head, keeping, panestate, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.handle import Handle
 from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
@@ -33,6 +33,7 @@ from onceonly_sinks.postgres.options import (
     DRIVER_LIMIT,
     LOCK_TIMEOUT,
     PATIENCE,
+    Holds,
     Mode,
     Options,
     SchemaChange,
@@ -106,6 +107,7 @@ class PostgresSink(Handle):
             no older change brings its row back. With ``sequence`` and ``delete``; in a table of schema ``onceonly``.
         keeps: for how long rows stay, ``7 days``, in a table of ids that were seen, which :class:`onceonly.Dedupe`
             makes of a sink that was told nothing of its rows; by the clock of the epochs.
+        holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.panes.Panes` makes a table of its own.
 
     Raises:
         ConfigurationError: E108 a package is missing; E110 the arguments do not fit together.
@@ -132,6 +134,7 @@ class PostgresSink(Handle):
         markers: int | None = MARKERS,
         tombstones: str | None = None,
         keeps: str | None = None,
+        holds: Holds = "rows",
     ) -> None:
         server, name = Server.parse(dsn), TableName.parse(table)
         options = Options.check(
@@ -150,6 +153,7 @@ class PostgresSink(Handle):
             markers=markers,
             tombstones=tombstones,
             keeps=keeps,
+            holds=holds,
         )
         super().__init__(server, name, options, id)
         self._fence: Fence | None = None
@@ -214,6 +218,31 @@ class PostgresSink(Handle):
             server = self._server.resolved(raw(connection))
         name = table.name if table.oid else None
         return keeping.Catalogue(self._id, server, session, name, self.address, as_of, self._options.merge.keeps)
+
+    def state_keeper(self, *, beside: bool) -> Self:
+        """A table of the state of windows, beside this one or this very one; see ``KeepsState``.
+
+        Raises:
+            ConfigurationError: E143, the sink was told of other rows, or the table's name would be too long.
+        """
+        said = self._options
+        if not (beside or said.unsaid):
+            problem = f"{self._id} was told what stands in its table"
+            raise refuse("E143", problem=problem, next=f'give the table alone: state=pg.table("{self._name.text}")')
+        options = {name: getattr(said, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
+        if beside:
+            return type(self)(self._server.dsn, panestate.beside(self._name), holds="state", **options)
+        return type(self)(self._server.dsn, self._name.text, id=self._id, holds="state", **options)
+
+    def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+        """Rows of state that are asked for; see ``RecallsState``.
+
+        Raises:
+            DestinationError: E501, E506, E508: no answer, or no such table.
+            IdentityError: E226, a row is of the epoch that is asked for, or a later one.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            return panestate.recall(connection, self._table(connection), self._id, wanted, as_of)
 
     # ---- opening
 

@@ -48,6 +48,7 @@ class Merge:
         delete: boolean column of the batch, not of the table; a row with true removes its key.
         tombstones: seconds for which a removed key is remembered; 0 for none.
         keeps: seconds after which a row leaves, in a table of ids that were seen; 0 in any other.
+        state: whether it is a table of the state of windows.
     """
 
     key: tuple[str, ...] = ()
@@ -55,6 +56,7 @@ class Merge:
     delete: str | None = None
     tombstones: int = 0
     keeps: int = 0
+    state: bool = False
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:

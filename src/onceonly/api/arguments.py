@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from onceonly.api import noting
+from onceonly.api import noting, panes
 from onceonly.api.dedupe import Dedupe
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
@@ -21,7 +21,7 @@ from onceonly.protocol import Sink
 from onceonly.runtime import replacing
 from onceonly.runtime.stagefiles import directory
 from onceonly.spark.engine import LOSSY, Plan, Run, Told
-from onceonly_checkpoints.content import BAD, SEEN
+from onceonly_checkpoints.content import BAD, LATE, PANES, SEEN, STATE
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceIdentity, SourceOffsets, canonical
 from onceonly_checkpoints.storage import is_local, local_path
@@ -54,6 +54,7 @@ class Arguments:
     quality: Quality | None = None
     dedupe: Dedupe | None = None
     time: noting.Chosen | None = None
+    panes: panes.Chosen | None = None
 
     @property
     def told(self) -> Told:
@@ -73,12 +74,14 @@ class Arguments:
     @property
     def divided(self) -> bool:
         """Whether some sinks get other rows than the rest, or bad or repeated rows are told from good ones."""
-        return bool(self.outputs) or self.quality is not None or self.dedupe is not None
+        apart = (self.quality, self.dedupe, self.panes)
+        return bool(self.outputs) or any(one is not None for one in apart)
 
     @property
     def of_rows(self) -> tuple[Sink, ...]:
-        """Its sinks but the one that ids are kept in."""
-        return tuple(sink for sink in self.sinks if self.dedupe is None or sink is not self.dedupe.keeper)
+        """Its sinks but those of ids, of state and of late rows."""
+        beside = (*([self.dedupe.keeper] if self.dedupe else []), *(self.panes.sinks if self.panes else ()))
+        return tuple(sink for sink in self.sinks if sink not in beside)
 
     @property
     def max_bad(self) -> MaxBad:
@@ -103,6 +106,11 @@ class Arguments:
         if self.dedupe:
             once = f"{self.dedupe.named}, of which one was let through in the {self.dedupe.within} before"
             taken[self.dedupe.keeper.id] = SEEN, f"the id of each row that was let through, for {self.dedupe.within}"
+        if self.panes:
+            taken |= {sink.id: (PANES, self.panes.words) for sink in self.of_rows}
+            taken[self.panes.keeper.id] = STATE, "every window that is open, as the newest epoch left it"
+            if self.panes.late:
+                taken[self.panes.late.id] = LATE, "every row that came after its window was closed"
         time = self.time.words if self.time else ""
         said = (self.adopt, self.before is not None, self.stages, self.on_refresh)
         return Chosen(*said, taken, expected, once, time)

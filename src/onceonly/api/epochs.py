@@ -97,6 +97,7 @@ class Epochs:
                 together=together.groups(given.sinks),
                 divided=given.divided,
                 noting=given.time.noting if given.time else None,
+                windows=given.panes.windows(opening.windows[1]) if given.panes and opening.windows else None,
             )
         else:
             state = coordinator.resume(opening.state, offer)
@@ -117,6 +118,7 @@ class Epochs:
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
         rows = f"{epoch.digest.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
+        rows += f", {epoch.panes.text}" if epoch.panes else ""
         rows += complete_through(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)
 

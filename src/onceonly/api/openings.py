@@ -23,6 +23,7 @@ from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
 from onceonly.machine.state import State
+from onceonly.panes.spec import Definition
 from onceonly.reading.peers import Peers
 from onceonly.reading.upstream import Upstream
 from onceonly.runtime import together
@@ -51,6 +52,7 @@ class Opening:
         written: what is known of the written rows; ``None`` until they were looked at.
         columns: the columns that they had then.
         outputs: what is known of outputs, with the columns that it was made of; ``None`` until they were looked at.
+        windows: how rows are aggregated, with the columns that it was made of; ``None`` until they were looked at.
         told: whether the pipeline keeps what this run promises.
         peers: reads other writers of the dataset; ``None`` where there are none.
         upstream: reads the dataset that time goes on from; ``None`` where it goes on from none.
@@ -66,6 +68,7 @@ class Opening:
     written: Written | None = None
     columns: Sequence[tuple[str, str]] = ()
     outputs: tuple[Sequence[tuple[str, str]], tuple[ResolvedOutput, ...]] | None = None
+    windows: tuple[Sequence[tuple[str, str]], Definition] | None = None
     told: bool = False
     peers: Peers | None = None
     upstream: Upstream | None = None

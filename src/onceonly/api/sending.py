@@ -23,7 +23,7 @@ def check(given: Arguments) -> None:
         raise sending.untold()
     if given.divided:
         what = f"has output {given.outputs[0].name!r}" if given.outputs else "was given quality="
-        what = "was given dedupe=" if given.dedupe else what
+        what = "was given dedupe=" if given.dedupe else "was given panes=" if given.panes else what
         raise refuse(
             "E110",
             problem=f"exactly_once() {what}, and the query runs on Spark Connect.",

@@ -15,6 +15,7 @@ from onceonly.api.quality import Quality
 from onceonly.api.routes import Route
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
+from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
 from onceonly.spark.choose import engine_for
 from onceonly.spark.writers import stream_of
@@ -39,6 +40,7 @@ def start(
     quality: Quality | None = None,
     dedupe: Dedupe | None = None,
     note_time: NoteTime | None = None,
+    panes: Panes | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -61,6 +63,7 @@ def start(
         quality: what is expected of each row, and the sink of those that are bad; on classic sessions.
         dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
         note_time: up to when all rows are there, said in each epoch; on classic sessions.
+        panes: windows over the rows, whose results go to the sinks; on classic sessions.
 
     Returns:
         The query, started.
@@ -82,6 +85,7 @@ def start(
         quality=quality,
         dedupe=dedupe,
         note_time=note_time,
+        panes=panes,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)

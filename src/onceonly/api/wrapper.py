@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.api import arguments, demands, guarantee, noting, sending
+from onceonly.api import panes as paning
 from onceonly.api.arguments import Arguments, LedgerPlace, refuse_plan, refuse_unrepeatable, refuse_untrimmable
 from onceonly.api.dedupe import Dedupe
 from onceonly.api.dedupe import check as check_dedupe
@@ -33,6 +34,7 @@ from onceonly.api.quality import check as check_quality
 from onceonly.api.routes import Route, expecting
 from onceonly.api.routes import check as check_route
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
 from onceonly.spark import batch as trimming
@@ -44,7 +46,9 @@ from onceonly.spark.demands import Demanded
 from onceonly.spark.engine import Plan
 from onceonly.spark.input import read_input
 from onceonly.spark.outputs import DividedBatch, ResolvedOutput
+from onceonly.spark.panes import PanesBatch
 from onceonly.spark.repeats import RecallingBatch
+from onceonly.spark.stepping import Stepping
 from onceonly.spark.written import Written
 from onceonly_checkpoints.model import SourceIdentity
 
@@ -81,9 +85,11 @@ class ExactlyOnce:
         taken: list[Sink] = [sink for one in outputs for sink in one.sinks]
         taken += [quality.quarantine] if quality and quality.quarantine else []
         taken += [dedupe.keeper] if dedupe else []
+        taken += self._arguments.panes.sinks if self._arguments.panes else []
         whole = [sink for sink in self._arguments.sinks if sink not in taken]
         named += f", {quality=}" if quality else ""
         named += f", {dedupe=}" if dedupe else ""
+        named += f", panes={self._arguments.panes.panes!r}" if self._arguments.panes else ""
         return f"exactly_once({', '.join(map(repr, (*whole, *outputs)))}{named})"
 
     def _repr_html_(self) -> str:
@@ -130,7 +136,10 @@ class ExactlyOnce:
             refuse_plan(plan, named, given.lossy_source, found.nondeterministic, given.one_by_one)
             noting.check_plan(given.time, plan, named)
             noting.check_columns(given.time, named, rows.dtypes)
-            if given.divided:
+            if given.panes:
+                paning.refuse_state(plan, named)
+                given.panes.defined(rows.dtypes, given.time)
+            elif given.divided:
                 self._divide(plan, named, rows, found)
         except OnceOnlyError as refused:
             return Report(f"{text}\nAs it is, it will be refused:\n{refused}")
@@ -177,6 +186,8 @@ class ExactlyOnce:
         if not given.divided:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
+        if given.panes:
+            return PanesBatch(rows, self._stepping(given.panes, opening, columns), size, without)
         if opening.outputs is None or opening.outputs[0] != columns:
             demanded = demands.asked(given, opening.pipeline, rows)
             opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
@@ -184,6 +195,12 @@ class ExactlyOnce:
         if given.dedupe:
             return RecallingBatch(rows, outputs, size, found.left_out, without, repeats=given.dedupe.repeats)
         return DividedBatch(rows, outputs, size, found.left_out, without)
+
+    def _stepping(self, chosen: paning.Chosen, opening: Opening, columns: Sequence[tuple[str, str]]) -> Stepping:
+        if opening.windows is None or opening.windows[0] != columns:
+            paning.refuse_state(opening.run.plan, opening.pipeline)
+            opening.windows = columns, chosen.defined(columns, self._arguments.time)
+        return Stepping(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
 
     def _divide(
         self, plan: Plan, pipeline: str, rows: DataFrame, found: Written, demanded: Sequence[Demanded] = ()
@@ -242,6 +259,7 @@ def exactly_once(
     quality: Quality | None = None,
     dedupe: Dedupe | None = None,
     note_time: NoteTime | None = None,
+    panes: Panes | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -281,6 +299,8 @@ def exactly_once(
             since 1970, a datetime with a zone, or ``None`` for nothing new; by :class:`onceonly.FromUpstream` what the
             table or topic that is read was complete through; of several writers in a :class:`onceonly.Dataset`. What
             was said never goes back; on classic sessions.
+        panes: windows over the rows, whose results go to the sinks instead of the rows: an
+            :class:`onceonly.panes.Panes`. Their state is committed with them; on classic sessions.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
@@ -288,7 +308,7 @@ def exactly_once(
     Raises:
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
             E114 rows cannot be staged there; E120 outputs that form no epoch; E122 no ids can be kept there; E128 a
-            sink without a transaction was given what hangs on one.
+            sink without a transaction was given what hangs on one; E140 or E143 panes that do not go with the rest.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
     routed = tuple(one for one in sinks if isinstance(one, Route))
@@ -312,14 +332,19 @@ def exactly_once(
     if dedupe:
         given = (*given, dedupe.keeper)
         arguments.check_sinks(given)
+    adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
+    apart = {"an Output or a Route": divided, "quality=": quality, "dedupe=": dedupe}
+    paned = paning.chosen(panes, given, time, next((what for what, said in apart.items() if said), ""))
+    if paned:
+        given = (*given, *paned.sinks)
+        arguments.check_sinks(given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
     chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
-    arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality or dedupe))
+    arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality or dedupe or panes))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
-    adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
     said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
-    return ExactlyOnce(Arguments(given, *said))
+    return ExactlyOnce(Arguments(given, *said, panes=paned))

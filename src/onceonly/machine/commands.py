@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from onceonly.machine.facts import Happening, Reading, Refusal
 from onceonly.machine.marks import Timed
 from onceonly.protocol import Disturbance, Sight
-from onceonly.protocol.batch import AsOf, Held, Trim
+from onceonly.protocol.batch import AsOf, Bound, Held, Trim
 from onceonly.protocol.times import Clock, Times
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.panestate import PaneState
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,7 @@ class Stage:
         lasting: whether the rows must outlive this process; else its memory will do.
         as_of: what ids are compared with, where a batch leaves out rows whose id was seen before.
         clock: what the rows are asked of time; ``None`` for nothing.
+        bound: what windows go on from; ``None`` where rows are written as they come.
     """
 
     number: int
@@ -238,6 +240,7 @@ class Stage:
     lasting: bool = True
     as_of: AsOf | None = None
     clock: Clock | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +253,7 @@ class Staged:
         digest: of the action.
         outputs: of the same action.
         times: what rows, and the user's function, say of time; ``None`` where they were not asked.
+        panes: of windows; ``None`` where rows are written as they come.
     """
 
     manifest: str | None
@@ -257,6 +261,7 @@ class Staged:
     digest: Digest
     outputs: tuple[Output, ...] = ()
     times: Times | None = None
+    panes: PaneState | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from onceonly.machine import noting as times
+from onceonly.machine import panes
 from onceonly.machine.commands import (
     Command,
     Commit,
@@ -61,9 +62,10 @@ from onceonly.machine.commands import (
 from onceonly.machine.facts import Adopt, Offer, OnRefresh, OutOfPhase, Overlap
 from onceonly.machine.noting import Noting
 from onceonly.machine.outputs import MaxBad
+from onceonly.machine.panes import Windows
 from onceonly.machine.state import Job, Opening, Phase, State
 from onceonly.machine.transitions import APPLY, compare
-from onceonly.protocol.batch import AsOf
+from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.times import Clock
 from onceonly_checkpoints.epoch import Fence, Marker, receipts_of
 from onceonly_checkpoints.model import Adoption
@@ -86,9 +88,10 @@ def start(
     together: tuple[tuple[str, ...], ...] = (),
     divided: bool = False,
     noting: Noting | None = None,
+    windows: Windows | None = None,
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
-    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting)
+    said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting, windows)
     job = Job(pipeline, sinks, owner, offer, *said)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
@@ -136,9 +139,15 @@ def _stage(state: State) -> Command:
     work = state.work
     fence, healing, lasting = state.opening.fence, bool(work.healing), state.job.lasting
     lineage = work.epoch.lineage if work.epoch else state.offered.lineage
-    as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0)
+    as_of = AsOf(state.series, work.number, lineage.batch_timestamp_ms if lineage else 0, state.job.pipeline)
     clock = None if healing else _clock(state)
-    return Stage(work.number, fence, state.written, work.trim, healing, lasting, as_of, clock)
+    return Stage(work.number, fence, state.written, work.trim, healing, lasting, as_of, clock, _bound(state, as_of))
+
+
+def _bound(state: State, as_of: AsOf) -> Bound | None:
+    if state.job.windows is None:
+        return None
+    return panes.bound(as_of, state.before, begins=state.begins)
 
 
 def _clock(state: State) -> Clock | None:

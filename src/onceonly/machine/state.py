@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from onceonly.machine import panes
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
 from onceonly.machine.marks import Timed
 from onceonly.machine.noting import Known, Noting
 from onceonly.machine.outputs import MaxBad
+from onceonly.machine.panes import Windows
 from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.model import Adoption, Slice
@@ -65,6 +67,7 @@ class Job:
         together: sinks that can commit in one transaction, group by group; any other sink has its own.
         divided: batches have outputs.
         noting: how time is said; ``None`` where nobody says it.
+        windows: how rows are aggregated in windows; ``None`` where they are written as they come.
     """
 
     pipeline: str
@@ -82,6 +85,7 @@ class Job:
     together: tuple[tuple[str, ...], ...] = ()
     divided: bool = False
     noting: Noting | None = None
+    windows: Windows | None = None
 
     @property
     def staged(self) -> bool:
@@ -115,6 +119,7 @@ class Job:
             together=self.together,
             divided=self.divided,
             noting=self.noting,
+            windows=self.windows,
         )
 
 
@@ -284,8 +289,20 @@ class State:
     def known(self) -> Known:
         """What is known of time before the rows of the epoch at hand are read."""
         work = self.work
-        begins = work.replaces is not None
-        return Known(self.job.pipeline, work.number, self.opening.last, begins, work.polled or ())
+        return Known(self.job.pipeline, work.number, self.opening.last, self.begins, work.polled or ())
+
+    @property
+    def begins(self) -> bool:
+        """Whether the epoch at hand begins a new series: rows of before leave with it."""
+        return self.work.replaces is not None
+
+    @property
+    def before(self) -> Epoch | None:
+        """The epoch before the one at hand; of one that sinks are brought to, if one of them still stands there."""
+        if not self.work.healing:
+            return self.opening.last
+        held = (reading.position.marker for reading in self.opening.readings)
+        return panes.before(self.current, tuple(marker.epoch for marker in held if marker))
 
     @property
     def past(self) -> Epoch:

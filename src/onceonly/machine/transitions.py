@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import comparison, look, noting
+from onceonly.machine import comparison, look, noting, panes
 from onceonly.machine.acceptance import covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -45,9 +45,8 @@ from onceonly.machine.opening import decide_opening, not_ours
 from onceonly.machine.outputs import allowed, rows_in, unbalanced
 from onceonly.machine.sources import carried
 from onceonly.machine.state import MAX_OPENINGS, MAX_UNKNOWN, Phase, State, Work
-from onceonly.protocol.times import Times
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output, bad_in
+from onceonly_checkpoints.content import Output, bad_in
 from onceonly_checkpoints.epoch import Epoch, Fence
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import EventKind
@@ -212,6 +211,8 @@ def _not_healed(state: State, sinks: tuple[str, ...], epoch: Epoch, reason: str)
 def _missing(state: State, outcome: Missing) -> State:
     """The bytes are gone: a batch that is proven to be the same may be computed anew, and must give the same digest."""
     epoch, offer = state.current, state.job.offer
+    if not panes.computable(epoch, state.work.healing, state.before):
+        return _not_healed(state, state.work.healing, epoch, f"{outcome.reason}; its windows went on since")
     if offer is not None and comparison.same_batch(epoch, offer):
         return replace(state, phase=Phase.STAGE)
     return _not_healed(state, state.work.healing, epoch, outcome.reason)
@@ -230,7 +231,9 @@ def _staged(state: State, outcome: Staged) -> State:
     bad = bad_in(outcome.outputs)
     if bad and bad.digest.rows > (most := allowed(state.job.max_bad, rows)):
         return _refused(state, _too_many(state, bad, rows, most))
-    state = _with_epoch(state, outcome.digest, outcome.times, outcome.manifest, outcome.outputs)
+    if many := panes.too_many(state.job.windows, state.job.pipeline, state.work.number, outcome.panes):
+        return _refused(state, many)
+    state = _with_epoch(state, outcome)
     return replace(state, phase=Phase.PREPARE)
 
 
@@ -239,6 +242,8 @@ def _the_same_again(state: State, outcome: Staged) -> State:
     epoch = state.current
     if outcome.digest == epoch.digest and outcome.outputs != epoch.outputs:
         return _not_healed(state, state.work.healing, epoch, "its outputs were others, computed again")
+    if outcome.panes != epoch.panes and outcome.panes is not None:
+        return _not_healed(state, state.work.healing, epoch, "its windows were others, computed again")
     if outcome.digest != epoch.digest:
         part = ", of which a part had been left out," if epoch.offered else ""
         return _not_healed(state, state.work.healing, epoch, f"the batch{part} gave other rows, computed again")
@@ -307,9 +312,10 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
             happenings = (*state.happenings, *new.happenings)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
-            if untimely := noting.refused(state.job.noting, state.known):
-                return _refused(state, untimely)
-            return replace(state, happenings=happenings)
+            unfit = noting.refused(state.job.noting, state.known) or panes.refused(
+                state.job.windows, state.job.pipeline, state.opening.last, begins=state.begins
+            )
+            return _refused(state, unfit) if unfit else replace(state, happenings=happenings)
 
 
 def _batch_facts(state: State, offer: Offer) -> BatchFacts:
@@ -386,7 +392,8 @@ def _executing(state: State) -> State:
 
 
 def _prepared(state: State, outcome: Prepared) -> State:
-    state = state if state.work.epoch else _with_epoch(state, outcome.digest, outcome.times)
+    found = Staged(None, outcome.rows, outcome.digest, times=outcome.times)
+    state = state if state.work.epoch else _with_epoch(state, found)
     epoch = state.current
     if outcome.rows != (wanted := epoch.digest_in(state.sink).rows):
         return _miscounted(state, state.sink, outcome.rows, wanted)
@@ -399,23 +406,17 @@ def _miscounted(state: State, where: str, written: int, counted: int) -> State:
     return _stop(state, "E510", sink=where, written=written, epoch=state.work.number, counted=counted)
 
 
-def _with_epoch(
-    state: State,
-    digest: Digest,
-    times: Times | None,
-    manifest: str | None = None,
-    outputs: tuple[Output, ...] = (),
-) -> State:
+def _with_epoch(state: State, found: Staged) -> State:
     """The epoch of the rows at hand, from here on the one that is written."""
-    said = noting.timed(state.job.noting, state.known, state.offered, times)
-    epoch = _epoch(state, digest, said.time, manifest, outputs)
-    happenings = (*state.happenings, *said.happenings)
+    said = noting.timed(state.job.noting, state.known, state.offered, found.times)
+    time = panes.closed(said.time, state.job.windows)
+    epoch = _epoch(state, found, time)
+    many = panes.many(state.job.windows, state.job.pipeline, state.opening.last, epoch)
+    happenings = (*state.happenings, *said.happenings, *many)
     return replace(state, work=replace(state.work, epoch=epoch), happenings=happenings)
 
 
-def _epoch(
-    state: State, digest: Digest, time: EpochTime | None, manifest: str | None, outputs: tuple[Output, ...]
-) -> Epoch:
+def _epoch(state: State, found: Staged, time: EpochTime | None) -> Epoch:
     offer, last, work = state.offered, state.opening.last, state.work
     first = dict(last.sinks) if last else {}
     slice_, offered = (work.written, offer.slice) if work.written else (offer.slice, None)
@@ -425,17 +426,18 @@ def _epoch(
         written=slice_,
         chain="",
         previous_chain=last.chain if last else chain.GENESIS,
-        digest=digest,
+        digest=found.digest,
         schema=offer.schema,
         sinks=tuple((sink, first.get(sink, work.number)) for sink in state.job.sinks),
         lineage=offer.lineage,
         sources=carried(before, offer.sources),
-        manifest=manifest,
+        manifest=found.manifest,
         offered=offered,
         series=state.series,
         replaces=work.replaces,
-        outputs=outputs,
+        outputs=found.outputs,
         time=time,
+        panes=found.panes,
     )
     return chain.linked(epoch)
 

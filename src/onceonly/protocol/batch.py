@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from onceonly.protocol.times import Clock, Times, TimeTally
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.storage import file_system
 
 if TYPE_CHECKING:
@@ -141,11 +142,13 @@ class AsOf:
         series: the first epoch whose ids count; with a full refresh those of all before are forgotten.
         epoch: number of the epoch that is computed: ids of lower ones count.
         clock_ms: its time by the engine's own record, in milliseconds since 1970: a replay has the same.
+        pipeline: its name, for messages.
     """
 
     series: int
     epoch: int
     clock_ms: int
+    pipeline: str = field(default="", compare=False)
 
 
 @runtime_checkable
@@ -154,6 +157,76 @@ class Recalling(Protocol):
 
     def as_of(self, as_of: AsOf) -> Batch:
         """The same batch without them."""
+        ...
+
+
+# ---- Windows over the rows of a batch, that go on from the epoch before.
+
+
+NONE_OPEN = Digest(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What the windows of an epoch go on from: all of it is what epochs recorded, so a replay has the same.
+
+    Attributes:
+        as_of: the epoch, with its time by the engine's own record.
+        clock_before: to when the timers of the epoch before ran, milliseconds since 1970; ``None`` without one.
+        noted_before: what that epoch noted; ``None`` for nothing.
+        open: digest of the state that stands behind it.
+    """
+
+    as_of: AsOf
+    clock_before: int | None = None
+    noted_before: int | None = None
+    open: Digest = NONE_OPEN
+
+    @property
+    def clock(self) -> int:
+        """To when timers run: the recorded clock may go back, and they do not."""
+        before = self.clock_before
+        return self.as_of.clock_ms if before is None else max(before, self.as_of.clock_ms)
+
+
+Notes = Callable[[Times, int], "tuple[Times, int | None]"]
+"""Says what an epoch notes whose rows say this of time, and how many they are: with the user's word, which is asked for
+once, and the number that is noted."""
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A batch whose rows are aggregated in windows, once it is said what these go on from."""
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> Paned:
+        """Run the batch's one action, and what it makes of the state.
+
+        Args:
+            to: the epoch before.
+            clock: what the rows are asked of time; ``None`` for nothing.
+            notes: says what the epoch notes.
+
+        Raises:
+            IdentityError: E226, the state is not what the epoch before left.
+            DestinationError: whoever keeps state does not answer.
+            TooLargeForDriver: the engine refuses to bring so many partial results.
+        """
+        ...
+
+
+class Paned(Batch, Protocol):
+    """What became of a batch: rows of panes and of state, in the memory of this process."""
+
+    def outputs(self) -> tuple[Output, ...]:
+        """What each sink gets of it."""
+        ...
+
+    def times(self) -> Times:
+        """What the rows that were aggregated said of time, and the user."""
+        ...
+
+    def panes(self) -> PaneState:
+        """What the epoch says of its windows."""
         ...
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
@@ -192,6 +193,87 @@ class Keeps(Protocol):
 
         Raises:
             ConfigurationError: E122, this sink was told something that does not go with it.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StateWanted:
+    """Which rows of the state of windows are asked for: all that one of these names, each once.
+
+    Attributes:
+        places: windows by key, start and end.
+        keys: all windows of these keys.
+        wake_clock: windows with ``wake_clock`` at this or before; ``None`` for none.
+        wake_time: windows with ``wake_time`` at this or before; ``None`` for none.
+    """
+
+    places: Sequence[tuple[str, int, int]] = ()
+    keys: Sequence[str] = ()
+    wake_clock: int | None = None
+    wake_time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateRow:
+    """The state of a window, as it stands.
+
+    Attributes:
+        key: of the window, canonical JSON.
+        start: where it begins.
+        stop: where it ends.
+        body: the rest of it; only who wrote it reads it.
+        epoch: that wrote it.
+    """
+
+    key: str
+    start: int
+    stop: int
+    body: str
+    epoch: int
+
+
+STATE_KEY = ("key", "start", "stop")
+"""Columns of a row of state that name its window. Others are ``body``, ``wake_clock``, ``wake_time`` and ``bucket``."""
+
+GONE = "gone"
+"""Column of a batch of state, and of no target: a row with true removes its window."""
+
+
+@runtime_checkable
+class RecallsState(Protocol):
+    """A sink that holds the state of windows, and gives some of it back.
+
+    It gets rows that are upserted by :data:`STATE_KEY` and removed by :data:`GONE`.
+    """
+
+    def recall(self, wanted: StateWanted, as_of: AsOf) -> Sequence[StateRow]:
+        """Rows as the epoch before ``as_of.epoch`` left them, under our fence; of epochs from ``series`` on.
+
+        They need not be read at one moment: whoever commits by them does so only if the head has not moved since.
+
+        Raises:
+            DestinationError: the destination does not answer.
+            IdentityError: E226, a row was written by ``as_of.epoch`` or a later one.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsState(Protocol):
+    """A sink beside whose target the state of windows can be held. Optional; asked where ``panes=`` is given.
+
+    Without it another sink of the call, or ``Panes(state=)``, must be one.
+    """
+
+    def state_keeper(self, *, beside: bool) -> Sink:
+        """The sink of state, which :class:`RecallsState`. The destination is not asked.
+
+        Args:
+            beside: in a target of its own, called after this one; else in this very target.
+
+        Raises:
+            ConfigurationError: E143, this sink was told something that does not go with it.
         """
         ...
 

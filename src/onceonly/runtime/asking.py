@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine import noting
 from onceonly.machine.sources import carried
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
@@ -59,17 +60,39 @@ def said(state: State, found: Times, digest: Digest, says: Says | None) -> Times
     Raises:
         ConfigurationError: E133, the user's function failed, or says what is no time.
     """
-    noting, offer, last = state.job.noting, state.offered, state.opening.last
-    if noting is None or says is None:
-        return found if noting else None
+    wanted, offer, last = state.job.noting, state.offered, state.opening.last
+    if wanted is None or says is None:
+        return found if wanted else None
     before = last.time if last and not state.work.replaces else None
-    noted, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
+    past, ingest = before.noted if before else None, offer.lineage.batch_timestamp_ms
     sources = carried(last.sources if last else (), offer.sources)
-    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, noted, sources)
+    epoch = TimedEpoch(state.work.number, state.written, digest.rows, found.first, found.last, ingest, past, sources)
     answer = _answer(state, says, epoch)
     if isinstance(answer, Unsaid):
         return replace(found, unsaid=answer.reason)
-    return replace(found, said=_said(state, answer, noting.unit))
+    return replace(found, said=_said(state, answer, wanted.unit))
+
+
+def noted(state: State, says: Says | None, found: Times, rows: int) -> tuple[Times, int | None]:
+    """What the epoch at hand notes, before its windows are closed by it: as the machine notes it afterwards.
+
+    Of an epoch that sinks are brought to, what it noted; nobody is asked again.
+
+    Args:
+        state: where the machine stands.
+        says: the user's word; ``None`` where he gave none.
+        found: what the rows say.
+        rows: how many there are.
+
+    Raises:
+        ConfigurationError: E133, the user's function failed, or says what is no time.
+    """
+    if state.work.healing:
+        time = state.current.time
+        return found, time.noted if time else None
+    told = said(state, found, Digest(rows), says) or found
+    time = noting.timed(state.job.noting, state.known, state.offered, told).time
+    return told, time.noted if time else None
 
 
 def _answer(state: State, says: Says, epoch: TimedEpoch) -> object:

@@ -491,6 +491,7 @@ def _adoption(
         carried=_carried(stood, accepted),
         series=base.series if base else 1,
         time=time or noting.carried(base.time if base else None, turned=comes_again),
+        panes=base.panes if base else None,
     )
     return chain.linked(epoch)
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from onceonly import faults
@@ -38,7 +39,7 @@ from onceonly.protocol import (
     Superseded,
     TooLargeForDriver,
 )
-from onceonly.protocol.batch import Recalling, TellsTime
+from onceonly.protocol.batch import Bindable, Bound, Recalling, TellsTime
 from onceonly.protocol.times import NO_TIMES
 from onceonly.runtime import asking, indexing, replacing, staging, stops, together
 from onceonly.runtime.asking import Says
@@ -299,6 +300,8 @@ class Runner:
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows = asking.trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
+        if command.bound:
+            return self._stage_panes(state, command, command.bound, rows)
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
@@ -312,6 +315,20 @@ class Runner:
         told = None if command.healing else asking.said(state, times, digest, self._says)
         faults.fire(Point.STAGE_AFTER)
         return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told)
+
+    def _stage_panes(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> c.Outcome:
+        if not isinstance(rows, Bindable):
+            raise OutOfPhase(state.phase.value, "a batch with windows")
+        with self._timed("step"):
+            paned = rows.bound(to, command.clock, partial(asking.noted, state, self._says))
+        with self._timed("stage"):
+            still = None if command.lasting else together.collect(paned, self._of(state))
+            reference, self._staged = (None, still) if still else self._in_files(state, command, paned)
+        if command.healing:
+            self._borrowed = reference
+        faults.fire(Point.STAGE_AFTER)
+        told = None if command.healing else paned.times()
+        return c.Staged(reference, self._staged.rows, self._staged.digest(), self._staged.outputs, told, paned.panes())
 
     def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
         if self._staging is None:

@@ -22,7 +22,7 @@ from onceonly_checkpoints.storage import is_local
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from typing_extensions import Self
 
 
@@ -148,6 +148,11 @@ class SparkBatch:
         self._digest: Callable[[], Digest] | None = None
         self._clock: Clock | None = None
         self._times: Callable[[], Times] = lambda: NO_TIMES
+
+    @property
+    def session(self) -> SparkSession:
+        """The session that its rows belong to."""
+        return self._df.sparkSession
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,0 +1,67 @@
+"""What one epoch says of panes: how its windows are defined, and what is open of them behind it.
+
+It stands under the epoch's chain, beside the outputs that hold the rows of panes and of their state. An epoch of an
+operator copies it: what is open stays open. Values in the one form of ``model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.model import known, present
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class PaneState:
+    """Windows of one epoch.
+
+    Attributes:
+        definition: fingerprint of all that the user said of them.
+        meaning: fingerprint of what the rows that stand mean: without trigger and lateness, which may be changed while
+            no window is open.
+        open: digest of the rows of state that stand behind the epoch: those of the epoch before without those that it
+            took away or replaced, and with those that it wrote. So nobody needs to read them all.
+        rows: of the batch that was aggregated.
+        dropped: rows that came after their window was closed, counted once for each such window, and rows without a
+            time, which are in no window.
+        clock: the recorded clock that its timers ran to, milliseconds since 1970: never less than that of the epoch
+            before, though the engine's may go back.
+    """
+
+    definition: str
+    meaning: str
+    open: Digest
+    rows: int
+    dropped: int
+    clock: int
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "definition", "meaning", "open", "rows", "dropped", "clock")
+        counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"])
+        return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted)
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; what is nothing is left out."""
+        return present(
+            definition=self.definition,
+            meaning=self.meaning,
+            open=self.open.to_json(),
+            rows=self.rows or None,
+            dropped=self.dropped or None,
+            clock=self.clock,
+        )
+
+    @property
+    def text(self) -> str:
+        """For people: ``12 windows open``, ``1 window open, 3 rows too late``."""
+        windows = "1 window" if self.open.rows == 1 else f"{self.open.rows} windows"
+        late = f", {self.dropped} {'row' if self.dropped == 1 else 'rows'} too late" if self.dropped else ""
+        return f"{windows} open{late}"

@@ -1,0 +1,145 @@
+"""``panes=``: windows over the rows of a query, and whether its sinks, its time and its plan go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from onceonly.api import noting
+from onceonly.errors import refuse
+from onceonly.machine.panes import Windows
+from onceonly.panes.spec import Definition, Panes, define
+from onceonly.protocol import KeepsState, RecallsState, Sink
+from onceonly.spark.engine import Plan
+from onceonly.spark.stepping import Targets
+
+
+@runtime_checkable
+class StateSink(Sink, RecallsState, Protocol):
+    """A sink that holds the state of windows and can be asked for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Panes of a call, with the sinks of what is beside them.
+
+    Attributes:
+        panes: what the user said.
+        keeper: the sink of state.
+        late: the sink of rows that come after their window was closed; ``None`` where they are only counted.
+    """
+
+    panes: Panes
+    keeper: StateSink
+    late: Sink | None
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Those that get something else than panes."""
+        return (*([self.late] if self.late else []), self.keeper)
+
+    def targets(self, sinks: Sequence[Sink]) -> Targets:
+        """Who gets what, of all sinks of the call."""
+        panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
+        return Targets(panes, self.keeper.id, self.late.id if self.late else None)
+
+    def defined(self, columns: Sequence[tuple[str, str]], time: noting.Chosen | None) -> Definition:
+        """The windows over rows of these columns.
+
+        Raises:
+            ConfigurationError: E140, the rows or the time of the query do not go with them; E144.
+        """
+        definition = define(self.panes, dict(columns))
+        if time and time.noting.unit != definition.unit and time.noting.column:
+            raise _unmeant(
+                f"windows count time in {definition.unit!r}, and note_time= in {time.noting.unit!r}",
+                "one of them is of instants and the other of whole numbers",
+                "give both the same column, and sizes in its unit",
+            )
+        return definition
+
+    @staticmethod
+    def windows(definition: Definition) -> Windows:
+        """As the machine takes it."""
+        said = (definition.fingerprint, definition.meaning, definition.lateness, definition.panes.at_most)
+        return Windows(*said)
+
+    @property
+    def words(self) -> str:
+        """What of it bears on the promise."""
+        return f"{self.panes.words}; state in {self.keeper.id}"
+
+
+def chosen(panes: Panes | None, sinks: Sequence[Sink], time: noting.Chosen | None, others: str = "") -> Chosen | None:
+    """Find the sinks that panes take, and refuse what does not go with them.
+
+    Args:
+        panes: what was given as ``panes=``.
+        sinks: of the call, in order.
+        time: how the query says up to when all is there.
+        others: what else the call was given that takes rows apart; empty for nothing.
+
+    Raises:
+        ConfigurationError: E140, E143.
+    """
+    if panes is None:
+        return None
+    if not isinstance(panes, Panes):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
+        raise _unmeant(
+            f"panes={panes!r} defines no windows",
+            "panes= takes a Panes",
+            'give Panes(key="team", values={"total": Sum("value")}, time="event_time", window=Fixed("2 minutes"))',
+        )
+    if others:
+        raise _unmeant(
+            f"{others} was given beside panes=",
+            "rows are aggregated as they come, before anything else could take some of them apart",
+            f"leave {others} out, and write good rows by a query of its own that this one reads",
+        )
+    if panes.needs_time and time is None:
+        raise _unmeant(
+            "panes= closes windows by time, and nobody says what is complete",
+            "note_time= is missing",
+            f'add note_time=EventTime("{panes.time}", delay="2 minutes")',
+        )
+    if panes.time == "ingest" and (time is None or time.noting.by != "ingest"):
+        said = "panes= takes rows by the moment of their batch, and note_time= does not"
+        raise _unmeant(said, 'time="ingest"', 'add note_time="ingest"')
+    late = panes.late_rows if panes.late_rows != "count" else None
+    if late is not None and not isinstance(late, Sink):
+        raise _unmeant(
+            f"late_rows={late!r} is no sink", "it takes one, or counts", 'give late_rows=pg.table("late"), or "count"'
+        )
+    return Chosen(panes, _keeper(panes, sinks), late)
+
+
+def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:
+    if panes.state is not None and not isinstance(panes.state, KeepsState):
+        raise refuse("E143", problem=f"state={panes.state!r} cannot hold windows and be asked for them", next=_WAY)
+    keeps = panes.state or next((sink for sink in sinks if isinstance(sink, KeepsState)), None)
+    if not isinstance(keeps, KeepsState):
+        raise refuse("E143", problem="none of the sinks can hold windows and be asked for them", next=_WAY)
+    found = keeps.state_keeper(beside=panes.state is None)
+    if not isinstance(found, StateSink):
+        raise refuse("E143", problem=f"{keeps!r} cannot be asked for windows", next=_WAY)
+    if taken := next((sink.id for sink in sinks if sink.id == found.id or sink is panes.state), None):
+        raise refuse("E143", problem=f"{taken} takes rows in the same call", next=_WAY)
+    return found
+
+
+_WAY = 'name a table of Postgres: Panes(..., state=pg.table("scores_state"))'
+
+
+def refuse_state(plan: Plan, query: str) -> None:
+    """Refuse a plan that keeps state of its own.
+
+    Raises:
+        ConfigurationError: E141.
+    """
+    if plan.stateful:
+        raise refuse("E141", query=query)
+
+
+def _unmeant(problem: str, cause: str, way: str) -> Exception:
+    return refuse("E140", problem=problem, cause=cause, next=way)

@@ -1,0 +1,106 @@
+"""Pane rows and state as rows of Arrow, in the types that Spark gives them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from onceonly.panes import kinds
+from onceonly.panes.spec import Definition
+from onceonly.panes.step import Kept, PaneRow, Place
+from onceonly.panes.windows import LEAST
+from onceonly.protocol.optional import GONE
+from onceonly_checkpoints.epochtime import END
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BUCKETS = 1024
+"""By which state is divided among executors."""
+
+_MICROS = 1000
+
+
+def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
+    """What sinks get of an epoch.
+
+    Args:
+        definition: of the windows.
+        rows: in their order. As upserts, the last one of each window is left.
+    """
+    upserts = definition.panes.rows == "upserts"
+    if upserts:
+        rows = list({row.place: row for row in rows if row.kind != "-U"}.values())
+    columns: dict[str, pa.Array[Any]] = {**_keys(definition, rows), **_bounds(definition, rows)}
+    for at, (name, kind) in enumerate(zip(definition.panes.values, definition.value_kinds, strict=True)):
+        columns[name] = kinds.array(kind, [kinds.decode(kind, row.values[at]) for row in rows])
+    columns |= _sent(definition, rows)
+    if upserts:
+        columns["deleted"] = kinds.array("boolean", [row.sign < 0 for row in rows])
+    return _table(columns)
+
+
+def _keys(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+    parsed = {key: json.loads(key) for key in {row.place.key for row in rows}}
+    return {
+        name: kinds.array(kind, [kinds.decode(kind, parsed[row.place.key][at]) for row in rows])
+        for at, (name, kind) in enumerate(zip(definition.panes.keys, definition.key_kinds, strict=True))
+    }
+
+
+def _bounds(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+    return {
+        "window_start": _times(definition, [row.place.start for row in rows]),
+        "window_end": _times(definition, [row.place.end for row in rows]),
+    }
+
+
+def _sent(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
+    return {
+        "kind": kinds.array("string", [row.kind for row in rows]),
+        "sign": kinds.array("smallint", [row.sign for row in rows]),
+        "timing": kinds.array("string", [row.timing for row in rows]),
+        "pane": kinds.array("int", [row.pane for row in rows]),
+        "final": kinds.array("boolean", [row.final for row in rows]),
+        "fired_at": kinds.array("timestamp", [row.fired_at * _MICROS for row in rows]),
+        "watermark": _times(definition, [row.watermark for row in rows]),
+        "seq": kinds.array("bigint", [row.seq for row in rows]),
+    }
+
+
+def _times(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
+    """Times of the unit; what has no bound is null."""
+    known = [None if one in (None, LEAST, END) else one for one in times]
+    if definition.unit == "integer":
+        return kinds.array("bigint", list(known))
+    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in known])
+
+
+def state_table(kept: Sequence[Kept], gone: Sequence[Place]) -> pa.Table:
+    """Rows of state that an epoch changes: those that it writes, and those that leave."""
+    places = (*(one.place for one in kept), *gone)
+    none = len(gone)
+    columns: Mapping[str, pa.Array[Any]] = {
+        "key": kinds.array("string", [one.key for one in places]),
+        "start": kinds.array("bigint", [one.start for one in places]),
+        "stop": kinds.array("bigint", [one.end for one in places]),
+        "body": kinds.array("string", [*(one.body for one in kept), *[""] * none]),
+        "wake_clock": kinds.array("bigint", [*(one.wake_clock for one in kept), *[None] * none]),
+        "wake_time": kinds.array("bigint", [*(one.wake_time for one in kept), *[END] * none]),
+        "bucket": kinds.array("smallint", [bucket(one.key) for one in places]),
+        GONE: kinds.array("boolean", [*[False] * len(kept), *[True] * none]),
+    }
+    return _table(columns)
+
+
+def bucket(key: str) -> int:
+    """Which part of the state a key is in."""
+    return zlib.crc32(key.encode()) % BUCKETS
+
+
+def _table(columns: Mapping[str, pa.Array[Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(dict(columns))

@@ -1,0 +1,415 @@
+"""One epoch of windows: timers on the old state, then rows, then what is noted, then closing. Pure, and exact in a tie.
+
+An epoch is an instant: its clock and its time were recorded by the engine and by the epochs before, so a replay takes
+the same steps. The order of phases is that of a runner in Beam's model; that what is noted decides, and not what was
+read, is ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from onceonly.panes import triggers
+from onceonly.panes.kinds import Json
+from onceonly.panes.spec import Definition
+from onceonly.panes.triggers import WAIT, Event, Passed, Rows, Tick
+from onceonly.panes.windows import LEAST, merged
+from onceonly_checkpoints.model import canonical
+
+Kind = Literal["+I", "-U", "+U", "-D"]
+Timing = Literal["EARLY", "ON_TIME", "LATE"]
+
+
+class Place(NamedTuple):
+    """Which window of which key.
+
+    Attributes:
+        key: canonical JSON of the key's values, a list.
+        start: where it begins.
+        end: where it ends; what is of this time is not in it.
+    """
+
+    key: str
+    start: int
+    end: int
+
+
+class Partial(NamedTuple):
+    """What the rows of an epoch give for one window.
+
+    Attributes:
+        place: the window; of a session, what these rows alone make of it.
+        values: a partial result for each value, in order.
+        rows: how many.
+        marks: for how many the condition of ``AtMark`` is true.
+        first: the least time of these rows.
+        last: the greatest.
+    """
+
+    place: Place
+    values: tuple[Json, ...]
+    rows: int
+    marks: int = 0
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When an epoch is.
+
+    Attributes:
+        clock: the recorded one, to which timers run: never less than in the epoch before.
+        clock_before: that of the epoch before; ``None`` without one.
+        noted: what is noted with the epoch; ``None`` for nothing.
+        noted_before: what the epoch before noted.
+    """
+
+    clock: int
+    clock_before: int | None
+    noted: int | None
+    noted_before: int | None
+
+
+class Emitted(NamedTuple):
+    """A result that stands and may be taken back.
+
+    Attributes:
+        start: of the window that it was written for.
+        end: of that window.
+        pane: its number.
+        values: what was written.
+    """
+
+    start: int
+    end: int
+    pane: int
+    values: list[Json]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The state of an open window.
+
+    Attributes:
+        place: the window.
+        values: partial results: of all rows, or, where results are discarded, of those since the last one.
+        fresh: rows since the last result.
+        panes: results so far, and the number of the next one.
+        shown: whether a result with these very bounds was written.
+        emitted: results that stand, where they may be taken back.
+        trigger: state of the trigger.
+        wake_clock: at which clock it has something to do without a row; ``None`` for none. Not in ``body``.
+        wake_time: what must be noted for that. Not in ``body``.
+    """
+
+    place: Place
+    values: tuple[Json, ...]
+    fresh: int = 0
+    panes: int = 0
+    shown: bool = False
+    emitted: tuple[Emitted, ...] = ()
+    trigger: Json = None
+    wake_clock: int | None = field(default=None, compare=False)
+    wake_time: int = field(default=LEAST, compare=False)
+
+    @property
+    def body(self) -> str:
+        """All but place and wakes, as canonical JSON."""
+        emitted = [list(one) for one in self.emitted]
+        return canonical([list(self.values), self.fresh, self.panes, int(self.shown), emitted, self.trigger])
+
+    @classmethod
+    def read(cls, place: Place, body: str) -> Kept:
+        """The inverse of :attr:`body`.
+
+        Raises:
+            ValueError: it is none; KeyError, IndexError and TypeError as well.
+        """
+        values, fresh, panes, shown, emitted, trigger = json.loads(body)
+        return cls(place, tuple(values), fresh, panes, bool(shown), tuple(Emitted(*one) for one in emitted), trigger)
+
+
+class PaneRow(NamedTuple):
+    """A row that sinks get.
+
+    Attributes:
+        place: the window.
+        values: the results, in order.
+        kind: ``+I`` the first of a window, ``-U`` and ``+U`` one that takes its place, ``-D`` one that is taken back
+            because its session was absorbed.
+        sign: -1 of one that is taken back.
+        timing: before, when, or after the window's end was noted.
+        pane: number of the result, from 0; of one that is taken back its own.
+        final: whether the window was closed in the same epoch.
+        fired_at: the instant of the timer, or the clock of the epoch.
+        watermark: what was noted then.
+        seq: number of the row among those of its key in the epoch.
+    """
+
+    place: Place
+    values: tuple[Json, ...]
+    kind: Kind
+    sign: int
+    timing: Timing
+    pane: int
+    final: bool
+    fired_at: int
+    watermark: int | None
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of the state an epoch has to see.
+
+    Attributes:
+        places: these windows.
+        keys: all windows of these keys, where windows merge.
+        wake_clock: and those that have something to do at this clock or before.
+        wake_time: and those that wait for what is noted now; ``None`` where nothing is.
+    """
+
+    places: tuple[Place, ...]
+    keys: tuple[str, ...]
+    wake_clock: int
+    wake_time: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What an epoch makes of its windows.
+
+    Attributes:
+        rows: what sinks get.
+        kept: windows that are open, those that changed.
+        gone: windows that are open no more.
+        dropped: rows that came after their window was closed, each once for each of these windows.
+    """
+
+    rows: tuple[PaneRow, ...]
+    kept: tuple[Kept, ...]
+    gone: tuple[Place, ...]
+    dropped: int
+
+
+def wanted(definition: Definition, moment: Moment, partials: Sequence[Partial]) -> Wanted:
+    """What of the state an epoch has to see. It may be shown more.
+
+    Args:
+        definition: of the windows.
+        moment: of the epoch.
+        partials: what its rows give.
+    """
+    taken = [one.place for one in partials if not _late(definition, moment, one)]
+    places = () if definition.sessions else tuple(taken)
+    keys = tuple(dict.fromkeys(place.key for place in taken)) if definition.sessions else ()
+    return Wanted(places, keys, moment.clock, moment.noted)
+
+
+def step(definition: Definition, moment: Moment, held: Sequence[Kept], partials: Sequence[Partial]) -> Stepped:
+    """What an epoch makes of its windows; the order of ``held`` and ``partials`` does not matter.
+
+    Args:
+        definition: of the windows.
+        moment: of the epoch.
+        held: the state, as the epoch before left it: what :func:`wanted` asked for, or more.
+        partials: what the rows give, each window once.
+    """
+    work = _Epoch(definition, moment, {one.place: _Open(one) for one in held})
+    work.ticks()
+    dropped = work.takes(partials)
+    work.passes()
+    work.closes()
+    return Stepped(tuple(work.numbered()), *work.left(), dropped)
+
+
+def _late(definition: Definition, moment: Moment, partial: Partial) -> bool:
+    noted = moment.noted_before
+    return noted is not None and definition.closes(partial.place.end) <= noted
+
+
+_TICKS, _TAKES, _PASSES, _CLOSES = range(4)
+"""The phases of an epoch, in order."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A window while its epoch goes on."""
+
+    kept: Kept
+    changed: bool = False
+
+
+class _Epoch:
+    def __init__(self, definition: Definition, moment: Moment, held: dict[Place, _Open]) -> None:
+        self._is, self._at = definition, moment
+        self._before = LEAST if moment.noted_before is None else moment.noted_before
+        self._now = LEAST if moment.noted is None else moment.noted
+        self._open = held
+        self._stood = tuple(held)
+        self._closed: set[Place] = set()
+        self._rows: list[tuple[tuple[str, int, int, int], list[PaneRow]]] = []
+
+    # ---- the four phases
+
+    def ticks(self) -> None:
+        """Timers that are due fire on the state as it stood; of several one, for nothing changed in between."""
+        for one in self._open.values():
+            while (due := triggers.wakes(self._is.trigger, one.kept.trigger)) is not None and due <= self._at.clock:
+                if self._fires(one, Tick(due)) and one.kept.fresh:
+                    self._emit(_TICKS, one, due)
+
+    def takes(self, partials: Sequence[Partial]) -> int:
+        """Rows are joined in; windows that merge become one before they count them. Says how many came too late."""
+        taken = [one for one in partials if not _late(self._is, self._at, one)]
+        if self._is.sessions:
+            taken = self._united(taken)
+        for partial in taken:
+            one = self._open.get(partial.place) or self._begun(partial.place)
+            kept, join = one.kept, zip(self._is.folds, one.kept.values, partial.values, strict=True)
+            values = tuple(fold.merged(old, new) for fold, old, new in join)
+            one.kept = replace(kept, values=values, fresh=kept.fresh + partial.rows)
+            one.changed = True
+            if self._fires(one, Rows(partial.rows, partial.marks, self._at.clock)):
+                self._emit(_TAKES, one, self._at.clock)
+        return sum(one.rows for one in partials) - sum(one.rows for one in taken)
+
+    def passes(self) -> None:
+        """What is noted passes the ends of windows."""
+        for one in self._open.values():
+            if self._before < one.kept.place.end <= self._now:
+                one.changed = True
+                if self._fires(one, Passed()) and (one.kept.fresh or self._is.panes.on_time == "always"):
+                    self._emit(_PASSES, one, self._at.clock)
+
+    def closes(self) -> None:
+        """Windows that take no rows any more are left, with a last result if one is due."""
+        for place, one in list(self._open.items()):
+            if self._is.closes(place.end) <= self._now:
+                if one.kept.fresh:
+                    self._emit(_CLOSES, one, self._at.clock)
+                del self._open[place]
+                self._closed.add(place)
+
+    # ---- windows
+
+    def _begun(self, place: Place) -> _Open:
+        one = self._open[place] = _Open(Kept(place, (None,) * len(self._is.folds)))
+        if place.end <= self._before:
+            self._fires(one, Passed())  # it is late from its beginning: its result on time was due before
+        return one
+
+    def _fires(self, one: _Open, event: Event) -> bool:
+        after, outcome = triggers.advanced(self._is.trigger, one.kept.trigger, event)
+        if after != one.kept.trigger:
+            one.kept, one.changed = replace(one.kept, trigger=after), True
+        return outcome is not WAIT
+
+    def _united(self, partials: Sequence[Partial]) -> list[Partial]:
+        """Sessions of a key that overlap are one; the rows of the epoch are then of the union."""
+        by_key: defaultdict[str, list[Partial]] = defaultdict(list)
+        for partial in partials:
+            by_key[partial.place.key].append(partial)
+        standing: defaultdict[str, list[Place]] = defaultdict(list)
+        for place in self._open:
+            if place.key in by_key:
+                standing[place.key].append(place)
+        return [one for key, own in by_key.items() for one in self._united_of(key, standing[key], own)]
+
+    def _united_of(self, key: str, places: Sequence[Place], partials: Sequence[Partial]) -> Iterator[Partial]:
+        spans = [(place.start, place.end) for place in (*places, *(one.place for one in partials))]
+        for (start, end), members in merged(spans):
+            came = [partials[at - len(places)] for at in sorted(members) if at >= len(places)]
+            if not came:
+                continue
+            place = Place(key, start, end)
+            self._absorb(place, [places[at] for at in sorted(members) if at < len(places)])
+            yield self._sum(place, came)
+
+    def _sum(self, place: Place, partials: Sequence[Partial]) -> Partial:
+        first = partials[0]
+        if len(partials) == 1:
+            return first._replace(place=place)
+        values = self._joined([one.values for one in partials])
+        return first._replace(place=place, values=values, rows=sum(one.rows for one in partials))
+
+    def _joined(self, several: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
+        found = several[0]
+        for other in several[1:]:
+            folds = zip(self._is.folds, found, other, strict=True)
+            found = tuple(fold.merged(one, two) for fold, one, two in folds)
+        return found
+
+    def _absorb(self, place: Place, places: Sequence[Place]) -> None:
+        """The union takes what sessions had: partial results, rows that wait, and results that it will take back."""
+        if not places or tuple(places) == (place,):
+            return
+        olds = [self._open.pop(one).kept for one in places]
+        fresh, same = sum(one.fresh for one in olds), next((one for one in olds if one.place == place), None)
+        union = Kept(
+            place,
+            self._joined([one.values for one in olds]),
+            fresh,
+            max(one.panes for one in olds),
+            same is not None and same.shown,
+            tuple(sorted(emitted for one in olds for emitted in one.emitted)),
+            triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before),
+        )
+        self._open[place] = _Open(union, changed=True)
+
+    # ---- results
+
+    def _emit(self, phase: int, one: _Open, fired_at: int) -> None:
+        """Write a result, and take back what stands where that is said."""
+        kept, how, place = one.kept, self._is.panes.accumulation, one.kept.place
+        late = place.end <= self._before
+        timing: Timing = "LATE" if late else "EARLY" if phase < _PASSES else "ON_TIME"
+        noted = self._before if phase < _PASSES else self._now
+        told = (timing, fired_at, None if noted == LEAST else noted)
+        rows = [_taken_back(place, old, told) for old in kept.emitted]
+        values = tuple(self._results(kept))
+        kind: Kind = "+U" if kept.shown and how != "discarding" else "+I"
+        rows.append(PaneRow(place, values, kind, 1, timing, kept.panes, False, *told[1:]))
+        self._rows.append(((place.key, phase, place.end, place.start), rows))
+        left = (None,) * len(values) if how == "discarding" else kept.values
+        stands = (Emitted(place.start, place.end, kept.panes, list(values)),) if how == "retracting" else ()
+        one.kept = replace(kept, values=left, fresh=0, panes=kept.panes + 1, shown=True, emitted=stands)
+        one.changed = True
+
+    def _results(self, kept: Kept) -> Iterator[Json]:
+        of_none = self._is.panes.accumulation == "discarding" and not kept.fresh
+        for fold, value in zip(self._is.folds, kept.values, strict=True):
+            yield fold.nothing if of_none else fold.result(value)
+
+    # ---- what is left
+
+    def numbered(self) -> Iterator[PaneRow]:
+        """The rows in their order, numbered within their key; the last one of a window that was closed says so."""
+        ordered = [row for _, rows in sorted(self._rows, key=lambda one: one[0]) for row in rows]
+        last = {row.place: at for at, row in enumerate(ordered) if row.sign > 0 and row.place in self._closed}
+        numbers: defaultdict[str, int] = defaultdict(int)
+        for at, row in enumerate(ordered):
+            yield row._replace(final=last.get(row.place) == at, seq=numbers[row.place.key])
+            numbers[row.place.key] += 1
+
+    def left(self) -> tuple[tuple[Kept, ...], tuple[Place, ...]]:
+        """Windows that changed and are open, and those that stood and are gone."""
+        kept = tuple(self._waking(one.kept) for one in self._open.values() if one.changed)
+        return kept, tuple(place for place in self._stood if place not in self._open)
+
+    def _waking(self, kept: Kept) -> Kept:
+        end = kept.place.end
+        wake_time = end if end > self._now else self._is.closes(end)
+        return replace(kept, wake_clock=triggers.wakes(self._is.trigger, kept.trigger), wake_time=wake_time)
+
+
+def _taken_back(place: Place, old: Emitted, told: tuple[Timing, int, int | None]) -> PaneRow:
+    """A row that was written, again, with the sign of what is no more."""
+    stood = Place(place.key, old.start, old.end)
+    kind: Kind = "-U" if stood == place else "-D"
+    return PaneRow(stood, tuple(old.values), kind, -1, told[0], old.pane, False, *told[1:])

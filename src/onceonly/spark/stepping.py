@@ -1,0 +1,161 @@
+"""One epoch of windows, from partial results to rows: what is asked of the keeper, and what is left with it.
+
+The rules are those of :mod:`onceonly.panes`; here their answers become rows of Arrow, and the state that stands behind
+the epoch is counted without being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly.panes.rows import pane_table, state_table
+from onceonly.panes.spec import Definition
+from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
+from onceonly.protocol.batch import Bound, Notes
+from onceonly.protocol.optional import RecallsState, StateWanted
+from onceonly.protocol.times import Times
+from onceonly.spark.paned import PanedBatch, Part, digest_of, part
+from onceonly_checkpoints.content import LATE, PANES, STATE, Digest
+from onceonly_checkpoints.panestate import PaneState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from onceonly.spark.batch import SparkBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one action over a batch gave.
+
+    Attributes:
+        partials: results per key and window.
+        rows: of the batch.
+        times: what the rows say of time.
+        late: the rows of windows that were closed, where they are kept; ``None`` where they are only counted.
+    """
+
+    partials: Sequence[Partial]
+    rows: int
+    times: Times
+    late: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Who gets which output.
+
+    Attributes:
+        panes: ids of the sinks of panes.
+        state: id of the sink that keeps state.
+        late: id of the sink of late rows; ``None`` where they are only counted.
+    """
+
+    panes: tuple[str, ...]
+    state: str
+    late: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    place: Place
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stepping:
+    """Steps the windows of one pipeline from epoch to epoch.
+
+    Attributes:
+        definition: of the windows.
+        keeper: holds the state, as the newest epoch left it.
+        targets: who gets what.
+    """
+
+    definition: Definition
+    keeper: RecallsState
+    targets: Targets
+
+    def stepped(self, to: Bound, counted: Counted, notes: Notes, live: SparkBatch | None = None) -> PanedBatch:
+        """The rows of an epoch, for each of its outputs.
+
+        Args:
+            to: what its windows go on from.
+            counted: what its batch gave.
+            notes: says what it notes.
+            live: the batch, whose session can read staged files; ``None`` without Spark.
+
+        Raises:
+            IdentityError: E226, the state is not what the epoch before left.
+            DestinationError: the keeper does not answer.
+            ConfigurationError: E133, the user's function says what is no time.
+        """
+        definition, targets = self.definition, self.targets
+        times, noted = notes(counted.times, counted.rows)
+        moment = Moment(to.clock, to.clock_before, noted, to.noted_before)
+        found = self._recalled(moment, counted.partials, to)
+        held = [_read(row, targets.state, to) for row in found]
+        done = step(definition, moment, held, counted.partials)
+        changed = frozenset((*(one.place for one in done.kept), *done.gone))
+        left = _left(to, done, [row for row in found if row.place in changed], targets.state)
+        said = (definition.fingerprint, definition.meaning, left, counted.rows, done.dropped + times.untimed, to.clock)
+        session = live.session if live else None
+        parts = [
+            part(PANES, targets.panes, pane_table(definition, done.rows), session),
+            part(STATE, (targets.state,), state_table(done.kept, done.gone), session),
+            *_late(counted.late, targets.late, session),
+        ]
+        return PanedBatch(parts, times, PaneState(*said), live)
+
+    def _recalled(self, moment: Moment, partials: Sequence[Partial], to: Bound) -> list[_Row]:
+        asked = wanted(self.definition, moment, partials)
+        places = [(one.key, one.start, one.end) for one in asked.places]
+        rows = self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
+        return [_Row(Place(row.key, row.start, row.stop), row.body) for row in rows]
+
+
+def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[Part]:
+    return [part(LATE, (sink,), rows, session)] if rows is not None and sink is not None else []
+
+
+def _read(row: _Row, keeper: str, to: Bound) -> Kept:
+    try:
+        return Kept.read(row.place, row.body)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        key, start = row.place.key, row.place.start
+        raise _foreign(keeper, to, f"the window of key {key} from {start} on cannot be read") from error
+
+
+def _left(to: Bound, done: Stepped, replaced: Sequence[_Row], keeper: str) -> Digest:
+    """Digest of all state behind the epoch: nobody reads it to know."""
+    written = [_Row(one.place, one.body) for one in done.kept]
+    left = to.open - _digest(replaced) + _digest(written)
+    if left.rows < 0:
+        raise _foreign(keeper, to, "there are more windows than that epoch left")
+    return left
+
+
+def _digest(rows: Sequence[_Row]) -> Digest:
+    import pyarrow as pa
+
+    columns: Mapping[str, object] = {
+        "key": [row.place.key for row in rows],
+        "start": [row.place.start for row in rows],
+        "stop": [row.place.end for row in rows],
+        "body": [row.body for row in rows],
+    }
+    return digest_of(pa.table(columns, schema=_hashed()))
+
+
+def _hashed() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([("key", pa.string()), ("start", pa.int64()), ("stop", pa.int64()), ("body", pa.string())])
+
+
+def _foreign(keeper: str, to: Bound, problem: str) -> Exception:
+    return refuse("E226", sink=keeper, epoch=to.as_of.epoch - 1, problem=problem, pipeline=to.as_of.pipeline)

@@ -1,0 +1,194 @@
+"""Windows as the machine knows them: from what they go on, whether they can, how many may be open, what is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.core.stories import SINK, epochs
+from tests.core.test_coordinator import NEXT, TWO, Machine
+
+from onceonly.machine import commands as c
+from onceonly.machine import coordinator, panes
+from onceonly.machine.noting import Noting
+from onceonly.machine.panes import Windows
+from onceonly.protocol.batch import AsOf, Bound
+from onceonly.protocol.times import Times
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import PANES, STATE, Digest, Output
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import END, EpochTime
+from onceonly_checkpoints.panestate import PaneState
+
+OURS = Windows("whole", "meaning", lateness=60)
+KEEPER = "memory:state"
+
+
+def state(windows: int = 3, *, definition: str = "whole", meaning: str = "meaning", clock: int = 1001) -> PaneState:
+    return PaneState(definition, meaning, Digest(windows, windows, windows), 10, 0, clock)
+
+
+def held(epoch: Epoch, windows: int = 3, noted: int | None = None, **said: Any) -> Epoch:
+    """The epoch, with windows."""
+    time = None if noted is None else EpochTime("ms", noted, noted, noted)
+    outputs = (Output(PANES, (SINK,), "p", Digest(2), 1), Output(STATE, (KEEPER,), "s", Digest(1), 2))
+    return chain.linked(replace(epoch, panes=state(windows, **said), time=time, outputs=outputs, digest=Digest(3)))
+
+
+# ---- what is recorded
+
+
+def test_an_epoch_without_windows_is_spelled_as_ever_and_one_with_windows_comes_back() -> None:
+    assert "panes" not in TWO.to_json()
+    with_windows = held(TWO, noted=5)
+    assert Epoch.from_json(with_windows.to_json()) == with_windows
+    assert PaneState.from_json(state(0).to_json()) == state(0)
+    assert with_windows.chain != chain.linked(replace(with_windows, panes=state(4))).chain
+
+
+@pytest.mark.parametrize(
+    ("windows", "dropped", "text"),
+    [(0, 0, "0 windows open"), (1, 1, "1 window open, 1 row too late"), (12, 3, "12 windows open, 3 rows too late")],
+)
+def test_it_is_told_in_words(windows: int, dropped: int, text: str) -> None:
+    assert replace(state(windows), dropped=dropped).text == text
+
+
+def test_a_digest_of_fewer_rows_is_the_digest_of_the_rest() -> None:
+    assert Digest(3, 30, 300) + Digest(1, 1, 1) - Digest(2, 11, 101) == Digest(2, 20, 200)
+
+
+# ---- whether they can go on
+
+
+LAST = held(TWO)
+
+
+@pytest.mark.parametrize(
+    ("windows", "last", "begins", "problem"),
+    [
+        (OURS, None, False, ""),
+        (None, None, False, ""),
+        (None, TWO, False, ""),
+        (OURS, LAST, False, ""),
+        (OURS, TWO, False, "its rows up to epoch 2 were written as they came"),
+        (OURS, TWO, True, ""),
+        (None, LAST, False, "epoch 2 wrote panes, and panes= is missing"),
+        (None, LAST, True, ""),
+        (
+            replace(OURS, definition="x", meaning="x"),
+            LAST,
+            False,
+            "key, values, time, window, accumulation",
+        ),
+        (replace(OURS, definition="x", meaning="x"), LAST, True, ""),
+        (replace(OURS, definition="x"), LAST, False, "trigger or lateness is another one, and 3 windows open"),
+        (replace(OURS, definition="x"), held(TWO, 0), False, ""),
+    ],
+)
+def test_windows_go_on_as_they_were_defined_or_not_at_all(
+    windows: Windows | None, last: Epoch | None, begins: bool, problem: str
+) -> None:
+    found = panes.refused(windows, "scores", last, begins=begins)
+    assert (found is None) is (not problem)
+    if found:
+        assert found.code == "E142"
+        assert problem in str(dict(found.details)["problem"])
+
+
+def paned(windows: Windows | None, last: Epoch, noting: Noting | None = None) -> Machine:
+    """A machine that has opened after an epoch, and says what it does with the next batch."""
+    said: dict[str, Any] = {"divided": True, "windows": windows, "noting": noting}
+    return Machine(NEXT, coordinator.start("orders", (SINK,), "us", NEXT, **said)).opens(last)
+
+
+def test_a_pipeline_of_windows_stops_before_anything_is_written_where_they_are_others() -> None:
+    asks = paned(replace(OURS, meaning="x", definition="x"), LAST).asks
+    assert isinstance(asks, c.Refuse)
+    assert asks.refusal.code == "E142"
+
+
+# ---- what they go on from
+
+
+def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_it() -> None:
+    last = held(TWO, noted=900, clock=5000)
+    machine = paned(OURS, last, Noting("ingest")).hears(c.Done())
+    asks = machine.asks
+    assert isinstance(asks, c.Stage)
+    assert asks.bound == Bound(AsOf(1, 3, 1002), 5000, 900, Digest(3, 3, 3))
+    outputs = (Output(PANES, (SINK,), "p", Digest(2), 1), Output(STATE, (KEEPER,), "s", Digest(1), 2))
+    machine.hears(c.Staged(None, 3, Digest(3), outputs, Times(), state(4)))
+    epoch = machine.state.current
+    assert epoch.panes == state(4)
+    assert epoch.time is not None
+    assert (epoch.time.noted, epoch.time.closed) == (1002, 942)
+
+
+def test_rows_as_they_come_are_staged_without_windows() -> None:
+    asks = paned(None, TWO).hears(c.Done()).asks
+    assert isinstance(asks, c.Stage)
+    assert asks.bound is None
+
+
+def test_they_go_on_from_what_the_last_epoch_recorded() -> None:
+    as_of = AsOf(1, 3, 1002)
+    bound = panes.bound(as_of, held(TWO, noted=900, clock=1001), begins=False)
+    assert bound == Bound(as_of, 1001, 900, Digest(3, 3, 3))
+    assert bound.clock == 1002
+
+
+def test_their_clock_does_not_go_back_with_the_engines() -> None:
+    bound = panes.bound(AsOf(1, 3, 990), held(TWO, clock=1001), begins=False)
+    assert bound.clock == 1001
+
+
+def test_a_new_series_begins_them_anew() -> None:
+    as_of = AsOf(3, 3, 1002)
+    assert panes.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
+    assert panes.bound(as_of, None, begins=False) == Bound(as_of)
+
+
+# ---- an epoch that some sinks lack, and whose bytes are gone
+
+
+def test_it_is_computed_again_only_from_the_state_of_the_epoch_before() -> None:
+    one, two = epochs(10, 20)
+    follows = held(two)
+    assert panes.before(follows, (follows, one)) == one
+    assert panes.before(follows, (follows, held(one))) is None  # of another history
+    assert panes.computable(follows, (KEEPER,), one)
+    assert not panes.computable(follows, (SINK,), one)  # the state is that of this epoch already
+    assert not panes.computable(follows, (KEEPER,), None)
+    assert panes.computable(replace(follows, number=1), (KEEPER,), None)
+    assert panes.computable(replace(follows, panes=None), (SINK,), None)
+
+
+# ---- how many may be open
+
+
+def test_an_epoch_that_would_leave_more_open_than_was_said_is_refused() -> None:
+    most = replace(OURS, most=10)
+    assert panes.too_many(most, "scores", 3, state(10)) is None
+    refusal = panes.too_many(most, "scores", 3, state(11))
+    assert refusal is not None
+    assert refusal.code == "E527"
+    assert dict(refusal.details) == {"pipeline": "scores", "epoch": 3, "windows": 11, "most": 10}
+    assert panes.too_many(OURS, "scores", 3, state(11)) is None
+
+
+def test_that_windows_get_many_is_said_once() -> None:
+    most = replace(OURS, most=10)
+    said = [
+        panes.many(most, "scores", held(TWO, before), held(TWO, after)) for before, after in ((7, 8), (8, 9), (2, 7))
+    ]
+    assert [len(one) for one in said] == [1, 0, 0]
+    assert "8 open windows" in said[0][0].reason
+
+
+def test_behind_what_is_noted_less_lateness_nothing_changes_any_more() -> None:
+    assert panes.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
+    assert panes.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=0)).closed == END  # type: ignore[union-attr]
+    assert panes.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
+    assert panes.closed(None, OURS) is None
