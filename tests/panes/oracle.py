@@ -1,8 +1,9 @@
-"""What panes must be, by brute force: every row is kept, the clock is walked second by second, and nothing of ours is imported.
+"""What panes must be, by brute force: all rows are kept, the clock is walked second by second, nothing of ours is here.
 
-A row that was accepted stays in a list until its window closes. A window is whatever its rows say when somebody asks: sessions are
-joined anew each time, values are added up from the first row. No state is merged, none is stored, and no trigger has a state:
-that is what the engine has, and what it is compared with. One epoch is: timers, rows, watermark, closing, in this order.
+A row that was accepted stays in a list until its window closes. A window is what its rows say when somebody asks:
+sessions are joined anew each time, values are computed from the first row on. No state is merged, none is stored, no
+trigger has a state: all that is what the engine has, and what it is compared with. An epoch is timers, rows, what is
+noted, closing, in this order. Nothing in this file is imported from the project.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 LEAST, END = -(2**63), 2**63 - 1
 
 Span = tuple[int, int]
+
+Value = int | None | tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Rules:
     discarding: bool = False
     retracting: bool = False
     always: bool = True
-    value: Callable[[Sequence[int]], int | None] = sum
+    value: Callable[[Sequence[int]], Value] = sum
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,8 @@ class Epoch:
 class Pane:
     key: str
     span: Span
-    value: int | None
-    retracts: tuple[tuple[Span, int | None], ...]
+    value: Value
+    retracts: tuple[tuple[Span, Value], ...]
     timing: str
     index: int
     fired_at: int
@@ -93,8 +96,6 @@ class Seen:
     value: int
     told: bool = False
     """A pane has shown it."""
-    counted: bool = False
-    """A trigger that counts has fired since, or the watermark has passed."""
 
 
 @dataclass
@@ -102,7 +103,7 @@ class Told:
     """A pane of a window that has not closed."""
 
     span: Span
-    value: int | None
+    value: Value
     index: int
     standing: bool
 
@@ -131,7 +132,7 @@ class Oracle:
         panes += self._rows(epoch)
         before, self.noted = self.noted, _later(self.noted, epoch.noted)
         panes += self._on_time(epoch.clock, before)
-        panes += self._closing(epoch.clock)
+        panes += self._closing(epoch.clock, before)
         self.clock = epoch.clock
         return panes
 
@@ -169,14 +170,12 @@ class Oracle:
                 continue
             if self.rules.always or self._changed(key, span):
                 yield self._fire(key, span, "ON_TIME", clock)
-            for seen in self._in(key, span):
-                seen.counted = True
 
-    def _closing(self, clock: int) -> Iterator[Pane]:
+    def _closing(self, clock: int, before: int | None) -> Iterator[Pane]:
         for key, span in self.windows():
             if self._is_closed(span):
                 if self._changed(key, span):
-                    yield self._fire(key, span, "LATE", clock)
+                    yield self._fire(key, span, "LATE" if self._is_past(span, before) else "ON_TIME", clock)
                 of = self.keys[key]
                 of.told = [told for told in of.told if not _within(told.span, span, self.rules.window)]
                 gone = {id(seen) for seen in self._in(key, span)}
@@ -185,19 +184,12 @@ class Oracle:
     # ---- What a window is.
 
     def _parts(self, rows: Iterable[Row]) -> list[tuple[str, list[Seen]]]:
-        """Rows of an epoch by key and window; sessions of one epoch are joined before anybody asks whether they are late."""
-        found: list[tuple[str, list[Seen]]] = []
+        """Rows of an epoch by key and window; its sessions are joined before anybody asks whether they are late."""
+        window, found = self.rules.window, list[tuple[str, list[Seen]]]()
         for key in sorted({row.key for row in rows}):
-            seen = [
-                Seen(span, row.value)
-                for row in rows
-                if row.key == key
-                for span in spans_of(self.rules.window, row.time)
-            ]
-            found += [
-                (key, [one for one in seen if _within(one.span, span, self.rules.window)])
-                for span in self._joined(seen)
-            ]
+            own = [row for row in rows if row.key == key]
+            seen = [Seen(span, row.value) for row in own for span in spans_of(window, row.time)]
+            found += [(key, [one for one in seen if _within(one.span, span, window)]) for span in self._joined(seen)]
         return found
 
     def _spans(self, key: str) -> list[Span]:
@@ -226,7 +218,7 @@ class Oracle:
     def _counted_enough(self, key: str, span: Span) -> bool:
         past = self.rules.watermark and self._is_past(span, self.noted)
         wanted = self.rules.late_count if past else self.rules.count
-        return wanted is not None and sum(not seen.counted for seen in self._in(key, span)) >= wanted
+        return wanted is not None and sum(not seen.told for seen in self._in(key, span)) >= wanted
 
     # ---- One pane.
 
@@ -240,7 +232,7 @@ class Oracle:
             told.standing = False
         of.told.append(Told(span, value, index, True))
         for seen in rows:
-            seen.told = seen.counted = True
+            seen.told = True
         retracts = sorted(((told.span, told.value) for told in taken), key=lambda one: (one[0][1], one[0][0]))
         return Pane(key, span, value, tuple(retracts), timing, index, at)
 

@@ -1,4 +1,4 @@
-"""The ten values of Streaming 102 and what each of its figures shows, read from ``data/``; times are seconds of that day's noon."""
+"""The ten values of Streaming 102, and what each of its figures shows, from ``data/``; times are seconds of the day."""
 
 from __future__ import annotations
 
