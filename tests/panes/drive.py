@@ -115,15 +115,15 @@ def panes_of(rows: Sequence[PaneRow]) -> tuple[Pane, ...]:
         assert all(_precedes(one, row) for one in taken), (taken, row)
         retracts = tuple((_span(one.place), _value(one.values)) for one in taken)
         at = row.fired_at // _MS
-        found.append(Pane(_team(row), _span(row.place), _value(row.values), retracts, row.timing, row.pane, at))
+        found.append(Pane(*seconds_of(row.place), _value(row.values), retracts, row.timing, row.pane, at))
         taken = []
     assert not taken, "rows are taken back, and nothing takes their place"
     return tuple(found)
 
 
-def window_of(span: Span) -> Span:
-    """A span of seconds as the engine counts it."""
-    return _scaled(span[0]), _scaled(span[1])
+def seconds_of(place: Place) -> tuple[str, Span]:
+    """A window as the oracle says it: its key, and its span."""
+    return place.key[2:-2], _span(place)
 
 
 def _is_asked(asked: Wanted, place: Place, stored: Stored) -> bool:
@@ -170,11 +170,15 @@ def _window(window: oracle.Window) -> windows.Window:
 
 
 def _trigger(rules: Rules) -> Trigger:
-    early = AtPeriod(_size(rules.period)) if rules.period else AtCount(rules.count) if rules.count else None
-    if not rules.watermark:
-        assert early is not None
-        return Repeat(early)
-    return AtWatermark(early=early, late=AtCount(rules.late_count) if rules.late_count else None)
+    early, late = _leaf(rules.period, rules.count), _leaf(rules.late_period, rules.late_count)
+    if rules.watermark:
+        return AtWatermark(early=early, late=late)
+    assert early is not None
+    return Repeat(early)
+
+
+def _leaf(period: int | None, count: int | None) -> Trigger | None:
+    return AtPeriod(_size(period)) if period else AtCount(count) if count else None
 
 
 def _size(seconds: int) -> str:
@@ -191,10 +195,6 @@ def _seconds(number: int) -> int:
 
 def _span(place: Place) -> Span:
     return _seconds(place.start), _seconds(place.end)
-
-
-def _team(row: PaneRow) -> str:
-    return row.place.key[2:-2]
 
 
 def _value(values: Sequence[Json]) -> oracle.Value:

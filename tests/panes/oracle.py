@@ -53,6 +53,7 @@ class Rules:
     count: int | None = None
     """Early panes after so many rows."""
     late_count: int | None = None
+    late_period: int | None = None
     watermark: bool = True
     """False: early panes are all there is, until the closing."""
     lateness: int | None = 0
@@ -128,7 +129,7 @@ class Oracle:
 
     def epoch(self, epoch: Epoch) -> list[Pane]:
         """Panes of the next epoch in the order of a key: by phase, then end, then start."""
-        panes = list(self._timers(epoch.clock))
+        panes = self._timers(epoch.clock)
         panes += self._rows(epoch)
         before, self.noted = self.noted, _later(self.noted, epoch.noted)
         panes += self._on_time(epoch.clock, before)
@@ -140,16 +141,22 @@ class Oracle:
         """Windows that are open, each with its key."""
         return [(key, span) for key in sorted(self.keys) for span in self._spans(key)]
 
+    def accepts(self, rows: Iterable[Row]) -> list[int]:
+        """Values of the rows that the next epoch would take, each once for each of its windows."""
+        return [one.value for _, part in self._parts(rows) if not self._is_closed(_hull(part)) for one in part]
+
     # ---- The four phases.
 
-    def _timers(self, clock: int) -> Iterator[Pane]:
-        if self.rules.period is None or self.clock is None:
-            return
-        for second in range(self.clock + 1, clock + 1):
-            if second % self.rules.period == 0:
-                for key, span in self.windows():
-                    if self._changed(key, span) and not self._is_past(span, self.noted):
-                        yield self._fire(key, span, "EARLY", second)
+    def _timers(self, clock: int) -> list[Pane]:
+        """Each second from the last epoch on: what changed is shown at multiples of a period, early's or late's."""
+        found: list[Pane] = []
+        for second in range(clock + 1 if self.clock is None else self.clock + 1, clock + 1):
+            for key, span in self.windows():
+                past = self._is_past(span, self.noted)
+                period = self.rules.late_period if past and self.rules.watermark else self.rules.period
+                if period is not None and second % period == 0 and self._changed(key, span):
+                    found.append(self._fire(key, span, "LATE" if past else "EARLY", second))
+        return sorted(found, key=lambda pane: (pane.span[1], pane.span[0]))
 
     def _rows(self, epoch: Epoch) -> list[Pane]:
         parts = self._parts(epoch.rows)
