@@ -218,11 +218,9 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
     wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time)
     local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
     number = (local.date() - _1970).days // days * days
-    start = _instant(number, offset, known)
-    # At midnight of a day that begins with an hour left out, clocks show that hour; and so does the window's end.
-    if time < start:
-        return _instant(number - days, offset, known), start
-    return start, _instant(number + days, offset, known)
+    start, end = _instant(number, offset, known), _instant(number + days, offset, known)
+    # Where clocks are put back over midnight, they show the old day again in what is the new one already.
+    return (end, _instant(number + 2 * days, offset, known)) if time >= end else (start, end)
 
 
 def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
