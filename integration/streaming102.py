@@ -1,4 +1,4 @@
-"""Streaming 102's data set as a stream: its records in files, its clocks in the offset log, its watermarks by a function.
+"""The data set of Streaming 102 as a stream: records in files, clocks in the offset log, watermarks by a function.
 
 One start of the query for each epoch: the engine plans a batch, its entry gets the script's clock, and the next start
 replays it, so that ``current_timestamp()``, the recorded clock and empty batches are the script's.

@@ -334,7 +334,7 @@ def exactly_once(
         given = (*given, dedupe.keeper)
         arguments.check_sinks(given)
     adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
-    apart = {"an Output or a Route": divided, "quality=": quality, "dedupe=": dedupe}
+    apart = {"an Output or a Route": divided, "dedupe=": dedupe, "quality=": quality}
     paned = paning.chosen(panes, given, time, next((what for what, said in apart.items() if said), ""))
     if paned:
         given = (*given, *paned.sinks)
