@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 
 from tests.panes.drive import Epochs, definition_of, run, seconds_of
 from tests.panes.oracle import Epoch, Oracle, Pane, Rules
 
-from onceonly.panes import Count, Max, Min, Sum, step
+from onceonly.panes import Count, Max, Min, Sum
+from onceonly.panes.spec import Definition
 from onceonly.panes.values import Value
 
 MEASURES: dict[str, Value] = {"total": Sum("value"), "rows": Count(), "least": Min("value"), "most": Max("value")}
 """What :func:`tests.panes.streams.measures` computes of the oracle's rows."""
+
+
+Runs = Callable[[Definition, Sequence[Epoch], random.Random], Epochs]
+"""What runs a stream on an engine."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Compared:
     difference: str | None
 
 
-def compared(rules: Rules, epochs: Sequence[Epoch], draw: random.Random, engine: ModuleType = step) -> Compared:
+def compared(rules: Rules, epochs: Sequence[Epoch], draw: random.Random, runs: Runs = run) -> Compared:
     """Both over one stream: rows of panes in order, windows that are open, and what was dropped, epoch by epoch."""
-    oracle, got = Oracle(rules), run(definition_of(rules, MEASURES), epochs, draw, engine)
+    oracle, got = Oracle(rules), runs(definition_of(rules, MEASURES), epochs, draw)
     for at, epoch in enumerate(epochs):
         found, wanted = list(got.panes[at]), by_key(oracle.epoch(epoch))
         if found != wanted:
