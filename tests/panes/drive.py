@@ -95,14 +95,51 @@ def epoch(
 def run(
     definition: Definition, epochs: Iterable[Epoch], draw: random.Random | None = None, engine: ModuleType = step
 ) -> Epochs:
-    """A stream of epochs, from nothing."""
-    world, panes, dropped, worlds = World(), list[tuple[Pane, ...]](), 0, list[World]()
+    """A stream of epochs, from nothing; what rows say of themselves is held against what was shown before."""
+    worlds, panes, dropped, shown = [World()], list[tuple[Pane, ...]](), 0, set[Place]()
     for said in epochs:
-        world, rows, lost = epoch(definition, world, said, draw or random.Random(0), engine)
+        world, rows, lost = epoch(definition, worlds[-1], said, draw or random.Random(0), engine)
+        check_rows(definition, rows, worlds[-1], world, shown)
         panes.append(panes_of(rows))
         dropped += lost
         worlds.append(world)
-    return Epochs(world, tuple(panes), dropped, tuple(worlds))
+    return Epochs(worlds[-1], tuple(panes), dropped, tuple(worlds[1:]))
+
+
+def check_rows(definition: Definition, rows: Sequence[PaneRow], before: World, after: World, shown: set[Place]) -> None:
+    """What rows say beside their results: numbers, watermark, kind, and whether they are the last of their window.
+
+    Args:
+        definition: of the windows.
+        rows: of an epoch.
+        before: the world that it found.
+        after: the world that it left.
+        shown: windows of which a result stands, which is kept up.
+    """
+    seqs = {key: [row.seq for row in rows if row.place.key == key] for key in {row.place.key for row in rows}}
+    assert all(found == list(range(len(found))) for found in seqs.values()), seqs
+    assert [row.place.key for row in rows] == sorted(row.place.key for row in rows)
+    last = {row.place: row for row in rows if row.sign > 0}
+    times = {"EARLY": {before.noted}, "ON_TIME": {after.noted}, "LATE": {before.noted, after.noted}}
+    for row in rows:
+        stays = any(_holds(place, row.place) for place in (*last, *after.state)) or row.place in after.state
+        assert row.final == (last.get(row.place) is row and not stays), row
+        assert row.watermark in {_scaled(one) for one in times[row.timing]}, row
+        if row.sign > 0:
+            again = row.place in shown and definition.panes.accumulation != "discarding"
+            assert row.kind == ("+U" if again else "+I"), row
+            shown.add(row.place)
+        else:
+            assert row.place in shown, row
+            shown.discard(row.place)
+            shown.update({row.place} if row.kind == "-U" else ())
+    shown -= {place for place in shown if not any(_holds(other, place) for other in after.state)} - set(after.state)
+
+
+def _holds(place: Place, other: Place) -> bool:
+    """Whether a session has absorbed another one, which then was not closed; of other windows none holds another."""
+    within = place.key == other.key and place.start <= other.start and other.end <= place.end
+    return within and place != other
 
 
 def panes_of(rows: Sequence[PaneRow]) -> tuple[Pane, ...]:
