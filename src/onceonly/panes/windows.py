@@ -218,11 +218,14 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
     wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time)
     local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
     number = (local.date() - _1970).days // days * days
-    start = _instant(number, offset, known)
-    # At midnight of a day that begins with an hour left out, clocks show that hour; and so does the window's end.
+    start, end = _instant(number, offset, known), _instant(number + days, offset, known)
+    # Clocks that leave out the minutes in which a day begins show later ones before it, and clocks that are put back
+    # show earlier ones after it: there the instants decide, so that each time is in one window.
     if time < start:
         return _instant(number - days, offset, known), start
-    return start, _instant(number + days, offset, known)
+    if time >= end:
+        return end, _instant(number + 2 * days, offset, known)
+    return start, end
 
 
 def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
@@ -235,7 +238,7 @@ def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         raise wrong(f"timezone={name!r}", "no such zone is known here", 'name one: timezone="Europe/Berlin"') from error
 
 
