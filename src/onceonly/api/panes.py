@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from onceonly.api import noting
 from onceonly.errors import refuse
 from onceonly.machine.panes import Windows
 from onceonly.panes.spec import Definition, Panes, define
 from onceonly.protocol import KeepsState, RecallsState, Sink
+from onceonly.spark import partials
 from onceonly.spark.engine import Plan
 from onceonly.spark.stepping import Targets
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame
 
 
 @runtime_checkable
@@ -44,13 +48,19 @@ class Chosen:
         panes = tuple(sink.id for sink in sinks if sink not in self.sinks)
         return Targets(panes, self.keeper.id, self.late.id if self.late else None)
 
-    def defined(self, columns: Sequence[tuple[str, str]], time: noting.Chosen | None) -> Definition:
-        """The windows over rows of these columns.
+    def defined(self, pipeline: str, rows: DataFrame, time: noting.Chosen | None) -> Definition:
+        """The windows over such rows.
+
+        Args:
+            pipeline: its name.
+            rows: as they would be written without panes; of a stream as well.
+            time: how the query says up to when all is there.
 
         Raises:
-            ConfigurationError: E140, the rows or the time of the query do not go with them; E144.
+            ConfigurationError: E121, an expression is not one on a row; E140, the rows or the time of the query do not
+                go with them; E144.
         """
-        definition = define(self.panes, dict(columns))
+        definition = define(self.panes, dict(rows.dtypes), partials.kinds_of(pipeline, rows, self.panes))
         if time and time.noting.unit != definition.unit and time.noting.column:
             raise _unmeant(
                 f"windows count time in {definition.unit!r}, and note_time= in {time.noting.unit!r}",
@@ -123,7 +133,7 @@ def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:
     found = keeps.state_keeper(beside=panes.state is None)
     if not isinstance(found, StateSink):
         raise refuse("E143", problem=f"{keeps!r} cannot be asked for windows", next=_WAY)
-    if taken := next((sink.id for sink in sinks if sink.id == found.id or sink is panes.state), None):
+    if taken := next((sink.id for sink in sinks if found.id == sink.id), None):
         raise refuse("E143", problem=f"{taken} takes rows in the same call", next=_WAY)
     return found
 

@@ -138,7 +138,7 @@ class ExactlyOnce:
             noting.check_columns(given.time, named, rows.dtypes)
             if given.panes:
                 paning.refuse_state(plan, named)
-                given.panes.defined(rows.dtypes, given.time)
+                given.panes.defined(named, rows, given.time)
             elif given.divided:
                 self._divide(plan, named, rows, found)
         except OnceOnlyError as refused:
@@ -187,7 +187,7 @@ class ExactlyOnce:
             return SparkBatch(rows, size, found.left_out, without)
         columns = rows.dtypes
         if given.panes:
-            return PanesBatch(rows, self._stepping(given.panes, opening, columns), size, without)
+            return PanesBatch(rows, self._stepping(given.panes, opening, rows), size, without)
         if opening.outputs is None or opening.outputs[0] != columns:
             demanded = demands.asked(given, opening.pipeline, rows)
             opening.outputs = columns, self._divide(opening.run.plan, opening.pipeline, rows, found, demanded)
@@ -196,10 +196,11 @@ class ExactlyOnce:
             return RecallingBatch(rows, outputs, size, found.left_out, without, repeats=given.dedupe.repeats)
         return DividedBatch(rows, outputs, size, found.left_out, without)
 
-    def _stepping(self, chosen: paning.Chosen, opening: Opening, columns: Sequence[tuple[str, str]]) -> Stepping:
+    def _stepping(self, chosen: paning.Chosen, opening: Opening, rows: DataFrame) -> Stepping:
+        columns = rows.dtypes
         if opening.windows is None or opening.windows[0] != columns:
             paning.refuse_state(opening.run.plan, opening.pipeline)
-            opening.windows = columns, chosen.defined(columns, self._arguments.time)
+            opening.windows = columns, chosen.defined(opening.pipeline, rows, self._arguments.time)
         return Stepping(opening.windows[1], chosen.keeper, chosen.targets(self._arguments.sinks))
 
     def _divide(
@@ -333,7 +334,7 @@ def exactly_once(
         given = (*given, dedupe.keeper)
         arguments.check_sinks(given)
     adopted, time = arguments.adopted(adopt), noting.chosen(note_time)
-    apart = {"an Output or a Route": divided, "quality=": quality, "dedupe=": dedupe}
+    apart = {"an Output or a Route": divided, "dedupe=": dedupe, "quality=": quality}
     paned = paning.chosen(panes, given, time, next((what for what, said in apart.items() if said), ""))
     if paned:
         given = (*given, *paned.sinks)

@@ -10,15 +10,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Context, Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from onceonly.errors import refuse
 from onceonly.panes import kinds
 from onceonly.panes.kinds import Json, as_json
 from onceonly.panes.windows import wrong
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 _MOST_DIGITS = 38
 
@@ -270,8 +267,8 @@ class Aggregate(Value):
         return ()
 
     @abstractmethod
-    def partial(self) -> Column:
-        """An aggregate of Spark's that gives a partial result as JSON text: ``F.to_json(F.struct(...))``."""
+    def partial(self) -> Any:
+        """A Column: an aggregate of Spark's that gives a partial result as JSON text, ``F.to_json(F.struct(...))``."""
 
     @abstractmethod
     def merge(self, one: Any, other: Any) -> Json:

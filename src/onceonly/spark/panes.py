@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from onceonly.protocol import Estimate
 from onceonly.protocol.batch import Bound, Notes, Trim
 from onceonly.protocol.times import Clock
-from onceonly.spark import partials
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.paned import PanedBatch
+from onceonly.spark.partials import Action
 from onceonly.spark.stepping import Stepping
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class PanesBatch(SparkBatch):
             TooLargeForDriver: there are more partial results than Spark brings to a driver.
         """
         horizon = clock.horizon if clock else None
-        counted = partials.counted(self._df, self._stepping.definition, self._estimate, to, horizon)
-        return self._stepping.stepped(to, counted, notes, self)
+        stepping, late = self._stepping, self._stepping.targets.late is not None
+        action = Action(self._df, stepping.definition, to, horizon, late, self._brought)
+        return stepping.stepped(to, action.counted(few=self._few), notes, self)
 
     def trimmed(self, trim: Trim) -> PanesBatch:
         """The batch without the rows that are left out.

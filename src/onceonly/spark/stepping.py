@@ -6,11 +6,12 @@ the epoch is counted without being read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly.panes import kinds
 from onceonly.panes.rows import pane_table, state_table
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
@@ -142,7 +143,7 @@ def _left(to: Bound, done: Stepped, replaced: Sequence[_Row], keeper: str) -> Di
 def _digest(rows: Sequence[_Row]) -> Digest:
     import pyarrow as pa
 
-    columns: Mapping[str, object] = {
+    columns: dict[str, list[Any]] = {
         "key": [row.place.key for row in rows],
         "start": [row.place.start for row in rows],
         "stop": [row.place.end for row in rows],
@@ -154,7 +155,8 @@ def _digest(rows: Sequence[_Row]) -> Digest:
 def _hashed() -> pa.Schema:
     import pyarrow as pa
 
-    return pa.schema([("key", pa.string()), ("start", pa.int64()), ("stop", pa.int64()), ("body", pa.string())])
+    text, number = kinds.arrow("string"), kinds.arrow("bigint")
+    return pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
 
 
 def _foreign(keeper: str, to: Bound, problem: str) -> Exception:

@@ -1,0 +1,133 @@
+"""The data set of Streaming 102 as a stream: records in files, clocks in the offset log, watermarks by a function.
+
+One start of the query for each epoch: the engine plans a batch, its entry gets the script's clock, and the next start
+replays it, so that ``current_timestamp()``, the recorded clock and empty batches are the script's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from integration.streams import FileStream
+from pyspark.sql import DataFrame, SparkSession
+
+from onceonly import TimedEpoch, faults
+from onceonly.faults import Point
+from onceonly.panes import AtCount, AtPeriod, AtWatermark, Fixed, Global, Panes, Sessions, Sum
+from onceonly_checkpoints.epochtime import END
+
+NOON = datetime(2015, 8, 5, tzinfo=timezone.utc)
+"""The day of the script."""
+
+DATA = Path(__file__).parent.parent / "tests" / "panes" / "data" / "streaming102_expected.json"
+COLUMNS = "team string, value bigint, event_time timestamp"
+
+
+def at(clock: str) -> int:
+    """A clock of the script in milliseconds since 1970."""
+    if clock == "+inf":
+        return END
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return int((NOON + timedelta(hours=hours, minutes=minutes, seconds=seconds)).timestamp() * 1000)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A figure: what goes in, epoch by epoch, and what must come out."""
+
+    name: str
+    panes: Panes
+    epochs: Sequence[Any]
+    expected: Sequence[Any]
+    dropped: int
+    ingest: bool
+
+    def noted(self, epoch: TimedEpoch) -> int | None:
+        """What the script notes, by the recorded clock of the epoch."""
+        said = {at(one["clock"]): one["noted"] for one in self.epochs}[epoch.ingest]
+        return None if said is None else at(said)
+
+
+_EARLY_AND_LATE = AtWatermark(early=AtPeriod("1 minute"), late=AtCount(1))
+_REFINED: dict[str, Any] = {"trigger": _EARLY_AND_LATE, "lateness": "unlimited"}
+_CLOCK: dict[str, Any] = {"window": Global(), "trigger": AtPeriod("2 minutes"), "accumulation": "discarding"}
+
+_SAID: dict[str, dict[str, Any]] = {
+    "row 3 heuristic": {},
+    "row 3 perfect": {},
+    "row 4 discarding": {**_REFINED, "accumulation": "discarding", "on_time": "changed"},
+    "row 5 accumulating heuristic": _REFINED,
+    "row 5 accumulating perfect": _REFINED,
+    "row 6 retracting": {**_REFINED, "accumulation": "retracting", "on_time": "changed"},
+    "row 7 order A": _CLOCK,
+    "row 7 order B": _CLOCK,
+    "row 8 order A": {"time": "ingest"},
+    "row 8 order B": {"time": "ingest"},
+    "row 9 sessions": {
+        **_REFINED,
+        "window": Sessions("1 minute"),
+        "accumulation": "retracting",
+        "on_time": "changed",
+    },
+    "P102-5 lateness 1 min with r11": {**_REFINED, "lateness": "1 minute"},
+    "P102-7 order B": _REFINED,
+}
+
+
+def cases() -> dict[str, Case]:
+    """All figures with epochs, by name."""
+    found: dict[str, Case] = {}
+    told = json.loads(DATA.read_text())["cases"]
+    for name, said in _SAID.items():
+        one = told[name]
+        panes = {"key": "team", "values": {"total": Sum("value")}, "time": "event_time", "window": Fixed("2 minutes")}
+        ingest = said.get("time") == "ingest"
+        found[name] = Case(name, Panes(**{**panes, **said}), one["epochs"], one["panes"], one["dropped"], ingest)
+    assert found.keys() == told.keys()
+    return found
+
+
+def batch(epoch: Any) -> pa.Table:
+    """The rows of an epoch."""
+    times = [NOON + timedelta(milliseconds=at(time) - at("0:0:0")) for _, time in epoch["rows"]]
+    stamps: Any = pa.timestamp("us", "UTC")
+    return pa.table(
+        {
+            "team": pa.array(["TeamX"] * len(times), pa.string()),
+            "value": pa.array([value for value, _ in epoch["rows"]], pa.int64()),
+            "event_time": pa.array(times, stamps),
+        }
+    )
+
+
+class Script(FileStream):
+    """The stream of one figure."""
+
+    def __init__(self, spark: SparkSession, root: Path, case: Case) -> None:
+        super().__init__(spark, root, "scores")
+        self.case = case
+
+    def read(self) -> DataFrame:
+        return self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(self.inbox))
+
+    def plan(self, number: int, write: Callable[[DataFrame, int], None]) -> None:
+        """Have the engine plan the batch of an epoch, from 0, at the clock of the script."""
+        epoch = self.case.epochs[number]
+        pq.write_table(batch(epoch), self.inbox / f"part-{number:04d}.parquet")
+        faults.arm(Point.DISCOVER_AFTER, _planned)
+        assert "only planned" in self.fail(write)
+        faults.disarm()
+        version, metadata, *offsets = self.log_entry("offsets", number).read_text().splitlines()
+        said = {**json.loads(metadata), "batchTimestampMs": at(epoch["clock"])}
+        self.edit("offsets", number, "\n".join([version, json.dumps(said), *offsets]))
+
+
+def _planned() -> None:
+    raise RuntimeError("only planned")

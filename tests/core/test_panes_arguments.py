@@ -1,0 +1,115 @@
+"""``panes=``: what it goes with, what it does not, where its state lies, and what is promised of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
+from onceonly.errors import ConfigurationError
+from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Panes, Sum
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
+from onceonly_sinks.memory import MemorySink, MemoryStore
+from onceonly_sinks.postgres import PostgresSink
+
+PG = PostgresSink("postgresql://u@h/d", table="scores")
+DELTA = DeltaSink("/lake/scores")
+TIME = EventTime("event_time", delay="2 minutes")
+
+
+def panes(**said: Any) -> Panes:
+    given = {"key": "team", "values": {"total": Sum("value")}, "time": "event_time", "window": Fixed("2 minutes")}
+    return Panes(**{**given, **said})
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "problem"),
+    [
+        ({"panes": "scores"}, "E140", "panes='scores' defines no windows"),
+        ({"note_time": None}, "E140", "nobody says what is complete"),
+        ({"note_time": None, "panes": panes(trigger=AtCount(3), lateness="1 minute")}, "E140", "nobody says"),
+        ({"panes": panes(time="ingest")}, "E140", "takes rows by the moment of their batch, and note_time= does not"),
+        ({"panes": panes(late_rows=3)}, "E140", "late_rows=3 is no sink"),
+        ({"quality": Quality(expect={"a team": "team IS NOT NULL"})}, "E140", "quality= was given beside panes="),
+        ({"dedupe": Dedupe(key="id", within="7 days", keep=PG.table("seen"))}, "E140", "dedupe= was given beside"),
+        ({"panes": panes(state=DELTA)}, "E143", "cannot hold windows and be asked for them"),
+        ({"panes": panes(state=PG.table("scores_state", key="key"))}, "E143", "was told what stands in its table"),
+        ({"panes": panes(state=PG)}, "E143", "postgres:scores takes rows in the same call"),
+        ({"panes": panes(late_rows=PG)}, "E102", "postgres:scores"),
+    ],
+)
+def test_what_does_not_go_with_panes_is_refused_before_a_query_starts(
+    said: dict[str, Any], code: str, problem: str
+) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        exactly_once(PG, **{"note_time": TIME, "panes": panes(), **said})
+    assert refused.value.code == code
+    assert problem in str(refused.value)
+
+
+def test_an_output_takes_rows_apart_before_windows_could() -> None:
+    with pytest.raises(ConfigurationError, match="an Output or a Route was given beside panes="):
+        exactly_once(PG, Output(DELTA, name="large", where="value > 5"), note_time=TIME, panes=panes())
+
+
+@pytest.mark.parametrize("sinks", [(DELTA,), (DELTA, KafkaSink("h:9092", topic="scores"))])
+def test_state_needs_a_sink_that_can_be_asked_for_it(sinks: tuple[Any, ...]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        exactly_once(*sinks, note_time=TIME, panes=panes())
+    assert refused.value.code == "E143"
+    assert "none of the sinks can hold windows" in str(refused.value)
+
+
+def test_the_way_out_of_a_missing_keeper_is_taken() -> None:
+    wrapped = exactly_once(DELTA, note_time=TIME, panes=panes(state=PG.table("scores_state")))
+    assert wrapped._arguments.ids == ("delta:scores", "postgres:scores_state")
+
+
+def test_state_lies_beside_the_first_sink_that_can_hold_it() -> None:
+    wrapped = exactly_once(DELTA, PG, note_time=TIME, panes=panes())
+    assert wrapped._arguments.ids == ("delta:scores", "postgres:scores", "postgres:scores_state")
+    chosen = wrapped._arguments.panes
+    assert chosen is not None
+    targets = chosen.targets(wrapped._arguments.sinks)
+    assert targets.panes == ("delta:scores", "postgres:scores")
+    assert (targets.state, targets.late) == ("postgres:scores_state", None)
+
+
+def test_late_rows_have_a_sink_of_their_own() -> None:
+    wrapped = exactly_once(PG, note_time=TIME, panes=panes(late_rows=PG.table("late")))
+    chosen = wrapped._arguments.panes
+    assert chosen is not None
+    assert chosen.targets(wrapped._arguments.sinks).late == "postgres:late"
+
+
+def test_a_name_that_postgres_would_cut_is_refused_with_another_way() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        exactly_once(PG.table("s" * 60), note_time=TIME, panes=panes())
+    assert refused.value.code == "E143"
+    assert 'state=pg.table("scores_state")' in str(refused.value)
+    exactly_once(PG.table("s" * 60), note_time=TIME, panes=panes(state=PG.table("scores_state")))
+
+
+def test_windows_that_wait_for_nothing_that_is_noted_need_no_time() -> None:
+    exactly_once(PG, panes=panes(window=Global(), trigger=AtPeriod("2 minutes"), accumulation="discarding"))
+
+
+def test_the_state_of_a_store_in_memory_is_found_again_by_the_next_driver() -> None:
+    store = MemoryStore()
+    keepers = [MemorySink("m", store).state_keeper(beside=True) for _ in range(2)]
+    assert keepers[0].store is keepers[1].store
+    assert keepers[0].shares(MemorySink("m", store))
+
+
+def test_what_is_promised_of_panes_is_said() -> None:
+    text = str(exactly_once(PG, note_time=TIME, panes=panes(late_rows=PG.table("late"))).explain())
+    assert "every row of output panes once: total of team in fixed windows, accumulating" in text
+    assert "output state once: every window that is open, as the newest epoch left it" in text
+    assert "output late once: every row that came after its window was closed" in text
+    assert "one transaction brings each epoch to all of them" in text
+
+
+def test_what_a_wrapper_was_called_with_shows_its_panes() -> None:
+    assert "panes=Panes(key='team'" in repr(exactly_once(PG, note_time=TIME, panes=panes()))
