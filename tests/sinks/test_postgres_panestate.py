@@ -268,7 +268,7 @@ def test_an_epoch_costs_what_it_touches_of_a_million_open_windows(dsn: str, anal
         state.write(opened(MILLION))
         if analyzed:
             run(dsn, "VACUUM ANALYZE target_state")
-        took = sorted(epoch_of(state, number) for number in range(1, 6))
+        took = sorted((epoch_of(state, number) for number in range(1, 6)), key=sum)
         print(f"recall and commit in ms, {'' if analyzed else 'not '}analyzed:", took)
         recall_ms, write_ms = took[len(took) // 2]
         assert recall_ms + write_ms < AT_MOST * 1000
