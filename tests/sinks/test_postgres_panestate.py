@@ -37,6 +37,9 @@ class State(Writer):
     def __init__(self, dsn: str, table: str = "target_state", generation: int = 1, **options: Any) -> None:
         super().__init__(dsn, table, generation, **{"holds": "state", **options})
 
+    def __enter__(self) -> State:
+        return self
+
     def keep(self, *windows: Window, gone: tuple[Window, ...] = ()) -> None:
         self.write(table_of(windows, gone))
 

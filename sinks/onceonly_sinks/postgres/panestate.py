@@ -108,8 +108,8 @@ _COLUMNS = ", ".join(f"t.{quote(name)}" for name in (*KEY, BODY, EPOCH_COLUMN))
 def _asked(name: str, wanted: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
     """Queries, each of one index, with their parameters."""
     if wanted.places:
-        listed = dict(zip(("keys", "starts", "stops"), map(list, zip(*wanted.places, strict=True)), strict=True))
-        yield _of_places(name), listed
+        keys, starts, stops = map(list, zip(*wanted.places, strict=True))
+        yield _of_places(name), {"keys": keys, "starts": starts, "stops": stops}
     if wanted.keys:
         yield _where(name, KEY[0], "= ANY (%(keys)b::text[])"), {"keys": list(wanted.keys)}
     if wanted.wake_clock is not None:
