@@ -22,7 +22,7 @@ from onceonly.panes.step import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 
-STREAMS = 600
+STREAMS = 400
 ARRIVALS = 500
 
 
@@ -34,18 +34,13 @@ def seed() -> int:
 
 
 def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_open_windows(seed: int) -> None:
-    draw, seen = random.Random(seed), Counter[str]()
-    for number in range(STREAMS):
-        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
-        told = f"stream {number} of seed {seed}: {rules}, {epochs}"
-        result = compared(rules, epochs, draw)
-        assert result.difference is None, f"{result.difference}\nin {told}"
-        got = result.got
-        seen.update(pane.timing for panes in got.panes for pane in panes)
-        seen.update(["retracted"] * sum(bool(pane.retracts) for panes in got.panes for pane in panes))
-        seen["dropped"] += got.dropped
-    print(dict(seen))
+    seen = agreed(seed, STREAMS)
     assert all(seen[what] > STREAMS / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
+
+
+@pytest.mark.long
+def test_on_ten_thousand_random_streams_they_give_the_same(seed: int) -> None:
+    agreed(seed, 10_000)
 
 
 @pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
@@ -122,6 +117,20 @@ def test_upserts_make_the_table_that_signed_rows_sum_to(seed: int) -> None:
             for row in rows:
                 stands[bounds(row.place)] = row.values[0] if row.sign > 0 else None
             assert table == stands, f"stream {tables} of seed {seed}: {rules}, {epochs}"
+
+
+def agreed(seed: int, streams: int) -> Counter[str]:
+    """What there was in random streams on which both give the same."""
+    draw, seen = random.Random(seed), Counter[str]()
+    for number in range(streams):
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        result = compared(rules, epochs, draw)
+        assert result.difference is None, f"{result.difference}\nin stream {number} of seed {seed}: {rules}, {epochs}"
+        seen.update(pane.timing for panes in result.got.panes for pane in panes)
+        seen["retracted"] += sum(bool(pane.retracts) for panes in result.got.panes for pane in panes)
+        seen["dropped"] += result.got.dropped
+    print(dict(seen))
+    return seen
 
 
 def drawn_refinement(draw: random.Random) -> Rules:
