@@ -13,7 +13,7 @@ from hypothesis import settings
 
 pytest_plugins = ["onceonly_lab.plugin"]
 
-_PURE = {"core", "checkpoints"}
+_PURE = {"core", "checkpoints", "panes"}
 """Folders of ``tests/`` about decisions and values; the others write into real destinations, or wait."""
 
 _NEEDS = ("spark", "connect", "postgres", "kafka", "browser", "containers", "kill", "long", "waysout", "slow")

@@ -126,7 +126,7 @@ def _micros(value: datetime) -> int:
 
 def _float(number: float) -> Json:
     if math.isfinite(number):
-        return number
+        return number + 0.0  # of zero and minus zero, which are equal, one text: else the order of rows would choose
     return next(name for name, one in _NOT_NUMBERS.items() if _same(one, number))
 
 

@@ -100,7 +100,7 @@ class Panes:
     @property
     def needs_time(self) -> bool:
         """Whether it waits for what is noted."""
-        return self.trigger.holds(AtWatermark) or self.lateness not in ("0s", 0)
+        return self.trigger.holds(AtWatermark) or _lateness(self) > 0
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -124,13 +124,17 @@ def _all(trigger: Trigger) -> list[Trigger]:
 
 
 def _check_columns(panes: Panes) -> None:
-    keys = panes.keys
+    keys = panes.keys if isinstance(panes.key, Sequence) else ()  # pyright: ignore[reportUnnecessaryIsInstance]
     if not keys or not all(isinstance(name, str) and name for name in keys) or len(set(keys)) < len(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"key={panes.key!r}", "it names no columns, or one twice", 'give columns: key="team"')
     values: object = panes.values
     fit = isinstance(values, Mapping) and bool(panes.values)
     if not fit or not all(isinstance(name, str) and isinstance(one, Value) for name, one in panes.values.items()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"values={values!r}", "it says no results by their names", 'give values={"total": Sum("value")}')
+    for name, one in panes.values.items():
+        if not all(isinstance(text, str) and text.strip() for text in one.inputs):  # pyright: ignore[reportUnnecessaryIsInstance]
+            way = f'name a column, or give Spark SQL on one row: {name}={type(one).__name__}("value")'
+            raise wrong(f"{name}={one!r}", "it takes nothing of a row", way)
     if not isinstance(panes.time, str) or not panes.time:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"time={panes.time!r}", "it names no column", 'give time="event_time"')
     names = [name.lower() for name in (*keys, *panes.values)]
@@ -161,8 +165,7 @@ def _check_shape(panes: Panes) -> None:
         raise wrong(f"window={panes.window!r}", "it is none", 'give Fixed("2 minutes"), Sliding, Sessions or Global()')
     if not isinstance(panes.trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"trigger={panes.trigger!r}", "it is none", 'give one: AtWatermark(early=AtPeriod("1 minute"))')
-    if panes.lateness != UNLIMITED:
-        length("lateness", panes.lateness, least=0)
+    _lateness(panes)
     if len({one.condition for one in _all(panes.trigger) if isinstance(one, AtMark)}) > 1:
         raise wrong("two conditions of AtMark", "rows are asked for one", "join them: AtMark('a OR b')")
     if isinstance(panes.window, Sessions) and not triggers.merges(whole(panes.trigger)):
@@ -259,8 +262,12 @@ def define(panes: Panes, columns: Mapping[str, str], inputs: Mapping[str, str] |
         if not kind:
             raise _missing("a value takes", text, columns)
     folds = [value.over(name, [named[text] for text in value.inputs]) for name, value in panes.values.items()]
-    lateness = END if panes.lateness == UNLIMITED else length("lateness", panes.lateness, least=0)
-    return Definition(panes, unit, tuple(_key(name, columns) for name in panes.keys), named, tuple(folds), lateness)
+    keys = tuple(_key(name, columns) for name in panes.keys)
+    return Definition(panes, unit, keys, named, tuple(folds), _lateness(panes))
+
+
+def _lateness(panes: Panes) -> int:
+    return END if panes.lateness == UNLIMITED else length("lateness", panes.lateness, least=0)
 
 
 def _unit(panes: Panes, columns: Mapping[str, str]) -> Unit:
@@ -279,7 +286,7 @@ def _unit(panes: Panes, columns: Mapping[str, str]) -> Unit:
 
 def _check_units(panes: Panes, unit: Unit) -> None:
     sizes = {"window": panes.window.unit}
-    if panes.lateness not in (UNLIMITED, "0s", 0):
+    if 0 < _lateness(panes) < END:
         sizes["lateness"] = unit_of(panes.lateness)
     for name, of in sizes.items():
         if of is not None and of != unit:

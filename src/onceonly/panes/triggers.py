@@ -209,6 +209,11 @@ class Repeat(Trigger):
 
     trigger: Trigger
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.trigger, Trigger):  # pyright: ignore[reportUnnecessaryIsInstance]
+            way = 'give it one: Repeat(AtPeriod("1 minute"))'
+            raise wrong(f"Repeat({self.trigger!r})", "it repeats a trigger", way)
+
     def step(self, state: Unknown, event: Event) -> Stepped:
         """It never finishes."""
         after, outcome = self.trigger.step(state, event)
@@ -251,6 +256,11 @@ class OrFinally(_Several):
 
     trigger: Trigger
     until: Trigger
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(one, Trigger) for one in self.parts):  # pyright: ignore[reportUnnecessaryIsInstance]
+            way = "give it two: OrFinally(Repeat(AtCount(100)), AtWatermark())"
+            raise wrong(f"OrFinally{self.parts!r}", "it is made of two triggers", way)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """Both hear everything."""
@@ -397,8 +407,8 @@ class AtWatermark(Trigger):
 
     @property
     def spelled(self) -> list[Unknown]:
-        """With what is for before and what for after."""
-        return ["AtWatermark", self.early and self.early.spelled, self.late and self.late.spelled]
+        """As the long form."""
+        return self.long.spelled if self.parts else ["AtWatermark"]
 
 
 AT_WATERMARK = AtWatermark()

@@ -88,7 +88,7 @@ class Count(Value):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The column, if one was said."""
-        return (self.column,) if self.column else ()
+        return () if self.column is None else (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """A count of rows, 0 for none."""
@@ -124,7 +124,7 @@ class Sum(Value):
             digits = min(size[0] + 10, _MOST_DIGITS)
             return Fold(f"decimal({digits},{size[1]})", "0", _added(kind, _plus_digits), _plus_digits, _same)
         if kind in kinds.FLOATS:
-            return Fold("double", 0.0, _added(kind, _plus), _plus, _same)
+            return Fold("double", 0.0, _added(kind, _plus_floats), _plus_floats, _same)
         return Fold("bigint", 0, _added(kind, _plus), _plus, _same)
 
 
@@ -190,7 +190,7 @@ class Mean(Value):
         (kind,) = inputs
         _summed("Mean", name, self.column, kind, approximate=self.approximate)
         size = kinds.decimal(kind)
-        plus = _plus_digits if size else _plus
+        plus = _plus_digits if size else _plus_floats if kind in kinds.FLOATS else _plus
 
         def merge(one: Any, other: Any) -> Json:
             return [plus(one[0], other[0]), one[1] + other[1]]
@@ -202,7 +202,7 @@ class Mean(Value):
             return own if partial is None else merge(partial, own)
 
         if size is None:
-            return Fold("double", None, add, merge, lambda partial: float(partial[0] / partial[1]))
+            return Fold("double", None, add, merge, _divided)
         scale = min(size[1] + 4, _MOST_DIGITS)
         step = Decimal(1).scaleb(-scale)
 
@@ -307,6 +307,16 @@ _EXACT = Context(prec=2 * _MOST_DIGITS)
 
 def _plus_digits(one: str, other: str) -> str:
     return format(_EXACT.add(Decimal(one), Decimal(other)), "f")
+
+
+def _plus_floats(one: Json, other: Json) -> Json:
+    return kinds.encode("double", kinds.decode("double", one) + kinds.decode("double", other))
+
+
+def _divided(partial: Any) -> Json:
+    total, count = partial
+    # Whole numbers are divided as such: as floating point a large sum would be rounded before.
+    return kinds.encode("double", (kinds.decode("double", total) if isinstance(total, str) else total) / count)
 
 
 def _same(partial: Any) -> Json:

@@ -219,8 +219,13 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
     local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
     number = (local.date() - _1970).days // days * days
     start, end = _instant(number, offset, known), _instant(number + days, offset, known)
-    # Where clocks are put back over midnight, they show the old day again in what is the new one already.
-    return (end, _instant(number + 2 * days, offset, known)) if time >= end else (start, end)
+    # Clocks that leave out the minutes in which a day begins show later ones before it, and clocks that are put back
+    # show earlier ones after it: there the instants decide, so that each time is in one window.
+    if time < start:
+        return _instant(number - days, offset, known), start
+    if time >= end:
+        return end, _instant(number + 2 * days, offset, known)
+    return start, end
 
 
 def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
@@ -233,7 +238,7 @@ def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
 def _zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError) as error:
         raise wrong(f"timezone={name!r}", "no such zone is known here", 'name one: timezone="Europe/Berlin"') from error
 
 
