@@ -188,7 +188,7 @@ def closing(spark: SparkSession, dsn: str, root: Path) -> str:
     return f"{said}; Python's memory in the driver at most {most:,.0f} MB (limit 2,048)."
 
 
-_ABOUT = """- Figures of epochs: the median of Spark's own `durationMs.triggerExecution` over the settled epochs of one query.
+_ABOUT = """- Of epochs: the median of Spark's own `durationMs.triggerExecution` over the settled epochs of one query.
   Ways took turns in rotating order, each in every round, after a round that is not counted. Times are the median over
   the rounds of the quotient in the same round; the spread is its quartiles.
 - A million rows: 10,000 keys, 100 s of time in an epoch, windows of two minutes; every window that changed is written.

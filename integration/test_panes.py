@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from integration.streaming102 import Case, Script, at, cases
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
 
-from onceonly import exactly_once, faults
+from onceonly import ExactlyOnce, exactly_once, faults
+from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
+from onceonly.spark.paned import digest_of
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger.sql import SqlLedger
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -39,6 +44,34 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
         faults.disarm()
         script.run(write())
     assert shown(pg) == wanted(case)
+    epochs = records(pg)
+    assert len(epochs) == len(case.epochs)
+    assert sum(one.panes.dropped for one in epochs if one.panes) == case.dropped
+    told(pg, write())
+
+
+def records(pg: PostgresTarget) -> list[Epoch]:
+    ledger = SqlLedger(pg.dsn)
+    ledger.open()
+    found = [record.epoch for record in ledger.epochs("scores")]
+    ledger.close()
+    return found
+
+
+def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
+    """The audit finds nothing, and of the state as much as the newest epoch says."""
+    ledger = SqlLedger(pg.dsn)
+    ledger.open()
+    found = audit(ledger, "scores", wrapped._arguments.sinks)
+    assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
+    ledger.close()
+    newest = records(pg)[-1]
+    assert newest.panes is not None
+    table = pg.says("select key, start, stop, body from orders_state")
+    columns = {name: [row[at] for row in table] for at, name in enumerate(("key", "start", "stop", "body"))}
+    text, number = pa.string(), pa.int64()
+    schema = pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
+    assert digest_of(pa.table(columns, schema=schema)) == newest.panes.open
 
 
 Shown = tuple[int, int | None, int | None, int, int, str, int | None, int]

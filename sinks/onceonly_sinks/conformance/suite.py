@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import fencing, killing, mishaps, racing, replacing, together, writing
+from onceonly_sinks.conformance import fencing, killing, mishaps, racing, recalling, replacing, together, writing
 from onceonly_sinks.conformance.harness import (
     Claim,
     ConformanceFailure,
@@ -26,6 +26,7 @@ CLAIMS: tuple[Claim, ...] = (
     *writing.READING_CLAIMS,
     *replacing.CLAIMS,
     *together.CLAIMS,
+    *recalling.CLAIMS,
     *racing.CLAIMS,
     *killing.CLAIMS,
     *replacing.KILLING_CLAIMS,

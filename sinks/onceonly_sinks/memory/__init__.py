@@ -116,11 +116,11 @@ class MemorySink(SinkBase):
         merge = Merge.parse(query)
         return cls(unquote(id_) or None, store, key=merge.key, sequence=merge.sequence, delete=merge.delete)
 
-    def state_keeper(self, *, beside: bool) -> Self:
+    def state_keeper(self, *, beside: bool) -> MemorySink:
         """A store of the state of windows, beside this one or this very one; see ``KeepsState``."""
         merge = panestate.MERGE
-        said: dict[str, Any] = {"key": merge.key, "delete": merge.delete}
-        return type(self)(None, self.store.state(), **said) if beside else type(self)(self._id, self.store, **said)
+        id_, store = (None, self.store.state()) if beside else (self._id, self.store)
+        return MemorySink(id_, store, key=merge.key, delete=merge.delete)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
         """Rows of state that are asked for; see ``RecallsState``."""

@@ -18,7 +18,6 @@ from onceonly_sinks.postgres import (
     head,
     keeping,
     obstacles,
-    panestate,
     replacing,
     schema,
     searching,
@@ -95,11 +94,7 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
     if remembers:
         tombstones.remember(connection, table, rows.waiting, target.merge, of)
     if kept := target.merge.keeps:
-        if not rows.plan.table.oid:
-            keeping.ready(connection, table)
         keeping.forget(connection, table, of, kept, rows.rows)
-    if target.merge.state and not rows.plan.table.oid:
-        panestate.ready(connection, table)
     return table.oid
 
 

@@ -12,7 +12,7 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import classify, ddl, obstacles, schema, staging, upsert
+from onceonly_sinks.postgres import classify, ddl, keeping, obstacles, panestate, schema, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Visibility, Writer
@@ -157,10 +157,19 @@ class Target:
             connection.exec_driver_sql(*schema.locking(self.name, alone=True))
         table = self.look(connection, lock=True)
         if table is None and plan.table.oid == 0:
-            return ddl.create(connection, plan.table, self.merge.key)
+            return self._made(connection, plan.table)
         if table is None or not staging.same_shape(plan.standing, table):
             raise schema.changed(self.writer.sink)
         return ddl.add(connection, table, plan.added) if plan.added else table
+
+    def _made(self, connection: Connection, planned: Table) -> Table:
+        """The planned table, with what one of ours needs beside its key."""
+        made = ddl.create(connection, planned, self.merge.key)
+        if self.merge.keeps:
+            keeping.ready(connection, made)
+        if self.merge.state:
+            panestate.ready(connection, made)
+        return made
 
 
 class Loader:

@@ -6,7 +6,8 @@ fence, in as many statements as it takes: whoever commits by it does so only whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
@@ -15,6 +16,7 @@ from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import TableName, quote
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from sqlalchemy import Connection
 
     from onceonly.protocol import AsOf
@@ -36,11 +38,11 @@ def beside(name: TableName) -> str:
     Raises:
         ConfigurationError: E143, it would be too long for Postgres.
     """
-    made = f"{name.text}{SUFFIX}"
-    if len(made.rpartition(".")[2].encode()) > _MOST_BYTES:
+    made = replace(name, name=f"{name.name}{SUFFIX}")
+    if len(made.name.encode()) > _MOST_BYTES:
         way = 'name it yourself: Panes(..., state=pg.table("scores_state"))'
-        raise refuse("E143", problem=f"a table called {made} has a longer name than Postgres keeps", next=way)
-    return made
+        raise refuse("E143", problem=f"a table called {made.text} has a longer name than Postgres keeps", next=way)
+    return made.text
 
 
 def ready(connection: Connection, table: Table) -> None:
@@ -52,48 +54,78 @@ def ready(connection: Connection, table: Table) -> None:
         connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(columns)}){where}", {})
 
 
-def recall(connection: Connection, table: Table | None, sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
+def columns() -> pa.Schema:
+    """What a batch of state has."""
+    import pyarrow as pa
+
+    kinds: list[pa.Field[Any]] = [
+        pa.field("key", pa.string()),
+        *(pa.field(name, pa.int64()) for name in KEY[1:]),
+        pa.field(BODY, pa.string()),
+        *(pa.field(name, pa.int64()) for name in (CLOCK, TIME)),
+        pa.field(BUCKET, pa.int16()),
+        pa.field(DELETE, pa.bool_()),
+    ]
+    return pa.schema(kinds)
+
+
+def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
     """Rows of state, each once.
 
     Args:
         connection: reads.
-        table: that of state; ``None`` where it was not made yet, and no window is open.
+        table: that of state; one without an oid was not made yet, and no window is open.
         sink: its id, for messages.
         wanted: what is asked for.
         as_of: the state that is meant.
 
     Raises:
-        IdentityError: E226, a row was written by the epoch itself, or a later one.
+        IdentityError: E226, a row was written by the epoch itself, by a later one, or by none.
     """
-    if table is None:
+    if not table.oid:
         return []
-    found: dict[tuple[str, int, int], StateRow] = {}
-    for condition, parameters in _asked(wanted):
-        for row in connection.exec_driver_sql(_query(table, condition), {**parameters, "series": as_of.series}):
-            one = StateRow(*row)
-            found[one.key, one.start, one.stop] = one
-    if ahead := next((one for one in found.values() if one.epoch >= as_of.epoch), None):
-        problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
-        raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
-    return list(found.values())
+    connection.exec_driver_sql(_BY_INDEX, {})
+    found: dict[tuple[str, int, int], tuple[Any, ...]] = {}
+    for query, parameters in _asked(table.name.sql, wanted):
+        for row in connection.exec_driver_sql(query, {**parameters, "series": as_of.series}):
+            found[row[0], row[1], row[2]] = tuple(row)
+    for key, start, _, _, epoch in found.values():
+        if epoch is None or epoch >= as_of.epoch:
+            problem = (
+                f"the window of key {key} from {start} on is of {'no epoch' if epoch is None else f'epoch {epoch}'}"
+            )
+            raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
+    return [StateRow(*row) for row in found.values()]
 
 
-def _asked(wanted: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Conditions, each of one index, with their parameters."""
+# What is asked for is little of much. By statistics from before the table grew the server would read all of it.
+_BY_INDEX = "SET LOCAL enable_seqscan = off"
+
+_COUNTS = f"(t.{quote(EPOCH_COLUMN)} >= %(series)s OR t.{quote(EPOCH_COLUMN)} IS NULL)"
+_COLUMNS = ", ".join(f"t.{quote(name)}" for name in (*KEY, BODY, EPOCH_COLUMN))
+
+
+def _asked(name: str, wanted: StateWanted) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Queries, each of one index, with their parameters."""
     if wanted.places:
         keys, starts, stops = map(list, zip(*wanted.places, strict=True))
-        lists = "unnest(%(keys)s::text[], %(starts)s::bigint[], %(stops)s::bigint[])"
-        joined = f"({', '.join(map(quote, KEY))}) IN (SELECT * FROM {lists})"
-        yield joined, {"keys": keys, "starts": starts, "stops": stops}
+        yield _of_places(name), {"keys": keys, "starts": starts, "stops": stops}
     if wanted.keys:
-        yield f"{quote(KEY[0])} = ANY (%(keys)s::text[])", {"keys": list(wanted.keys)}
+        yield _where(name, KEY[0], "= ANY (%(keys)b::text[])"), {"keys": list(wanted.keys)}
     if wanted.wake_clock is not None:
-        yield f"{quote(CLOCK)} <= %(clock)s", {"clock": wanted.wake_clock}
+        yield _where(name, CLOCK, "<= %(clock)s"), {"clock": wanted.wake_clock}
     if wanted.wake_time is not None:
-        yield f"{quote(TIME)} <= %(time)s", {"time": wanted.wake_time}
+        yield _where(name, TIME, "<= %(time)s"), {"time": wanted.wake_time}
 
 
-def _query(table: Table, condition: str) -> str:
-    columns: Sequence[str] = (*KEY, BODY, EPOCH_COLUMN)
-    counts = f"{quote(EPOCH_COLUMN)} >= %(series)s"
-    return f"SELECT {', '.join(map(quote, columns))} FROM {table.name.sql} WHERE {condition} AND {counts}"
+def _of_places(name: str) -> str:
+    """One look-up in the key's index for each place, however many rows there are: LIMIT keeps it from being a join."""
+    # In binary form: as text each quote in a key is escaped by an expression, which takes longer than the look-ups.
+    lists = "unnest(%(keys)b::text[], %(starts)b::bigint[], %(stops)b::bigint[])"
+    same = " AND ".join(f"t.{quote(one)} = w.{quote(one)}" for one in KEY)
+    wanted = f"{lists} AS w({', '.join(map(quote, KEY))})"
+    return f"SELECT t.* FROM {wanted}, LATERAL (SELECT {_COLUMNS} FROM {name} t WHERE {same} AND {_COUNTS} LIMIT 1) t"
+
+
+def _where(name: str, column: str, condition: str) -> str:
+    return f"SELECT {_COLUMNS} FROM {name} t WHERE t.{quote(column)} {condition} AND {_COUNTS}"

@@ -242,7 +242,8 @@ class PostgresSink(Handle):
             IdentityError: E226, a row is of the epoch that is asked for, or a later one.
         """
         with self._refusals(), self._transactions.reading() as connection:
-            return panestate.recall(connection, self._table(connection), self._id, wanted, as_of)
+            table = self._aim.plan(connection, panestate.columns()).table
+            return panestate.recall(connection, table, self._id, wanted, as_of)
 
     # ---- opening
 

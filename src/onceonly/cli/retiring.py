@@ -7,7 +7,7 @@ from onceonly.cli.options import Plan, because, decided
 from onceonly.cli.output import say, talk
 from onceonly.cli.places import Place
 from onceonly.reading.moments import spelled
-from onceonly.runtime.operator import nothing_to_retire, retire
+from onceonly.runtime.operator import nothing_to_retire, refuse_open_windows, retire
 from onceonly_checkpoints.model import AdoptionKind
 
 
@@ -19,12 +19,13 @@ def plan(place: Place, reason: str) -> Plan:
         reason: for the record.
 
     Raises:
-        OnceOnlyError: E110, no epoch of it says anything of time.
+        OnceOnlyError: E110, no epoch of it says anything of time; E142, its windows are open.
     """
     known = epochs.newest_epochs(place, 1)
     time = known[-1].epoch.time if known else None
     if time is None:
         raise nothing_to_retire(place.pipeline)
+    refuse_open_windows(place.pipeline, known[-1].epoch)
     noted = spelled(time.noted, time.unit)
     pairs = (
         ("pipeline", place.pipeline),

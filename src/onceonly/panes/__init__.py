@@ -17,7 +17,7 @@ from __future__ import annotations
 from onceonly.panes.spec import Panes
 from onceonly.panes.triggers import All, Any, AtCount, AtMark, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.panes.values import Aggregate, Count, Last, Max, Mean, Min, Sum
-from onceonly.panes.windows import Fixed, Global, Sessions, Sliding
+from onceonly.panes.windows import Fixed, Global, Sessions, Sliding, drain
 
 __all__ = [
     "Aggregate",
@@ -41,4 +41,5 @@ __all__ = [
     "Sessions",
     "Sliding",
     "Sum",
+    "drain",
 ]

@@ -242,6 +242,14 @@ def _zone(name: str) -> ZoneInfo:
         raise wrong(f"timezone={name!r}", "no such zone is known here", 'name one: timezone="Europe/Berlin"') from error
 
 
+def drain(_: object) -> int:
+    """Say, in a last run, that nothing follows: ``note_time=EventTime("event_time", says=drain)`` closes all windows.
+
+    The pipeline ends with that epoch (E135). It takes a batch, if an empty one: :func:`onceonly.heartbeat` gives one.
+    """
+    return END
+
+
 def unit_of(size: Size) -> Unit:
     """What a size counts: milliseconds, or integers where it is a number."""
     return "ms" if isinstance(size, str) else "integer"

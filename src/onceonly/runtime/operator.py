@@ -285,14 +285,31 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
         The adoption.
 
     Raises:
-        OnceOnlyError: E110 there is no epoch that says anything of time; or what opening raises.
+        OnceOnlyError: E110 there is no epoch that says anything of time; E142 its windows are open; or what opening
+            raises.
     """
     state = _open(sinks, ledger, pipeline)
     last = state.opening.last
     time = noting.retired(Known(pipeline, last.number + 1, last)) if last else None
     if last is None or time is None:
         raise nothing_to_retire(pipeline)
+    refuse_open_windows(pipeline, last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last, time=time)
+
+
+def refuse_open_windows(pipeline: str, last: Epoch) -> None:
+    """Refuse to end a pipeline whose windows nobody would close: what they are worth only the query's program knows.
+
+    Raises:
+        IdentityError: E142.
+    """
+    if last.panes is None or not last.panes.open.rows:
+        return
+    said = {"problem": f"retired, it would leave {last.panes.text} for good", "cause": "the pipeline ends early"}
+    way = (
+        "have a last run close them: note_time=EventTime(..., says=drain), with drain of onceonly.panes; it ends there"
+    )
+    raise refuse("E142", pipeline=pipeline, next=way, **said)
 
 
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:

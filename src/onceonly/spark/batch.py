@@ -90,6 +90,9 @@ _UNKNOWN = Estimate(None, None)
 _FEW_BYTES = 1024 * 1024
 """In Arrow form, as estimated: a few thousand rows, which take as many microseconds each as they have columns."""
 
+_PARTITION_BYTES = 4 * 1024 * 1024
+"""As estimated in Arrow form: what one task sorts, up to as many tasks as Spark uses for a shuffle."""
+
 _LOCAL_FILES = "fs.file.impl"
 _PLAIN_FILES = {
     _LOCAL_FILES: "org.apache.hadoop.fs.RawLocalFileSystem",
@@ -214,6 +217,13 @@ class SparkBatch:
     def _few(self) -> bool:
         """Whether hashing the rows here takes less than having the hash compiled."""
         return self._estimate.size is not None and self._estimate.size <= _FEW_BYTES
+
+    @property
+    def _tasks(self) -> int:
+        """Of a shuffle: one where there are few rows."""
+        most = int(self._df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        size = self._estimate.size
+        return most if size is None else max(1, min(most, -(-size // _PARTITION_BYTES)))
 
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """Run ``task`` over every partition.

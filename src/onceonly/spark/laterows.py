@@ -10,7 +10,9 @@ from onceonly.panes import kinds
 from onceonly.panes.here import Row, key_text
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Partial
+from onceonly.panes.windows import LEAST
 from onceonly.spark import frames
+from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,13 +50,11 @@ class Piece:
     """Groups of rows, as Spark gave them.
 
     Attributes:
-        starts: of their windows; ``None`` of rows without one.
-        ends: of their windows.
+        spans: the windows that each is in; ``None`` of rows without a time.
         rows: of each group those that may be late, as a list of structures.
     """
 
-    starts: Sequence[int | None]
-    ends: Sequence[int | None]
+    spans: Sequence[Sequence[tuple[int, int]] | None]
     rows: Any
 
 
@@ -104,12 +104,13 @@ def of_pieces(setting: Setting, pieces: Sequence[Piece]) -> pa.Table:
     ends: list[int | None] = []
     taken: list[Any] = []
     for piece in pieces:
-        for at, (start, end) in enumerate(zip(piece.starts, piece.ends, strict=True)):
+        for at, spans in enumerate(piece.spans):
             own: Any = piece.rows.slice(at, 1).flatten()
-            if len(own) and setting.late(end):
-                taken.append(own)
-                starts += [start] * len(own)
-                ends += [end] * len(own)
+            for start, end in [(None, None)] if spans is None else spans:
+                if len(own) and setting.late(end):
+                    taken.append(own)
+                    starts += [start] * len(own)
+                    ends += [end] * len(own)
     return _table(setting, pa.concat_arrays(taken) if taken else None, starts, ends)
 
 
@@ -127,6 +128,8 @@ def _table(setting: Setting, rows: Any, starts: Sequence[int | None], ends: Sequ
 
 
 def _times(setting: Setting, times: Sequence[int | None]) -> Any:
+    """Times of the unit; what has no bound is null."""
+    known = [None if one in (None, LEAST, END) else one for one in times]
     if setting.definition.unit == "integer":
-        return kinds.array("bigint", list(times))
-    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in times])
+        return kinds.array("bigint", known)
+    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in known])

@@ -47,7 +47,7 @@ class PanesBatch(SparkBatch):
         """
         horizon = clock.horizon if clock else None
         stepping, late = self._stepping, self._stepping.targets.late is not None
-        action = Action(self._df, stepping.definition, to, horizon, late, self._brought)
+        action = Action(self._df, stepping.definition, to, horizon, late, self._brought, self._tasks)
         return stepping.stepped(to, action.counted(few=self._few), notes, self)
 
     def trimmed(self, trim: Trim) -> PanesBatch:

@@ -6,36 +6,35 @@ shuffle than to read. Many are aggregated by Spark, and only partial results com
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.panes import kinds
-from onceonly.panes.here import Row, key_text, partials_of
+from onceonly.panes.here import Row, joined, key_text, partials_of
 from onceonly.panes.spec import INGEST, Definition, Panes
 from onceonly.panes.step import Partial, Place
-from onceonly.panes.values import Aggregate, Count, Last, Max, Mean, Min, Sum, Value
-from onceonly.panes.windows import LEAST, Fixed, Global, Sessions, Sliding, local_days
 from onceonly.protocol.batch import Bound
 from onceonly.protocol.times import Times
-from onceonly.spark import laterows
+from onceonly.spark import frames, laterows
+from onceonly.spark.aggregates import Aggregated, aggregated, cells
 from onceonly.spark.digest import quote
 from onceonly.spark.outputs import beyond_a_row, first_line
+from onceonly.spark.slices import NOWHERE, SLICE, late_before, sliced
 from onceonly.spark.stepping import Counted
-from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
 """Brings the rows of a DataFrame to the driver."""
 
-_KEY, _TIME, _INPUT, _MARK, _ROW = "k", "t", "i", "m", "row"
-_HALF = 32
+_KEY, _INPUT, _VALUE = "onceonly key ", "onceonly input ", "onceonly value "
+_TIME, _MARK, _ROW = "onceonly time", "onceonly mark", "onceonly row"
+_ROWS, _MARKS, _FIRST, _LAST, _LATE = (f"onceonly {name}" for name in ("rows", "marks", "first", "last", "late"))
+_TASKS = "spark.sql.shuffle.partitions"
 
 
 def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
@@ -74,6 +73,7 @@ class Action:
         horizon: rows before it are late; ``None`` where nothing was noted yet.
         keeps_late: whether rows of closed windows are wanted whole.
         bring: brings rows to the driver.
+        tasks: of the shuffle; ``None`` for as many as the session says.
     """
 
     rows: DataFrame
@@ -82,6 +82,7 @@ class Action:
     horizon: int | None
     keeps_late: bool
     bring: Bring
+    tasks: int | None = None
 
     def counted(self, *, few: bool) -> Counted:
         """Run it.
@@ -94,49 +95,59 @@ class Action:
         """
         return self._here() if few and not self.definition.by_spark else self._there()
 
-    # ---- what is taken of a row, as Spark columns
+    # ---- what is taken of a row, in SQL
 
     def _taken(self) -> list[str]:
-        """SQL of what windows take of a row: key, time in the unit, inputs, mark; and the row, where that is wanted."""
         panes = self.definition.panes
-        keys = [f"{quote(name)} AS {_KEY}{at}" for at, name in enumerate(panes.keys)]
-        inputs = [f"{self._sql(text)} AS {_INPUT}{at}" for at, text in enumerate(panes.expressions)]
-        marks = [f"coalesce({panes.marks}, false) AS {_MARK}"] if panes.marks else []
-        row = [f"struct(*) AS {_ROW}"] if self.keeps_late else []
-        return [*keys, f"{self._time()} AS {_TIME}", *inputs, *marks, *row]
+        keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
+        inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
+        marks = [f"coalesce({panes.marks}, false) AS {quote(_MARK)}"] if panes.marks else []
+        row = [f"struct(*) AS {quote(_ROW)}"] if self.keeps_late else []
+        return [*keys, *inputs, *marks, *row]
 
     def _time(self) -> str:
-        panes = self.definition.panes
-        if panes.time == INGEST and INGEST not in self.rows.columns:
-            return f"{self.to.clock}L"
-        column = quote(panes.time)
-        return f"unix_millis({column})" if self.definition.unit == "ms" else f"CAST({column} AS BIGINT)"
+        column = quote(self.definition.panes.time)
+        said = f"unix_millis({column})" if self.definition.unit == "ms" else f"CAST({column} AS BIGINT)"
+        return f"{said if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
+
+    @property
+    def _stamp(self) -> int | None:
+        """The time of every row, where it is that of the batch."""
+        stamped = self.definition.panes.time == INGEST and INGEST not in self.rows.columns
+        return self.to.clock if stamped else None
 
     def _sql(self, text: str) -> str:
         return quote(text) if text in self.rows.columns else f"({text})"
 
+    @property
+    def _keys(self) -> list[str]:
+        return [quote(f"{_KEY}{at}") for at in range(len(self.definition.key_kinds))]
+
+    @property
+    def _inputs(self) -> dict[str, str]:
+        return {text: quote(f"{_INPUT}{at}") for at, text in enumerate(self.definition.panes.expressions)}
+
     # ---- few rows
 
     def _here(self) -> Counted:
-        found = _Tally(self.horizon)
         rows: list[Row] = []
         whole: list[pa.Array[Any]] = []
-        for piece in self.bring(self.rows.selectExpr(*self._taken())):
+        # A literal that is another in each epoch would have Spark compile the plan anew for each.
+        time = [self._time()] if self._stamp is None else []
+        for piece in self.bring(self.rows.selectExpr(*self._taken(), *time)):
             rows += self._rows_of(piece)
             whole += [piece.column(_ROW)] if self.keeps_late else []
-        found.add([row.time for row in rows])
         partials = partials_of(self.definition, rows)
         late = laterows.of_rows(self._late_setting(), rows, whole, partials) if self.keeps_late else None
-        return Counted(partials, len(rows), found.times, late)
+        return Counted(partials, len(rows), _told(rows, self.horizon), late)
 
     def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
-        definition = self.definition
-        keys = [_listed(piece.column(f"{_KEY}{at}")) for at in range(len(definition.key_kinds))]
-        inputs = [_listed(piece.column(f"{_INPUT}{at}")) for at in range(len(definition.panes.expressions))]
-        times = _listed(piece.column(_TIME))
-        marks = _listed(piece.column(_MARK)) if definition.panes.marks else [False] * len(times)
-        for at, time in enumerate(times):
-            yield Row([one[at] for one in keys], time, [one[at] for one in inputs], marks[at])
+        panes, count = self.definition.panes, piece.num_rows
+        keys = _side_by_side([cells(piece.column(f"{_KEY}{at}")) for at in range(len(panes.keys))], count)
+        inputs = _side_by_side([cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count)
+        times = cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
+        marks = cells(piece.column(_MARK)) if panes.marks else [False] * count
+        return map(Row, keys, times, inputs, marks)
 
     def _late_setting(self) -> laterows.Setting:
         return laterows.Setting(self.definition, self.rows.schema, self.to.noted_before)
@@ -144,256 +155,128 @@ class Action:
     # ---- any number of rows
 
     def _there(self) -> Counted:
-        partials: list[Partial] = []
-        found, rows = _Tally(self.horizon), 0
+        found = _Groups(self.definition, self._aggregated())
         late: list[laterows.Piece] = []
-        for piece in self.bring(self._grouped()):
-            columns = {name: _listed(piece.column(name)) for name in piece.schema.names if name != _ROW}
-            rows += found.join(columns)
-            partials += self._partials_of(columns)
-            if self.keeps_late:
-                late.append(laterows.Piece(columns["start"], columns["end"], piece.column(_ROW)))
+        with self._tasks():
+            for piece in self.bring(self._grouped()):
+                spans = found.join(piece)
+                if self.keeps_late:
+                    late.append(laterows.Piece(spans, piece.column(_ROW)))
         kept = laterows.of_pieces(self._late_setting(), late) if self.keeps_late else None
-        return Counted(partials, rows, found.times, kept)
+        return Counted(found.partials(), found.rows, found.times, kept)
+
+    def _tasks(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
 
     def _grouped(self) -> DataFrame:
         from pyspark.sql import functions as f
 
-        keys = [f"{_KEY}{at}" for at in range(len(self.definition.key_kinds))]
-        windowed = self._windowed(self.rows.selectExpr(*self._taken()), keys)
-        # Rows without a window are of no key: else they were as many groups as there are keys.
-        named = [f"if(start IS NULL, NULL, {key}) AS {key}" for key in keys]
-        rest = [name for name in windowed.columns if name not in keys]
-        horizon = "false" if self.horizon is None else f"{_TIME} < {self.horizon}L"
-        sums = [
-            "count(1) AS rows",
-            f"count_if({_MARK}) AS marks" if self.definition.panes.marks else "0L AS marks",
-            f"min({_TIME}) AS first",
-            f"max({_TIME}) AS last",
-            "count_if(own) AS own",
-            f"count_if(own AND {_TIME} IS NOT NULL) AS timed",
-            f"count_if(own AND {horizon}) AS late",
-        ]
+        # Aggregates of the user's own may ask for any column.
+        whole = ["*"] if self.definition.by_spark else []
+        taken = self.rows.selectExpr(*whole, *self._taken(), self._time())
+        parted, by = sliced(self.definition.panes.window, taken, quote(_TIME), self._keys)
+        return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *self._values())
+
+    def _sums(self) -> list[str]:
+        """Of rows and not of windows, and behind the shuffle: before it, a task that ran twice would count twice."""
+        time = quote(_TIME)
+        marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
+        said = {
+            _ROWS: "count(1)",
+            _MARKS: marks,
+            _FIRST: f"min({time})",
+            _LAST: f"max({time})",
+            _LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
+        }
         if self.keeps_late:
-            sums.append(f"collect_list(CASE WHEN {self._perhaps_late()} THEN {_ROW} END) AS {_ROW}")
-        grouped = windowed.selectExpr(*named, *map(quote, rest)).groupBy(*keys, *self._groups())
-        ends = [f.expr(text) for text in self._ends()]
-        return grouped.agg(*map(f.expr, sums), *ends, *self._values())
+            before = late_before(self.definition, self.to.noted_before)
+            closed = "" if before is None else f" OR {time} < {before}L"
+            said[_ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(_ROW)} END)"
+        return [f"{text} AS {quote(name)}" for name, text in said.items()]
 
-    def _groups(self) -> list[str]:
-        return ["session"] if self.definition.sessions else ["start", "end"]
-
-    def _ends(self) -> list[str]:
-        return ["min(start) AS start", "max(end) AS end"] if self.definition.sessions else []
-
-    def _perhaps_late(self) -> str:
-        """Rows whose window is closed; of a session that is known only once it is whole."""
-        noted = self.to.noted_before
-        if noted is None:
-            return f"{_TIME} IS NULL"
-        latest = noted - min(self.definition.lateness, noted - LEAST)
-        return f"{_TIME} IS NULL OR end <= {latest}L"
-
-    def _windowed(self, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-        """The rows with ``start`` and ``end`` of their window, once for each; ``own`` is true for one of these."""
-        window = self.definition.panes.window
-        match window:
-            case Fixed(timezone=None):
-                size, offset = window.numbers
-                start = f"{_TIME} - pmod({_TIME} - {offset}L, {size}L)"
-                return rows.selectExpr("*", f"{start} AS start", f"{start} + {size}L AS end", "true AS own")
-            case Fixed():
-                return self._of_days(rows, window)
-            case Sliding():
-                size, every = window.numbers
-                first, last = f"{_multiple(f'({_TIME} - {size}L)', every)} + {every}L", _multiple(_TIME, every)
-                starts = f"if({first} <= {last}, sequence({first}, {last}, {every}L), NULL)"
-                spread = rows.selectExpr("*", f"posexplode_outer({starts}) AS (place, start)")
-                return spread.selectExpr("*", f"start + {size}L AS end", "coalesce(place, 0) = 0 AS own").drop("place")
-            case Sessions():
-                return self._of_sessions(rows, keys, window.number)
-            case Global():
-                start, end = f"CAST('{LEAST}' AS BIGINT)", f"CAST('{END}' AS BIGINT)"
-                bounds = [
-                    f"if({_TIME} IS NULL, NULL, {one}) AS {name}" for name, one in (("start", start), ("end", end))
-                ]
-                return rows.selectExpr("*", *bounds, "true AS own")
-
-    def _of_days(self, rows: DataFrame, window: Fixed) -> DataFrame:
-        """Days of a zone by Python's database of zones, which is that of the driver, and not by the engine's own."""
-        from pyspark.sql import functions as f
-
-        size, offset = window.numbers
-        starts = _starting(size // (24 * 60 * 60 * 1000), offset, window.timezone or "UTC")
-        days = rows.select("*", starts(f.col(_TIME)).alias("day"))
-        return days.selectExpr("*", "day.start AS start", "day.end AS end", "true AS own").drop("day")
-
-    def _of_sessions(self, rows: DataFrame, keys: Sequence[str], gap: int) -> DataFrame:
-        """Rows that no gap parts are of one session: numbered within their key, by time."""
-        by = f"PARTITION BY {', '.join(keys)} ORDER BY {_TIME}"
-        before = f"lag({_TIME}) OVER ({by})"
-        begins = f"if({_TIME} IS NULL, 0, if(coalesce({_TIME} - {before} >= {gap}L, true), 1, 0)) AS begins"
-        told = rows.selectExpr("*", begins)
-        number = f"if({_TIME} IS NULL, NULL, sum(begins) OVER ({by} ROWS UNBOUNDED PRECEDING)) AS session"
-        return told.selectExpr("*", number, f"{_TIME} AS start", f"{_TIME} + {gap}L AS end", "true AS own").drop(
-            "begins"
-        )
-
-    # ---- values
+    def _aggregated(self) -> list[Aggregated]:
+        own, of = self._inputs, self.definition.input_kinds
+        return [
+            aggregated(value, [own[text] for text in value.inputs], [of[text] for text in value.inputs])
+            for value in self.definition.panes.values.values()
+        ]
 
     def _values(self) -> list[Column]:
         from pyspark.sql import functions as f
 
-        place = {text: f"{_INPUT}{at}" for at, text in enumerate(self.definition.panes.expressions)}
-        found: list[Column] = []
-        for at, value in enumerate(self.definition.panes.values.values()):
-            if isinstance(value, Aggregate):
-                found.append(value.partial().alias(f"v{at}"))
-                continue
-            inputs = [place[text] for text in value.inputs]
-            kind = self.definition.input_kinds[value.inputs[0]] if value.inputs else ""
-            found += [f.expr(f"{text} AS v{at}{part}") for part, text in _aggregates(value, kind, inputs).items()]
-        return found
-
-    def _partials_of(self, columns: dict[str, list[Any]]) -> Iterator[Partial]:
-        definition = self.definition
-        keys = [columns[f"{_KEY}{at}"] for at in range(len(definition.key_kinds))]
-        values = [_read(value, at, columns, definition) for at, value in enumerate(definition.panes.values.values())]
-        for at, start in enumerate(columns["start"]):
-            if start is None:
-                continue
-            place = Place(key_text(definition, [one[at] for one in keys]), start, columns["end"][at])
-            told = (columns["rows"][at], columns["marks"][at], columns["first"][at], columns["last"][at])
-            yield Partial(place, tuple(one(at) for one in values), *told)
+        columns = [one for value in self._aggregated() for one in value.columns]
+        said = [f.expr(one) if isinstance(one, str) else one for one in columns]
+        return [one.alias(f"{_VALUE}{at}") for at, one in enumerate(said)]
 
 
-def _multiple(number: str, of: int) -> str:
-    """The greatest multiple that is not greater than a number, also below zero."""
-    return f"({number} - pmod({number}, {of}L))"
+class _Groups:
+    """Groups of rows that Spark made, as partial results of windows.
 
+    Args:
+        definition: of the windows.
+        values: what Spark computed of each value.
 
-def _aggregates(value: Value, kind: str, inputs: Sequence[str]) -> dict[str, str]:
-    """Spark's aggregates of a value, by the end of their column's name."""
-    match value:
-        case Count():
-            return {"": f"count({inputs[0] if inputs else 1})"}
-        case Sum():
-            return _sums(kind, inputs[0])
-        case Mean():
-            return {**_sums(kind, inputs[0]), "n": f"count({inputs[0]})"}
-        case Min():
-            return {"": f"min({inputs[0]})"}
-        case Max():
-            return {"": f"max({inputs[0]})"}
-        case Last():
-            column, by = inputs
-            # Of a structure the first part that differs decides, and null is the least.
-            last = f"max(CASE WHEN {by} IS NOT NULL THEN struct({by} AS by, {column} AS value) END)"
-            return {"b": f"{last}.by", "v": f"{last}.value"}
-        case _:
-            raise TypeError(f"{type(value).__name__} is no value of ours")
+    Attributes:
+        rows: in all groups.
+        times: what they say.
+    """
 
-
-def _sums(kind: str, column: str) -> dict[str, str]:
-    if kind != "bigint":
-        return {"": f"sum({column})"}
-    # Halves cannot overflow a sum of 64 bits, as their wholes can.
-    return {"h": f"sum(shiftright({column}, {_HALF}))", "l": f"sum({column} & {2**_HALF - 1}L)"}
-
-
-def _read(value: Value, at: int, columns: dict[str, list[Any]], definition: Definition) -> Callable[[int], kinds.Json]:
-    """What makes a partial result of the columns of a value."""
-    kind = definition.input_kinds[value.inputs[0]] if value.inputs else ""
-    own = columns.get(f"v{at}", [])
-    match value:
-        case Count():
-            return lambda row: kinds.as_json(own[row])
-        case Sum():
-            return _summed(kind, at, columns)
-        case Mean():
-            summed, numbers = _summed(kind, at, columns), columns[f"v{at}n"]
-            return lambda row: [summed(row), numbers[row]] if numbers[row] else None
-        case Last():
-            by, of = definition.input_kinds[value.by], columns[f"v{at}v"]
-            orders = columns[f"v{at}b"]
-            return lambda row: (
-                None if orders[row] is None else [kinds.encode(by, orders[row]), kinds.encode(kind, of[row])]
-            )
-        case Aggregate():
-            return lambda row: None if own[row] is None else kinds.as_json(json.loads(own[row]))
-        case _:
-            return lambda row: kinds.encode(kind, own[row])
-
-
-def _summed(kind: str, at: int, columns: dict[str, list[Any]]) -> Callable[[int], kinds.Json]:
-    if kind == "bigint":
-        high, low = columns[f"v{at}h"], columns[f"v{at}l"]
-        return lambda row: None if high[row] is None else (high[row] << _HALF) + low[row]
-    own = columns[f"v{at}"]
-    return lambda row: kinds.encode(kind, own[row])
-
-
-def _starting(days: int, offset: int, zone: str) -> Callable[[Column], Column]:
-    """Start and end of the window of so many local days, as a structure; null of null."""
-    import pandas as pd
-    from pyspark.sql import functions as f
-
-    def of(times: pd.Series[Any]) -> pd.DataFrame:
-        import pandas as pd
-
-        spans: list[tuple[int | None, int | None]] = []
-        last = (0, 0)
-        for time in times.astype("Int64"):
-            if pd.isna(time):
-                spans.append((None, None))
-                continue
-            if not last[0] <= time < last[1]:
-                last = local_days(int(time), days, offset, zone)
-            spans.append(last)
-        starts, ends = ([span[at] for span in spans] for at in (0, 1))
-        found: pd.DataFrame = pd.DataFrame({"start": pd.array(starts, "Int64"), "end": pd.array(ends, "Int64")})
-        return found
-
-    # PySpark reads from the annotations what it is given; as texts they name nothing that it finds.
-    of.__annotations__ = {"times": pd.Series, "return": pd.DataFrame}
-    functions: Any = f
-    column: Callable[[Column], Column] = functions.pandas_udf(of, "start bigint, end bigint")
-    return column
-
-
-def _listed(column: pa.Array[Any]) -> list[Any]:
-    """Values in Python; instants as microseconds since 1970."""
-    import pyarrow as pa
-
-    kind: Any = column.type
-    if pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
-    listed: list[Any] = column.to_pylist()
-    return listed
-
-
-class _Tally:
-    """What rows say of time."""
-
-    def __init__(self, horizon: int | None) -> None:
-        self._horizon = horizon
+    def __init__(self, definition: Definition, values: Sequence[Aggregated]) -> None:
+        self._is = definition
+        self._values = tuple(values)
+        self._found: dict[Place, list[Partial]] = {}
+        self.rows = 0
         self.times = Times()
 
-    def add(self, times: Sequence[int | None]) -> None:
-        """Count rows."""
-        known = [time for time in times if time is not None]
-        late = 0 if self._horizon is None else sum(time < self._horizon for time in known)
-        self._put(known, late, len(times) - len(known))
+    def join(self, piece: pa.RecordBatch) -> list[list[tuple[int, int]] | None]:
+        """Take groups; say of each in which windows it is, ``None`` of those without a time."""
+        columns = {name: cells(piece.column(name)) for name in piece.schema.names if name not in (_ROW, SLICE, NOWHERE)}
+        firsts, lasts = columns[_FIRST], columns[_LAST]
+        self._count(columns)
+        spans = [None if first is None else self._spans(first, lasts[at]) for at, first in enumerate(firsts)]
+        keys = _side_by_side([columns[f"{_KEY}{at}"] for at in range(len(self._is.key_kinds))], len(firsts))
+        values = list(self._read(columns, len(firsts)))
+        told = list(zip(columns[_ROWS], columns[_MARKS], firsts, lasts, strict=True))
+        for at, own in enumerate(spans):
+            key = key_text(self._is, keys[at]) if own else ""
+            for start, end in own or ():
+                place = Place(key, start, end)
+                self._found.setdefault(place, []).append(Partial(place, values[at], *told[at]))
+        return spans
 
-    def join(self, columns: dict[str, list[Any]]) -> int:
-        """Count groups of rows; return how many rows they are."""
-        own = int(sum(columns["own"]))
-        known = [time for name in ("first", "last") for time in columns[name] if time is not None]
-        self._put(known, sum(columns["late"]), own - sum(columns["timed"]))
-        return own
+    def partials(self) -> list[Partial]:
+        """One for each window."""
+        return [found[0] if len(found) == 1 else joined(self._is, place, found) for place, found in self._found.items()]
 
-    def _put(self, known: Sequence[int], late: int, untimed: int) -> None:
-        past = self.times
-        known = [*known, *(time for time in (past.first, past.last) if time is not None)]
-        first, last = min(known, default=None), max(known, default=None)
-        self.times = Times(first, last, past.late + late, past.untimed + untimed)
+    def _spans(self, first: int, last: int) -> list[tuple[int, int]]:
+        window = self._is.panes.window
+        return [(first, window.of(last)[0][1])] if self._is.sessions else window.of(first)
+
+    def _read(self, columns: Mapping[str, list[Any]], count: int) -> Iterator[tuple[Any, ...]]:
+        each: list[list[Any]] = []
+        begin = 0
+        for value in self._values:
+            end = begin + len(value.columns)
+            own = _side_by_side([columns[f"{_VALUE}{at}"] for at in range(begin, end)], count)
+            each.append([value.read(one) for one in own])
+            begin = end
+        return zip(*each, strict=True)
+
+    def _count(self, columns: Mapping[str, list[Any]]) -> None:
+        rows, firsts = columns[_ROWS], columns[_FIRST]
+        untimed = sum(count for count, first in zip(rows, firsts, strict=True) if first is None)
+        ends = [time for time in (*firsts, *columns[_LAST], self.times.first, self.times.last) if time is not None]
+        late, without = self.times.late + sum(columns[_LATE]), self.times.untimed + untimed
+        self.times = Times(min(ends, default=None), max(ends, default=None), late, without)
+        self.rows += sum(rows)
+
+
+def _told(rows: Sequence[Row], horizon: int | None) -> Times:
+    """What rows say of time."""
+    known = [row.time for row in rows if row.time is not None]
+    late = 0 if horizon is None else sum(time < horizon for time in known)
+    return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
+
+
+def _side_by_side(columns: Sequence[list[Any]], count: int) -> list[tuple[Any, ...]]:
+    return list(zip(*columns, strict=True)) if columns else [()] * count

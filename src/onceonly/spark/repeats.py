@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, Observation
 
-_PARTITION_BYTES = 4 * 1024 * 1024
-"""As estimated in Arrow form: what one task sorts, up to as many tasks as Spark uses for a shuffle."""
-
 _MOST_HERE = 16 * 1024 * 1024
 """Bytes in Arrow form of a batch that was expected to have few rows, from which on Spark does it after all."""
 
@@ -217,13 +214,6 @@ class RecallingBatch(DividedBatch):
         counted = Observation()
         observed = judged.observe(counted, f.count(f.lit(1)).alias(_OFFERED), *sums)
         return observed.where(~is_repeated).select(*map(digest.quote, names)), counted
-
-    @property
-    def _tasks(self) -> int:
-        """Of the shuffle that brings the rows of an id together: one where there are few rows."""
-        most = int(self._df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
-        size = self._estimate.size
-        return most if size is None else max(1, min(most, -(-size // _PARTITION_BYTES)))
 
 
 def _at(one: ResolvedOutput, clock_ms: int) -> ResolvedOutput:

@@ -1,0 +1,166 @@
+"""What goes beside panes: rows that came too late, several sinks, upserts, and a pipeline that ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from integration.streams import FileStream
+from integration.targets import DeltaTarget, PostgresTarget
+from pyspark.sql import DataFrame
+
+from onceonly import EventTime, exactly_once, faults
+from onceonly.faults import Point
+from onceonly.panes import AtCount, AtWatermark, Count, Fixed, Max, Mean, Panes, Sessions, Sliding, Sum, drain
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+Event = tuple[str | None, int, float | None]
+"""Team, value, seconds after noon."""
+
+
+class Events(FileStream):
+    """Events of teams, a file for each batch."""
+
+    def read(self) -> DataFrame:
+        columns = "team string, value bigint, at timestamp"
+        return self.spark.readStream.schema(columns).option("maxFilesPerTrigger", 1).parquet(str(self.inbox))
+
+    def come(self, *batches: Iterable[Event]) -> Events:
+        for events in batches:
+            rows = list(events)
+            times = [None if at is None else NOON + timedelta(seconds=at) for _, _, at in rows]
+            stamps: Any = pa.timestamp("us", "UTC")
+            columns = {"team": pa.array([team for team, _, _ in rows], pa.string()), "at": pa.array(times, stamps)}
+            table = pa.table({**columns, "value": pa.array([value for _, value, _ in rows], pa.int64())})
+            pq.write_table(table.select(["team", "value", "at"]), self.inbox / f"part-{self._files:04d}.parquet")
+            self._files += 1
+        return self
+
+
+@pytest.fixture
+def events(spark: Any, tmp_path: Any) -> Events:
+    return Events(spark, tmp_path, "scores")
+
+
+def panes(**said: Any) -> Panes:
+    given: dict[str, Any] = {
+        "key": "team",
+        "values": {"total": Sum("value")},
+        "time": "at",
+        "window": Fixed("1 minute"),
+    }
+    return Panes(**{**given, **said})
+
+
+def scores(pg: PostgresTarget, columns: str = "team, total, timing", **said: Any) -> list[Any]:
+    return pg.says(f"select {columns} from orders order by _epoch, team, seq")
+
+
+TIME = EventTime("at", delay="0s")
+
+
+def test_rows_that_come_after_their_window_was_closed_are_kept_whole(events: Events, pg: PostgresTarget) -> None:
+    late = PostgresSink(pg.dsn, table="late")
+
+    def write() -> Any:
+        return exactly_once(pg.sink(), note_time=TIME, panes=panes(late_rows=late))
+
+    events.come([("a", 1, 10), ("b", 2, 70)], [("a", 3, 20), ("a", 4, 75), ("b", 5, None)], [("c", 6, 200)]).run(
+        write()
+    )
+    assert scores(pg) == [("a", 1, "ON_TIME"), ("a", 4, "ON_TIME"), ("b", 2, "ON_TIME")]
+    found = pg.says("select team, value, at, window_start, window_end, horizon from late order by value")
+    begin, end = NOON, NOON + timedelta(minutes=1)
+    noted = NOON + timedelta(seconds=70)
+    assert found == [
+        ("a", 3, NOON + timedelta(seconds=20), begin, end, noted),
+        ("b", 5, None, None, None, noted),
+    ]
+
+
+def test_an_epoch_is_in_a_delta_table_and_its_state_in_postgres_whatever_dies_between(
+    events: Events, pg: PostgresTarget, delta: DeltaTarget
+) -> None:
+    state = PostgresSink(pg.dsn, table="scores_state")
+
+    def write() -> Any:
+        return exactly_once(delta.sink(), pg.sink(), note_time=TIME, panes=panes(state=state))
+
+    events.come([("a", 1, 10), ("b", 2, 20)]).run(write())
+    for number, hit in enumerate((1, 2, 3), 1):
+        events.come([("a", 10 * number, 60 * number + 1)])
+        faults.arm(Point.COMMIT_AFTER, _crash, hit if hit < 3 else 1)
+        assert "a crash" in events.fail(write())
+        faults.disarm()
+    events.come([("c", 0, 600)]).run(write())
+    wanted = {("a", 1), ("b", 2), ("a", 10), ("a", 20), ("a", 30)}
+    assert {(team, total) for team, total, _ in scores(pg)} == wanted
+    rows = delta.table.to_pyarrow_table(columns=["team", "total"]).to_pylist()
+    assert sorted((row["team"], row["total"]) for row in rows) == sorted(wanted)
+
+
+def _crash() -> None:
+    raise RuntimeError("a crash")
+
+
+def test_sessions_that_merge_leave_nothing_behind_in_an_upserted_table(events: Events, pg: PostgresTarget) -> None:
+    sink = pg.sink(key=("team", "window_start", "window_end"), delete="deleted")
+    sessions = panes(
+        window=Sessions("1 minute"),
+        trigger=AtWatermark(early=AtCount(1)),
+        accumulation="retracting",
+        rows="upserts",
+    )
+    write = exactly_once(sink, note_time=EventTime("at", delay="1 hour"), panes=sessions)
+    events.come([("a", 1, 0), ("a", 2, 100)], [("a", 4, 50)], [("a", 8, 400)]).run(write)
+    found = pg.says("select team, total, window_start, window_end, pane from orders order by window_start")
+    assert found == [
+        ("a", 7, NOON, NOON + timedelta(seconds=160), 1),
+        ("a", 8, NOON + timedelta(seconds=400), NOON + timedelta(seconds=460), 0),
+    ]
+
+
+def test_values_of_every_kind_over_windows_that_overlap(events: Events, pg: PostgresTarget) -> None:
+    values = {"total": Sum("value"), "rows": Count(), "most": Max("value"), "mean": Mean("value * 2")}
+    sliding = panes(values=values, window=Sliding("2 minutes", "1 minute"))
+    write = exactly_once(pg.sink(), note_time=TIME, panes=sliding)
+    events.come([("a", 1, 10), ("a", 4, 70), (None, 7, 70)], [("z", 0, 1000)]).run(write)
+    found = scores(pg, "team, window_start, total, rows, most, mean")
+    minute = timedelta(minutes=1)
+    assert found == [
+        ("a", NOON - minute, 1, 1, 1, 2.0),
+        ("a", NOON, 5, 2, 4, 5.0),
+        ("a", NOON + minute, 4, 1, 4, 8.0),
+        (None, NOON, 7, 1, 7, 14.0),
+        (None, NOON + minute, 7, 1, 7, 14.0),
+    ]
+
+
+def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
+    events: Events, pg: PostgresTarget
+) -> None:
+    from onceonly.errors import OnceOnlyError
+    from onceonly.runtime import operator
+    from onceonly_checkpoints.ledger.sql import SqlLedger
+    from onceonly_checkpoints.model import Adoption, AdoptionKind
+
+    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    events.come([("a", 1, 10)]).run(write)
+    ledger = SqlLedger(pg.dsn)
+    with pytest.raises(OnceOnlyError, match="1 window open") as refused:
+        operator.retire(write._arguments.sinks, ledger, "scores", Adoption(AdoptionKind.RETIRE_WRITER))
+    assert refused.value.code == "E142"
+    assert "EventTime(..., says=drain)" in str(refused.value)
+    events.come([])
+    last = exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes())
+    events.run(last)
+    assert scores(pg, "team, total, timing, final") == [("a", 1, "ON_TIME", True)]
+    assert pg.says("select count(*) from orders_state") == [(0,)]
+    assert "E135" in events.come([("a", 2, 20)]).fail(last)

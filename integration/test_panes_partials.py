@@ -1,0 +1,449 @@
+"""What Spark computes of windows and what the driver computes are one, whatever windows, values and rows there are."""
+
+from __future__ import annotations
+
+import random
+import resource
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from onceonly.panes import (
+    Aggregate,
+    AtMark,
+    AtWatermark,
+    Count,
+    Fixed,
+    Global,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Panes,
+    Sessions,
+    Sliding,
+    Sum,
+)
+from onceonly.panes.here import Row, key_text, partials_of
+from onceonly.panes.kinds import Json
+from onceonly.panes.spec import Definition, define
+from onceonly.panes.step import Partial
+from onceonly.panes.windows import LEAST, Window
+from onceonly.protocol import AsOf
+from onceonly.protocol.batch import Bound
+from onceonly.protocol.times import Times
+from onceonly.spark.choose import engine_for
+from onceonly.spark.frames import of_arrow, setting
+from onceonly.spark.partials import Action, kinds_of
+from onceonly.spark.stepping import Counted
+from onceonly_checkpoints.epochtime import END
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = pa.schema(
+    [
+        ("team", pa.string()),
+        ("level", pa.decimal128(6, 2)),
+        ("since", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("tag", pa.binary()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("offset", pa.int64()),
+        ("number", pa.int64()),
+        ("small", pa.int16()),
+        ("price", pa.decimal128(12, 2)),
+        ("huge", pa.decimal128(38, 10)),
+        ("ratio", pa.float64()),
+        ("said", pa.bool_()),
+        ("clock", pa.timestamp("us")),
+    ]
+)
+KEYS = ("team", "level", "since", "day", "tag")
+VALUES = {
+    "rows": Count(),
+    "numbers": Count("number"),
+    "number_sum": Sum("number"),
+    "small_sum": Sum("small"),
+    "price_sum": Sum("price"),
+    "huge_sum": Sum("huge"),
+    "ratio_sum": Sum("ratio", approximate=True),
+    "number_mean": Mean("number"),
+    "price_mean": Mean("price"),
+    "huge_mean": Mean("huge"),
+    "first_at": Min("at"),
+    "last_clock": Max("clock"),
+    "least_tag": Min("tag"),
+    "greatest_team": Max("team"),
+    "least_ratio": Min("ratio"),
+    "any_said": Max("said"),
+    "last_price": Last("price", by="at"),
+    "last_day": Last("day", by="small"),
+    "doubled": Sum("number + number DIV 2"),
+}
+_1970 = datetime(1970, 1, 1, tzinfo=timezone.utc)
+BOUND = Bound(AsOf(1, 1, 1_000, "scores"))
+
+
+def instant(rng: random.Random, around: int, spread: int) -> datetime:
+    return _1970 + timedelta(microseconds=(around + rng.randrange(-spread, spread)) * 1000 + rng.randrange(1000))
+
+
+def drawn(rng: random.Random, count: int, around: int = 0, spread: int = 600_000) -> list[dict[str, Any]]:
+    """Rows in few keys and windows, some null in each column."""
+
+    def maybe(value: Any) -> Any:
+        return None if rng.random() < 0.1 else value
+
+    def row() -> dict[str, Any]:
+        one = rng.randrange(3)
+        return {
+            "team": maybe(["a", "ü😀", "\ufffd"][one]),
+            "level": Decimal(25 * one).scaleb(-2),
+            "since": _1970 + timedelta(microseconds=one - 1),
+            "day": date(1969, 12, 31 - one),
+            "tag": maybe(bytes([0, 255, one])),
+            "at": maybe(instant(rng, around, spread)),
+            "offset": maybe(rng.randrange(-50, 50)),
+            "number": maybe(rng.choice([rng.randrange(-9, 9), 2**61, -(2**61)])),
+            "small": maybe(rng.randrange(-5, 5)),
+            "price": maybe(Decimal(rng.randrange(-(10**12) + 1, 10**12)).scaleb(-2)),
+            "huge": maybe(Decimal(f"{rng.choice([-1, 1]) * rng.randrange(10**38)}e-10")),
+            "ratio": maybe(rng.choice([-0.0, 0.0, 0.25, -7.5, 1e9])),
+            "said": maybe(rng.random() < 0.5),
+            "clock": maybe(instant(rng, around, spread).replace(tzinfo=None)),
+        }
+
+    return [row() for _ in range(count)]
+
+
+def frame(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
+    return of_arrow(spark, pa.Table.from_pylist(rows, schema=SCHEMA)).repartition(3)
+
+
+def bring(df: DataFrame) -> Iterator[pa.RecordBatch]:
+    with closing(engine_for(df).arrow(df)) as pieces:
+        yield from pieces
+
+
+def defined(df: DataFrame, panes: Panes) -> Definition:
+    return define(panes, dict(df.dtypes), kinds_of("scores", df, panes))
+
+
+def action(
+    df: DataFrame, panes: Panes, bound: Bound = BOUND, horizon: int | None = None, *, late: bool = False
+) -> Action:
+    return Action(df, defined(df, panes), bound, horizon, late, bring, tasks=2)
+
+
+def both(asked: Action) -> tuple[Counted, Counted]:
+    return asked.counted(few=True), asked.counted(few=False)
+
+
+def windows(window: Window, time: str = "at") -> Panes:
+    # Sessions take no trigger that marks: of two that merge it could not be said what it waits for.
+    trigger = AtWatermark() if isinstance(window, Sessions) else AtMark("said")
+    return Panes(key=KEYS, values=VALUES, time=time, window=window, trigger=trigger)
+
+
+def millis(value: datetime | None) -> int | None:
+    return None if value is None else (value - _1970) // timedelta(milliseconds=1)
+
+
+def expected(definition: Definition, rows: list[dict[str, Any]], of: str = "at") -> list[Partial]:
+    """By the pure rules, from rows that Spark never saw."""
+
+    def taken(row: dict[str, Any], text: str) -> Any:
+        if text in row:
+            return row[text]
+        assert text == "number + number DIV 2"
+        number = row["number"]
+        return None if number is None else number + (abs(number) // 2) * (1 if number >= 0 else -1)
+
+    return partials_of(
+        definition,
+        [
+            Row(
+                [row[key] for key in KEYS],
+                millis(row[of]) if of == "at" else row[of],
+                [taken(row, text) for text in definition.panes.expressions],
+                row["said"] is True and not definition.sessions,
+            )
+            for row in rows
+        ],
+    )
+
+
+def times(rows: list[dict[str, Any]], horizon: int, of: str = "at") -> Times:
+    known = [millis(row[of]) if of == "at" else row[of] for row in rows if row[of] is not None]
+    late = sum(time < horizon for time in known)
+    return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
+
+
+MINUTES = {
+    "fixed": Fixed("2 minutes"),
+    "moved": Fixed("2 minutes", offset="30 seconds"),
+    "sliding": Sliding("5 minutes", "2 minutes"),
+    "even": Sliding("4 minutes", "2 minutes"),
+    "gaps": Sliding("30 seconds", "2 minutes"),
+    "sessions": Sessions("1 minute"),
+    "global": Global(),
+}
+NUMBERS = {"fixed": Fixed(7, offset=3), "sliding": Sliding(10, 4), "sessions": Sessions(2), "global": Global()}
+
+
+@pytest.mark.parametrize("window", MINUTES.values(), ids=MINUTES)
+def test_both_ways_give_what_the_rules_say(spark: SparkSession, window: Window) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    rows = drawn(rng, 150)
+    df = frame(spark, rows)
+    asked = action(df, windows(window), horizon=-7)
+    wanted = sorted(expected(asked.definition, rows))
+    for counted in both(asked):
+        assert sorted(counted.partials) == wanted
+        assert counted.rows == len(rows)
+        assert counted.times == times(rows, -7)
+        assert counted.late is None
+
+
+@pytest.mark.parametrize("window", NUMBERS.values(), ids=NUMBERS)
+def test_so_they_do_where_time_is_a_number(spark: SparkSession, window: Window) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rows = drawn(random.Random(seed), 150)
+    asked = action(frame(spark, rows), windows(window, "offset"), horizon=4)
+    wanted = sorted(expected(asked.definition, rows, "offset"))
+    for counted in both(asked):
+        assert sorted(counted.partials) == wanted
+        assert counted.times == times(rows, 4, "offset")
+
+
+ZONES = {
+    "23 hours": ("Europe/Berlin", "0s", datetime(2024, 3, 31, 1, tzinfo=timezone.utc)),
+    "25 hours": ("Europe/Berlin", "0s", datetime(2024, 10, 27, 1, tzinfo=timezone.utc)),
+    "an hour left out": ("Europe/Berlin", "150 minutes", datetime(2024, 3, 31, 1, tzinfo=timezone.utc)),
+    "an hour twice": ("Europe/Berlin", "150 minutes", datetime(2024, 10, 27, 1, tzinfo=timezone.utc)),
+    "no midnight": ("America/Sao_Paulo", "0s", datetime(2018, 11, 4, 3, tzinfo=timezone.utc)),
+    "midnight twice": ("America/St_Johns", "0s", datetime(2010, 11, 7, 2, 31, tzinfo=timezone.utc)),
+}
+
+
+@pytest.mark.parametrize(("zone", "offset", "change"), ZONES.values(), ids=ZONES)
+def test_local_days_are_the_same_both_ways_where_clocks_change(
+    spark: SparkSession, zone: str, offset: str, change: datetime
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rows = drawn(random.Random(seed), 300, millis(change) or 0, 3 * 3_600_000)
+    asked = action(frame(spark, rows), windows(Fixed("1 day", offset=offset, timezone=zone)))
+    wanted = sorted(expected(asked.definition, rows))
+    assert all(one.place.start <= one.first and one.last < one.place.end for one in wanted)
+    for counted in both(asked):
+        assert sorted(counted.partials) == wanted
+
+
+def test_an_epoch_without_rows_gives_nothing(spark: SparkSession) -> None:
+    for counted in both(action(frame(spark, []), windows(Sessions("1 minute")), late=True)):
+        assert counted.partials == []
+        assert (counted.rows, counted.times) == (0, Times())
+        assert counted.late is not None
+        assert counted.late.num_rows == 0
+
+
+def test_sessions_that_touch_are_two_both_ways(spark: SparkSession) -> None:
+    times = [0, 60_000, 60_000, 119_999, 180_000]
+    rows = [drawn(random.Random(1), 1)[0] | {"at": _1970 + timedelta(milliseconds=time)} for time in times]
+    for counted in both(action(frame(spark, rows), windows(Sessions("1 minute")))):
+        spans = sorted((one.place.start, one.place.end, one.rows) for one in counted.partials)
+        assert spans == [(0, 60_000, 1), (60_000, 179_999, 3), (180_000, 240_000, 1)]
+
+
+def test_rows_of_the_moment_of_their_batch_are_of_one_window(spark: SparkSession) -> None:
+    rows = drawn(random.Random(2), 20)
+    for counted in both(action(frame(spark, rows), windows(Fixed("1 second"), "ingest"), horizon=2_000)):
+        assert {(one.place.start, one.place.end) for one in counted.partials} == {(1_000, 2_000)}
+        assert counted.times == Times(1_000, 1_000, 20, 0)
+
+
+class Spread(Aggregate):
+    """The least and the greatest number."""
+
+    kind = "bigint"
+
+    def partial(self) -> Column:
+        return f.to_json(f.array(f.min("small"), f.max("small")))
+
+    def merge(self, one: Any, other: Any) -> Json:
+        return [min(one[0], other[0]), max(one[1], other[1])]
+
+    def value(self, partial: Any) -> Json:
+        return int(partial[1] - partial[0])
+
+
+def test_an_aggregate_of_the_users_own_sees_all_columns_also_of_few_rows(spark: SparkSession) -> None:
+    rows = [row | {"small": at} for at, row in enumerate(drawn(random.Random(3), 9))]
+    for at, row in enumerate(rows):
+        row["offset"] = at // 2
+    panes = Panes(key="day", values={"spread": Spread()}, time="offset", window=Sliding(4, 2))
+    for counted in both(action(frame(spark, rows), panes)):
+        for one in counted.partials:
+            own = [
+                row["small"]
+                for row in rows
+                if f'["{row["day"]}"]' == one.place.key and one.place.start <= row["offset"] < one.place.end
+            ]
+            assert one.values == ([min(own), max(own)],)
+        assert sum(one.rows for one in counted.partials) == 18
+
+
+LATE = {
+    "fixed": Fixed("2 minutes"),
+    "days": Fixed("1 day", timezone="Europe/Berlin"),
+    "sliding": Sliding("5 minutes", "2 minutes"),
+    "gaps": Sliding("30 seconds", "2 minutes"),
+    "sessions": Sessions("10 seconds"),
+    "global": Global(),
+}
+
+
+@pytest.mark.parametrize("noted", [None, 0, 60_001, END])
+@pytest.mark.parametrize("window", LATE.values(), ids=LATE)
+def test_rows_that_are_dropped_come_whole_once_for_each_window(
+    spark: SparkSession, window: Window, noted: int | None
+) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rows = drawn(random.Random(seed), 60)
+    bound = Bound(AsOf(1, 2, 2_000, "scores"), noted_before=noted)
+    asked = action(frame(spark, rows), windows(window), bound, noted, late=True)
+    wanted = _dropped(asked.definition, rows, noted)
+    for counted in both(asked):
+        assert counted.late is not None
+        assert counted.late.column_names == [*SCHEMA.names, "window_start", "window_end", "horizon"]
+        found = [tuple(row.values()) for row in counted.late.to_pylist()]
+        assert sorted(repr(_plain(row[:-1])) for row in found) == sorted(wanted)
+        assert {_plain([row[-1]])[0] for row in found} <= {None if noted in (None, END) else noted * 1000}
+
+
+def _dropped(definition: Definition, rows: list[dict[str, Any]], noted: int | None) -> list[str]:
+    """Rows of windows that were closed, with these; and rows that are in none for want of a time."""
+    untimed = [(*row.values(), None, None) for row in rows if row["at"] is None]
+    closed = [
+        one.place
+        for one in expected(definition, rows)
+        if noted is not None and definition.closes(one.place.end) <= noted
+    ]
+    timed = [
+        (*row.values(), _shown(place.start), _shown(place.end))
+        for row in rows
+        for place in closed
+        if (time := millis(row["at"])) is not None and place.start <= time < place.end
+        if key_text(definition, [row[key] for key in KEYS]) == place.key
+    ]
+    return [repr(_plain(row)) for row in (*untimed, *timed)]
+
+
+def _shown(bound: int) -> datetime | None:
+    return None if bound in (LEAST, END) else _1970 + timedelta(milliseconds=bound)
+
+
+def _plain(row: Sequence[Any]) -> list[Any]:
+    """Values whose text is the same wherever they come from."""
+    instants = [isinstance(value, datetime) and value.tzinfo is not None for value in row]
+    micro = timedelta(microseconds=1)
+    return [(one - _1970) // micro if instant else one for one, instant in zip(row, instants, strict=True)]
+
+
+def test_a_row_is_executed_and_each_expression_computed_once(spark: SparkSession) -> None:
+    computed = spark.sparkContext.accumulator(0)
+
+    def counting(number: int | None) -> int | None:
+        computed.add(1)
+        return number
+
+    spark.udf.register("counting", counting, "bigint")
+    df = frame(spark, drawn(random.Random(4), 50)).select("*", f.expr("counting(offset)").alias("counted"))
+    panes = Panes(
+        key="team",
+        values={"mean": Mean("counting(number)"), "sum": Sum("counting(number)"), "last": Last("team", by="counted")},
+        time="counted",
+        window=Sliding(10, 4),
+    )
+    asked = action(df, panes)
+    for few in (True, False):
+        before = computed.value
+        asked.counted(few=few)
+        assert computed.value - before == 100, "50 rows, and two expressions"
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_one_job_is_run(spark: SparkSession, few: bool) -> None:
+    asked = action(frame(spark, drawn(random.Random(5), 50)), windows(Sessions("1 minute")), late=True)
+    group = f"panes {few}"
+    spark.sparkContext.setJobGroup(group, "one job")
+    try:
+        # As in the session of a stream: adaptive execution makes a job of each stage.
+        with setting(asked.rows, "spark.sql.adaptive.enabled", "false"):
+            asked.counted(few=few)
+        assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(group)) == 1
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
+
+
+def test_a_hundred_rows_cost_a_few_milliseconds_more_than_bringing_them(spark: SparkSession) -> None:
+    df = of_arrow(spark, pa.Table.from_pylist(drawn(random.Random(6), 100), schema=SCHEMA))
+    panes = Panes(key="team", values={"total": Sum("number")}, time="at", window=Fixed("2 minutes"))
+    asked = action(df, panes)
+    took: dict[str, list[float]] = {"plain": [], "panes": []}
+    for _ in range(15):
+        for name, run in (("plain", lambda: list(bring(df))), ("panes", lambda: asked.counted(few=True))):
+            began = time.perf_counter()
+            run()
+            took[name].append(time.perf_counter() - began)
+    more = statistics.median(took["panes"]) - statistics.median(took["plain"])
+    print(f"{more * 1000:.1f} ms more")
+    assert more < 0.05, "a shuffle or a compiler is in the way"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "window",
+    [
+        Fixed("2 minutes"),
+        Sliding("60 minutes", "1 minute"),
+        Sessions("1 minute"),
+        Fixed("1 day", timezone="Europe/Berlin"),
+    ],
+    ids=["fixed", "sliding", "sessions", "days"],
+)
+@pytest.mark.parametrize("late", [False, True], ids=["counted", "kept"])
+def test_a_million_rows_are_counted_by_spark(spark: SparkSession, window: Window, late: bool) -> None:
+    df = spark.range(0, 1_000_000, 1, 4).selectExpr(
+        "concat('user', pmod(xxhash64(id), 10000)) AS user",
+        "id AS number",
+        "CAST(id % 97 AS DECIMAL(12,2)) AS price",
+        "timestamp_millis(1700000000000 + id) AS at",
+    )
+    panes = Panes(key="user", values={"total": Sum("number"), "price": Sum("price")}, time="at", window=window)
+    bound = Bound(AsOf(1, 2, 2_000, "scores"), noted_before=1_700_000_000_000)
+    asked = action(df, panes, bound, late=late)
+    began = time.perf_counter()
+    counted = asked.counted(few=False)
+    print(f"{time.perf_counter() - began:.1f} s, {len(counted.partials)} partial results, {_peak()} MB at most")
+    assert counted.rows == 1_000_000
+    assert counted.times == Times(1_700_000_000_000, 1_700_000_999_999)
+    assert sum(one.rows for one in counted.partials) == 1_000_000 * (60 if isinstance(window, Sliding) else 1)
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -1,0 +1,132 @@
+"""The engine gives what brute force gives, on random streams, and the same in whatever order rows come."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from tests.panes.compare import compared
+from tests.panes.drive import definition_of, run
+from tests.panes.oracle import END, Epoch, Fixed, Oracle, Pane, Row, Rules, Sessions
+from tests.panes.oracle import Value as Result
+from tests.panes.story import TEAM, records, seconds
+from tests.panes.streams import drawn_epochs, drawn_rules
+
+TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
+
+STREAMS = 600
+ARRIVALS = 500
+
+
+@pytest.fixture
+def seed() -> int:
+    found = random.randrange(2**32)
+    print("seed", found)
+    return found
+
+
+def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_open_windows(seed: int) -> None:
+    draw, seen = random.Random(seed), Counter[str]()
+    for number in range(STREAMS):
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        told = f"stream {number} of seed {seed}: {rules}, {epochs}"
+        result = compared(rules, epochs, draw)
+        assert result.difference is None, f"{result.difference}\nin {told}"
+        got = result.got
+        seen.update(pane.timing for panes in got.panes for pane in panes)
+        seen.update(["retracted"] * sum(bool(pane.retracts) for panes in got.panes for pane in panes))
+        seen["dropped"] += got.dropped
+    print(dict(seen))
+    assert all(seen[what] > STREAMS / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
+
+
+@pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
+def test_in_whatever_order_rows_come_each_window_ends_with_the_batch_result(how: str, seed: int) -> None:
+    draw, ends = random.Random(seed), [14, 22, 3, 12]
+    for number in range(ARRIVALS):
+        rules = replace(drawn_refinement(draw), window=Fixed(120), discarding=how == "discarding")
+        rules = replace(rules, retracting=how == "retracting")
+        epochs = drawn_arrivals(draw)
+        panes = [pane for panes in run(definition_of(rules), epochs, draw).panes for pane in panes]
+        told = f"arrivals {number} of seed {seed}: {rules}, {epochs}"
+        assert list(standing(panes, how).values()) == ends, told
+
+
+def test_in_whatever_order_rows_come_sessions_end_as_two(seed: int) -> None:
+    draw = random.Random(seed)
+    for number in range(ARRIVALS):
+        rules = replace(drawn_refinement(draw), window=Sessions(60), retracting=True)
+        epochs = drawn_arrivals(draw)
+        panes = [pane for panes in run(definition_of(rules), epochs, draw).panes for pane in panes]
+        found = {span: value for span, value in standing(panes, "signed").items() if value is not None}
+        told = f"arrivals {number} of seed {seed}: {rules}, {epochs}"
+        assert found == {
+            (seconds("12:00:26"), seconds("12:05:19")): 39,
+            (seconds("12:06:39"), seconds("12:08:46")): 12,
+        }, told
+
+
+def test_signed_rows_and_discarded_parts_come_to_the_batch_result_of_what_was_not_dropped(seed: int) -> None:
+    draw = random.Random(seed)
+    for number in range(STREAMS // 2):
+        retracting, epochs = draw.random() < 0.5, drawn_epochs(draw)
+        epochs += [Epoch(epochs[-1].clock + 1, (), END)]
+        rules = replace(drawn_rules(draw), discarding=not retracting, retracting=retracting, value=sum)
+        panes = [pane for panes in run(definition_of(rules), epochs, draw).panes for pane in panes]
+        told = f"stream {number} of seed {seed}: {rules}, {epochs}"
+        assert nets(panes).total() == accepted(Oracle(rules), epochs), told
+
+
+def drawn_refinement(draw: random.Random) -> Rules:
+    """Rules under which nothing is dropped."""
+    early = draw.choice([{}, {"period": draw.choice([7, 60])}, {"count": draw.randint(1, 3)}])
+    late = draw.choice([{}, {"late_period": 20}, {"late_count": draw.randint(1, 2)}])
+    return Rules(Fixed(120), **early, **late, lateness=None, always=draw.random() < 0.5)
+
+
+def drawn_arrivals(draw: random.Random) -> list[Epoch]:
+    """The ten values in any order, in any epochs, under any watermark; the last epoch says that nothing follows."""
+    rows = list(TEN)
+    draw.shuffle(rows)
+    clock, epochs = seconds("12:05:00"), list[Epoch]()
+    while rows:
+        clock += draw.randint(0, 90)
+        take = draw.randint(0, 3)
+        noted = draw.choice([None, draw.randint(seconds("12:00:00"), seconds("12:09:00"))])
+        epochs.append(Epoch(clock, tuple(rows[:take]), noted))
+        rows = rows[take:]
+    return [*epochs, Epoch(clock + 30, (), END)]
+
+
+def standing(panes: list[Pane], how: str) -> dict[tuple[int, int], Result]:
+    """What stands of each window in the end: the last value, the sum of parts, or what signed rows leave."""
+    found: dict[tuple[int, int], Result] = {}
+    for pane in panes:
+        for span, value in pane.retracts:
+            assert found[span] == value, f"{value} of {span} is taken back, and does not stand"
+            found[span] = None
+        before = found.get(pane.span)
+        assert how != "signed" or before is None, "two rows of a window stand"
+        found[pane.span] = pane.value + (before or 0) if how == "discarding" else pane.value
+    return dict(sorted(found.items()))
+
+
+def nets(panes: list[Pane]) -> Counter[tuple[int, int]]:
+    """The sum of signed rows of each window."""
+    found = Counter[tuple[int, int]]()
+    for pane in panes:
+        found[pane.span] += pane.value
+        for span, value in pane.retracts:
+            found[span] -= value
+    return found
+
+
+def accepted(oracle: Oracle, epochs: list[Epoch]) -> int:
+    """The sum of all rows that were not dropped, each once for each of its windows."""
+    total = 0
+    for epoch in epochs:
+        total += sum(oracle.accepts(epoch.rows))
+        oracle.epoch(epoch)
+    return total
