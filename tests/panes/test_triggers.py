@@ -70,6 +70,7 @@ def hears(trigger: Trigger, *events: Event) -> list[Outcome]:
         (AtPeriod("1 minute"), [rows(clock=MINUTE), Tick(MINUTE), Tick(2 * MINUTE)], [WAIT, WAIT, FINISH]),
         (AtPeriod("1 minute"), [Tick(MINUTE), PASSED, Tick(2 * MINUTE)], [WAIT, WAIT, WAIT]),
         (AtPeriod("1 minute"), [rows(clock=10), rows(clock=50_000), Tick(MINUTE)], [WAIT, WAIT, FINISH]),
+        (AtPeriod("1 minute"), [rows(clock=10), rows(clock=70_000), Tick(MINUTE)], [WAIT, WAIT, FINISH]),
         (AtWatermark(), [rows(), Tick(5), marked(), PASSED], [WAIT, WAIT, WAIT, FINISH]),
         (AtWatermark(), [PASSED, rows(), PASSED], [FINISH, WAIT, WAIT]),
     ],

@@ -128,7 +128,7 @@ def _check_columns(panes: Panes) -> None:
     if not keys or not all(isinstance(name, str) and name for name in keys) or len(set(keys)) < len(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"key={panes.key!r}", "it names no columns, or one twice", 'give columns: key="team"')
     values: object = panes.values
-    fit = isinstance(values, Mapping) and bool(panes.values)
+    fit = isinstance(values, Mapping) and bool(panes.values)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not fit or not all(isinstance(name, str) and isinstance(one, Value) for name, one in panes.values.items()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"values={values!r}", "it says no results by their names", 'give values={"total": Sum("value")}')
     for name, one in panes.values.items():
