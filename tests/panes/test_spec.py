@@ -57,7 +57,7 @@ def panes(**changes: Any) -> Panes:
         ({"values": {"many": Count(" ")}}, 'many=Count("value")', {"values": {"many": Count("value")}}),
         (
             {"values": {"end": Last("value", by="")}},
-            'end=Last("value")',
+            'end=Last("value", by="event_time")',
             {"values": {"end": Last("value", by="number")}},
         ),
         ({"time": ""}, 'time="event_time"', {"time": "number"}),

@@ -274,8 +274,8 @@ def test_a_union_of_which_all_is_written_waits_for_rows() -> None:
     ("make", "printed", "way"),
     [
         (lambda: AtPeriod(60), 'AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),  # type: ignore[arg-type]
-        (lambda: AtPeriod("now and then"), 'give "2 minutes"', lambda: AtPeriod("2 minutes")),
-        (lambda: AtPeriod("0s"), 'give "2 minutes"', lambda: AtPeriod("2 minutes")),
+        (lambda: AtPeriod("now and then"), 'give a time: AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),
+        (lambda: AtPeriod("0s"), 'give a time: AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),
         (lambda: AtCount(0), "AtCount(100)", lambda: AtCount(100)),
         (lambda: AtCount(True), "AtCount(100)", lambda: AtCount(100)),
         (lambda: AtCount("9"), "AtCount(100)", lambda: AtCount(100)),  # type: ignore[arg-type]

@@ -12,7 +12,8 @@ from enum import Enum
 from typing import Any as Unknown
 
 from onceonly.panes.kinds import Json
-from onceonly.panes.windows import length, wrong
+from onceonly.panes.windows import wrong
+from onceonly.protocol.period import milliseconds
 
 
 class Outcome(Enum):
@@ -112,11 +113,11 @@ class AtPeriod(Trigger):
     """The period in milliseconds."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.period, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            raise wrong(
-                f"AtPeriod({self.period!r})", "it counts the engine's clock", 'give a time: AtPeriod("1 minute")'
-            )
-        object.__setattr__(self, "number", length("period", self.period))
+        found = milliseconds(self.period)
+        if not found:
+            way = 'give a time: AtPeriod("1 minute")'
+            raise wrong(f"AtPeriod({self.period!r})", "it is no period of the engine's clock", way)
+        object.__setattr__(self, "number", found)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """The first rows set the timer."""
