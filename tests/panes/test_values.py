@@ -6,7 +6,7 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from datetime import date, datetime, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, cast
@@ -232,6 +232,7 @@ def test_a_result_has_the_type_that_spark_gives_it(value: Value, of: list[str], 
         ("binary", b"\x00\xff"),
         ("timestamp", datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=timezone.utc)),
         ("timestamp", datetime(2024, 3, 31, 1, 30, tzinfo=timezone.utc)),
+        ("timestamp", datetime(2024, 3, 31, 1, 30, tzinfo=timezone(timedelta(hours=-7)))),
         ("timestamp_ntz", datetime(2024, 3, 31, 2, 30)),
         ("string", None),
     ],

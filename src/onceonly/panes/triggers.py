@@ -397,7 +397,7 @@ class AtWatermark(Trigger):
 
     def wakes(self, state: Unknown) -> int | None:
         """As the long form."""
-        return self._long and self._long.wakes(state)
+        return None if self._long is None else self._long.wakes(state)
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
