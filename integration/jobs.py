@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -67,6 +67,7 @@ class Job:
             table of Postgres that remembers what was removed.
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
         timed: note the greatest id as the time of all rows.
+        ingest: note the moment at which the engine planned each batch.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
@@ -89,6 +90,7 @@ class Job:
     wordless: str = ""
     once: str = ""
     timed: bool = False
+    ingest: bool = False
     writers: tuple[str, ...] = ()
     follows: str = ""
 
@@ -253,7 +255,9 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     return batch
 
 
-def _noting(job: Job) -> EventTime | Dataset | FromUpstream | None:
+def _noting(job: Job) -> EventTime | Dataset | FromUpstream | Literal["ingest"] | None:
+    if job.ingest:
+        return "ingest"
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
         return FromUpstream(upstream, name=job.follows, unit="integer")

@@ -153,9 +153,11 @@ def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
 
     write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
     events.come([("a", 1, 10)]).run(write)
-    ledger = SqlLedger(pg.dsn)
+    ledger, sinks = SqlLedger(pg.dsn), exactly_once(pg.sink(), note_time=TIME, panes=panes())._arguments.sinks
     with pytest.raises(OnceOnlyError, match="1 window open") as refused:
-        operator.retire(write._arguments.sinks, ledger, "scores", Adoption(AdoptionKind.RETIRE_WRITER))
+        operator.retire(sinks, ledger, "scores", Adoption(AdoptionKind.RETIRE_WRITER))
+    for one in (*sinks, ledger):
+        one.close()
     assert refused.value.code == "E142"
     assert "EventTime(..., says=drain)" in str(refused.value)
     events.come([])
