@@ -25,9 +25,10 @@ def crash() -> None:
     raise RuntimeError("a crash")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if "9" in name or "5" in name else pytest.mark.long) for name in cases()]
-)
+FIGURES = [pytest.param(one, marks=[] if "9" in one else pytest.mark.slow) for one in cases()]
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     spark: SparkSession, pg: PostgresTarget, tmp_path: Path, name: str
 ) -> None:
@@ -62,7 +63,10 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
     """The audit finds nothing, and of the state as much as the newest epoch says."""
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    found = audit(ledger, "scores", wrapped._arguments.sinks)
+    sinks = wrapped._arguments.sinks
+    found = audit(ledger, "scores", sinks)
+    for sink in sinks:
+        sink.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
     ledger.close()
     newest = records(pg)[-1]
