@@ -1,0 +1,161 @@
+"""A pipeline with windows and no Spark: random rows, two sinks of panes, a keeper of state, and what they hold."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from tests.core.several import Pipeline, offered
+from tests.panes import oracle
+from tests.panes.drive import definition_of
+from tests.panes.oracle import Epoch as Said
+from tests.panes.oracle import Rules
+from tests.panes.streams import drawn_epochs, drawn_rules
+
+from onceonly import TimedEpoch
+from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
+from onceonly.machine.noting import Noting
+from onceonly.machine.panes import Windows
+from onceonly.machine.state import State
+from onceonly.panes.here import Row, partials_of
+from onceonly.panes.spec import Definition
+from onceonly.protocol.batch import ArrowBatch, Bound, Notes
+from onceonly.protocol.times import Clock, Times
+from onceonly.runtime import together
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.staging import Staging
+from onceonly.spark.paned import PanedBatch
+from onceonly.spark.stepping import Counted, Stepping, Targets
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import END
+from onceonly_sinks.memory import MemorySink
+
+APART = ("a", "b", "state")
+BESIDE = ("a", "state")
+MS = 1000
+
+
+def drawn(seed: int, least: int = 4) -> tuple[Rules, list[Said]]:
+    """Rules and epochs, in seconds; of values only the sum."""
+    draw = random.Random(seed)
+    rules, epochs = replace(drawn_rules(draw), value=sum), drawn_epochs(draw)
+    while len(epochs) < least:
+        epochs = drawn_epochs(draw)
+    return rules, epochs[:8]
+
+
+def offer_of(number: int, said: Said) -> Offer:
+    made = offered(number)
+    return replace(made, lineage=replace(made.lineage, batch_timestamp_ms=said.clock * MS))
+
+
+class WindowedRows(ArrowBatch):
+    """Rows of one epoch, aggregated where they are: what Spark's batch is to a query."""
+
+    def __init__(self, rows: Sequence[oracle.Row], stepping: Stepping) -> None:
+        super().__init__(pa.table({"value": pa.array([row.value for row in rows], pa.int64())}))
+        self._said = rows
+        self._stepping = stepping
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
+        """Aggregate and step; see ``protocol.batch.Bindable``."""
+        definition = self._stepping.definition
+        inputs = len(definition.panes.expressions)
+        given = [Row((row.key,), row.time * MS, (row.value,) * inputs, row.mark) for row in self._said]
+        times = [row.time for row in given if row.time is not None]
+        horizon = clock.horizon if clock and clock.horizon is not None else min(times, default=0)
+        late = sum(time < horizon for time in times)
+        told = Times(min(times, default=None), max(times, default=None), late)
+        return self._stepping.stepped(to, Counted(partials_of(definition, given), len(given), told), notes)
+
+
+class Paned(Pipeline):
+    """Stores of panes and of state under ``root``; those of ``beside`` share a transaction."""
+
+    def __init__(self, root: Path, names: tuple[str, ...] = APART, beside: tuple[str, ...] = ()) -> None:
+        super().__init__(root, names, beside=beside)
+
+    def sinks(self) -> list[MemorySink]:
+        made = {name: MemorySink(f"memory:{name}", store) for name, store in self.stores.items()}
+        return [one.state_keeper(beside=False) if name == "state" else one for name, one in made.items()]
+
+    def panes(self, name: str = "a") -> list[list[dict[str, Any]]]:
+        """Rows of panes, epoch by epoch."""
+        sink = self.opened(name)
+        return [sorted(sink.table(number).to_pylist(), key=_order) for number in self.epochs(name)]
+
+    def state(self) -> list[dict[str, Any]]:
+        """Rows of state that stand."""
+        rows = self.opened("state").rows()
+        return sorted(rows, key=lambda row: (row["key"], row["start"], row["stop"]))
+
+    def epochs(self, name: str) -> list[int]:
+        return [marker.epoch.number for marker, _ in self.opened(name).history()]
+
+    def markers(self, name: str) -> list[Epoch]:
+        return [marker.epoch for marker, _ in self.opened(name).history()]
+
+    def opened(self, name: str) -> MemorySink:
+        return next(sink for sink in self.sinks_open() if sink.id == f"memory:{name}")
+
+
+def _order(row: dict[str, Any]) -> tuple[str, int]:
+    return row["team"], row["seq"]
+
+
+class Query:
+    """Starts of one query with windows.
+
+    Args:
+        pipeline: where it writes.
+        rules: of its windows.
+        epochs: what each of its batches is.
+        at_most: windows that may be open.
+        panes: whether the call has panes at all.
+    """
+
+    def __init__(
+        self, pipeline: Paned, rules: Rules, epochs: Sequence[Said], *, at_most: int | None = None, panes: bool = True
+    ) -> None:
+        self.epochs = epochs
+        self.asked: list[int] = []
+        self.definition: Definition = definition_of(rules)
+        self.sinks = pipeline.sinks()
+        keeper = next(sink for sink in self.sinks if sink.id == "memory:state")
+        targets = Targets(tuple(sink.id for sink in self.sinks if sink is not keeper), keeper.id)
+        self.stepping = Stepping(self.definition, keeper, targets)
+        staging = Staging(pipeline.staging, "orders", self.sinks)
+        self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=self.says)
+        said = (self.definition.fingerprint, self.definition.meaning, self.definition.lateness, at_most)
+        self.windows = Windows(*said) if panes else None
+        self.state: State | None = None
+
+    def says(self, epoch: TimedEpoch) -> int | None:
+        self.asked.append(epoch.number)
+        noted = self.epochs[epoch.number - 1].noted
+        return noted if noted in (None, END) else noted * MS
+
+    def writes(self, *numbers: int, rows: Callable[[int], Sequence[oracle.Row]] | None = None) -> Epoch:
+        """Write epochs; ``rows`` stands for rows that the batch has by now, instead of those it had."""
+        for number in numbers:
+            said = self.epochs[number - 1]
+            if self.state is None:
+                ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                how: dict[str, Any] = {
+                    "together": together.groups(self.sinks),
+                    "divided": True,
+                    "noting": Noting("function", "ms", "at"),
+                    "windows": self.windows,
+                }
+                state = coordinator.start("orders", ids, owner, offer_of(number, said), **how)
+            else:
+                state = coordinator.resume(self.state, offer_of(number, said))
+            self.state = self.runner.run(state, WindowedRows(rows(number) if rows else said.rows, self.stepping))
+        assert self.state is not None
+        return self.state.current
