@@ -283,6 +283,7 @@ class AdoptionKind(StrEnum):
     DROP_SINK = "drop-sink"
     REPLACE_ROWS = "replace-rows"
     RETIRE_WRITER = "retire-writer"
+    RESET_PANES = "reset-panes"
 
     @classmethod
     def read(cls, text: str) -> AdoptionKind:

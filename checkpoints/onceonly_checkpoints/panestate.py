@@ -7,7 +7,7 @@ operator copies it: what is open stays open. Values in the one form of ``model``
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints.content import Digest
@@ -32,6 +32,7 @@ class PaneState:
             time, which are in no window.
         clock: the recorded clock that its timers ran to, milliseconds since 1970: never less than that of the epoch
             before, though the engine's may go back.
+        since: the first epoch whose rows of state count; an operator may have given up those of all before.
     """
 
     definition: str
@@ -40,12 +41,13 @@ class PaneState:
     rows: int
     dropped: int
     clock: int
+    since: int = 1
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "definition", "meaning", "open", "rows", "dropped", "clock")
-        counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"])
+        known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since")
+        counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"], value.get("since", 1))
         return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted)
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +59,12 @@ class PaneState:
             rows=self.rows or None,
             dropped=self.dropped or None,
             clock=self.clock,
+            since=self.since if self.since > 1 else None,
         )
+
+    def given_up(self, epoch: int) -> Self:
+        """What an epoch says behind which no window is open: what was open before it counts no more."""
+        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch)
 
     @property
     def text(self) -> str:

@@ -12,6 +12,7 @@ import pytest
 import typer
 from tests.audit.world import World
 from tests.cli.conftest import Run, document
+from tests.cli.scores import Scores
 from tests.core.several import Pipeline
 
 from onceonly.cli.app import app
@@ -30,6 +31,7 @@ READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("time", "history"): (),
     ("time", "wait"): ("orders", "4", "--timeout", "0s"),
     ("time", "certify"): (),
+    ("panes", "show"): ("orders", "--ledger", "{scores}"),
     ("queries", "list"): (),
     ("queries", "show"): ("orders",),
     ("checkpoint", "show"): ("{ck}",),
@@ -49,6 +51,7 @@ CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queries", "drop-sink"): ("orders", "memory:b", "--accept-loss"),
     ("queries", "refresh"): ("orders", "--how", "replace"),
     ("time", "retire"): ("orders",),
+    ("panes", "reset"): ("orders", "--accept-loss", "--ledger", "{scores}"),
     ("checkpoint", "rebuild"): ("{new}", "--query", "orders"),
     ("ledger", "rebuild"): ("--query", "orders"),
     ("ledger", "prune"): ("--keep-epochs", "1"),
@@ -108,9 +111,12 @@ def filled(on: Run, world: World, tmp_path: Path) -> Arguments:
     """The command line of a verb in this world."""
     assert on("checkpoint", "rebuild", str(tmp_path / "ck"), "--query", "orders", "--yes").exit_code == 0
 
+    scores = Scores(tmp_path / "scores").writes([("a", 1, 2)])
+
     def fill(verb: tuple[str, ...]) -> list[str]:
         known = {**READING, **CHANGING}[verb]
         places = {"ck": tmp_path / "ck", "new": tmp_path / "new", "sink": world.sink.address}
+        places["scores"] = scores.root / "ledger.db"
         return [*verb, *(argument.format(**places) for argument in known)]
 
     return fill

@@ -43,6 +43,8 @@ COMMANDS = [
     ["time", "wait"],
     ["time", "certify"],
     ["time", "retire"],
+    ["panes", "show"],
+    ["panes", "reset"],
     ["queries", "forget"],
     ["queries", "list"],
     ["queries", "show"],
@@ -239,7 +241,7 @@ def test_the_tree_has_no_command_without_a_test_of_its_help() -> None:
 
 
 _COMMAND = re.compile(
-    r"onceonly ((?:audit|epochs|quarantine|time|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)"
+    r"onceonly ((?:audit|epochs|quarantine|time|panes|queries|checkpoint|ledger|txn|doctor|explain)\b[^;,)\n\"|]*)"
 )
 _FILLED = {"epoch": "1", "batch": "1", "address": "memory:x"}
 

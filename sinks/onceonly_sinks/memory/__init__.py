@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from onceonly.protocol import AsOf, Recorder, Sink
-    from onceonly.protocol.optional import Span, StateRow, StateWanted
+    from onceonly.protocol.optional import OpenWindow, Span, StateRow, StateWanted
 
 __all__ = ["MemorySink", "MemoryStore"]
 
@@ -126,6 +126,19 @@ class MemorySink(SinkBase):
         """Rows of state that are asked for; see ``RecallsState``."""
         with self.store.lock:
             return panestate.recall(self.store.epochs(self._writer), self._id, wanted, as_of)
+
+    def count_windows(self, since: int) -> int:
+        """How many windows are open; see ``ShowsState``."""
+        return len(self._open_windows(since))
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Windows that are open; see ``ShowsState``."""
+        found = [one for one in self._open_windows(since) if key is None or one.state.key == key]
+        return iter(found[:limit])
+
+    def _open_windows(self, since: int) -> list[OpenWindow]:
+        with self.store.lock:
+            return panestate.open_windows(self.store.epochs(self._writer), since)
 
     def fence(self) -> Fence | None:
         """The newest installed fence."""

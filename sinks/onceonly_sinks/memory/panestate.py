@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol.optional import GONE, STATE_KEY, StateRow, StateWanted
+from onceonly.protocol.optional import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly_sinks.memory.store import Entry, Merge
 
 if TYPE_CHECKING:
@@ -27,9 +27,32 @@ def recall(entries: Iterable[Entry], sink: str, wanted: StateWanted, as_of: AsOf
     Raises:
         IdentityError: E226, an epoch stands that is not lower than the one that asks.
     """
+    found = _standing(entries, as_of.series)
+    asked = [(row, epoch) for place, (row, epoch) in found.items() if _meant(place, row, wanted)]
+    rows = [_row(row, epoch) for row, epoch in asked]
+    if ahead := next((one for one in rows if one.epoch >= as_of.epoch), None):
+        problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
+        raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
+    return rows
+
+
+def open_windows(entries: Iterable[Entry], since: int) -> list[OpenWindow]:
+    """Windows that are open, those first that have something to do first.
+
+    Args:
+        entries: of the writer, oldest first.
+        since: the first epoch whose rows count.
+    """
+    found = _standing(entries, since).values()
+    rows = [OpenWindow(_row(row, epoch), row["wake_clock"], row["wake_time"]) for row, epoch in found]
+    return sorted(rows, key=lambda one: (one.wake_time, one.state.key, one.state.start, one.state.stop))
+
+
+def _standing(entries: Iterable[Entry], since: int) -> Mapping[tuple[str, int, int], tuple[dict[str, Any], int]]:
+    """Rows that stand by their window, each with the epoch that wrote it."""
     found: dict[tuple[str, int, int], tuple[dict[str, Any], int]] = {}
     for entry in entries:
-        if entry.epoch < as_of.series or entry.rows is None:
+        if entry.epoch < since or entry.rows is None:
             continue
         for row in entry.rows.to_pylist():
             place = row["key"], row["start"], row["stop"]
@@ -37,12 +60,11 @@ def recall(entries: Iterable[Entry], sink: str, wanted: StateWanted, as_of: AsOf
                 found.pop(place, None)
             else:
                 found[place] = row, entry.epoch
-    asked = [(row, epoch) for place, (row, epoch) in found.items() if _meant(place, row, wanted)]
-    rows = [StateRow(row["key"], row["start"], row["stop"], row["body"], epoch) for row, epoch in asked]
-    if ahead := next((one for one in rows if one.epoch >= as_of.epoch), None):
-        problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
-        raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
-    return rows
+    return found
+
+
+def _row(row: Mapping[str, Any], epoch: int) -> StateRow:
+    return StateRow(row["key"], row["start"], row["stop"], row["body"], epoch)
 
 
 def _meant(place: tuple[str, int, int], row: dict[str, Any], wanted: StateWanted) -> bool:

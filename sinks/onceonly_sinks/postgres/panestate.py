@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.protocol.optional import GONE, STATE_KEY, StateRow, StateWanted
+from onceonly.protocol.optional import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import TableName, quote
 
@@ -97,6 +97,44 @@ def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted,
             raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
     return [StateRow(*row) for row in found.values()]
 
+
+def count(connection: Connection, table: Table, since: int) -> int:
+    """How many windows are open.
+
+    Args:
+        connection: reads.
+        table: that of state.
+        since: the first epoch whose rows count.
+    """
+    query = f"SELECT count(*) FROM {table.name.sql} t WHERE {_COUNTS}"
+    return int(connection.exec_driver_sql(query, {"series": since}).scalar_one())
+
+
+def standing(
+    connection: Connection, table: Table, since: int, key: str | None, limit: int | None
+) -> Iterator[OpenWindow]:
+    """Windows that are open, those first that have something to do first.
+
+    Args:
+        connection: a transaction that only reads; the rows lie on the server until they are asked for.
+        table: that of state.
+        since: the first epoch whose rows count.
+        key: only windows of this key; ``None`` for all.
+        limit: at most so many; ``None`` for all.
+    """
+    wakes = ", ".join(f"t.{quote(name)}" for name in (CLOCK, TIME))
+    ours = f" AND t.{quote(KEY[0])} = %(key)s" if key is not None else ""
+    order = ", ".join(f"t.{quote(name)}" for name in (TIME, *KEY))
+    most = "" if limit is None else " LIMIT %(limit)s"
+    query = f"SELECT {_COLUMNS}, {wakes} FROM {table.name.sql} t WHERE {_COUNTS}{ours} ORDER BY {order}{most}"
+    asked = {"series": since, **({} if key is None else {"key": key}), **({} if limit is None else {"limit": limit})}
+    streamed = connection.execution_options(stream_results=True, max_row_buffer=_PAGE)
+    for name, start, stop, body, epoch, clock, time in streamed.exec_driver_sql(query, asked):
+        yield OpenWindow(StateRow(name, start, stop, body, epoch or 0), clock, time)
+
+
+_PAGE = 1000
+"""Rows that are fetched at once."""
 
 # What is asked for is little of much. By statistics from before the table grew the server would read all of it.
 _BY_INDEX = "SET LOCAL enable_seqscan = off"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from onceonly.protocol import (
     Sink,
     own,
 )
-from onceonly.protocol.optional import Span, StateRow, StateWanted
+from onceonly.protocol.optional import OpenWindow, Span, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.postgres import committing, expiring, head, keeping, panestate, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
@@ -244,6 +244,26 @@ class PostgresSink(Handle):
         with self._refusals(), self._transactions.reading() as connection:
             table = self._aim.plan(connection, panestate.columns()).table
             return panestate.recall(connection, table, self._id, wanted, as_of)
+
+    def count_windows(self, since: int) -> int:
+        """How many windows are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            return panestate.count(connection, table, since) if table else 0
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Windows that are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            if table := self._table(connection):
+                yield from panestate.standing(connection, table, since, key, limit)
 
     # ---- opening
 

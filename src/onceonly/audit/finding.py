@@ -277,6 +277,7 @@ _WHAT_WAS_ACCEPTED = {
     AdoptionKind.ACCEPT_CHANGE: ("changes by others", ""),
     AdoptionKind.CONTINUE: ("another start", ""),
     AdoptionKind.START: ("another start", ""),
+    AdoptionKind.RESET_PANES: ("open windows", "given up"),
 }
 """Acceptances after which a sink may hold other rows than those of the source once, in the order they are told.
 

@@ -20,7 +20,7 @@ from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.sources import describe
 from onceonly.protocol import Sink, Witness
 from onceonly.runtime import stops
-from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, target
+from onceonly.runtime.operator import adopt, another_range, not_applicable, nothing_to_adopt, refuse_moving, target
 from onceonly.runtime.stops import Where
 from onceonly_checkpoints.epoch import Receipt, receipts_of
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets, canonical
@@ -104,6 +104,7 @@ def plan(place: Place, typed: Typed) -> Plan:
     if last is None and (stop is None or stop.start is None):
         raise nothing_to_adopt(place.pipeline)
     stop = stop or _seen(place)
+    refuse_moving(place.pipeline, ledger, typed.kind, last)
     stands = last.written.end if last else None
     sources = last.written.end.sources if last else stop.start.sources if stop and stop.start else ()
     start = parse_start(typed.value, sources) if typed.kind is AdoptionKind.START else None

@@ -16,6 +16,7 @@ from onceonly.cli import (
     explain,
     ledger,
     live,
+    panes,
     quarantine,
     queries,
     session,
@@ -48,6 +49,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.add_typer(epochs.app, name="epochs")
     tree.add_typer(quarantine.app, name="quarantine")
     tree.add_typer(time.app, name="time")
+    tree.add_typer(panes.app, name="panes")
     tree.command("watch")(live.watch)
     tree.command("metrics")(live.metrics)
     tree.add_typer(queries.app, name="queries")

@@ -282,6 +282,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield f"output {one.name}", f"{one.digest.rows} rows{where}{rest and f', {rest}'}"
     if epoch.repeated is not None:
         yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
+    yield "panes", epoch.panes and epoch.panes.text
     yield from _time(epoch)
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"

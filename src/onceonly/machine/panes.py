@@ -96,7 +96,8 @@ def bound(as_of: AsOf, last: Epoch | None, *, begins: bool) -> Bound:
     time = last.time.noted if last.time else None
     if last.panes is None:
         return Bound(as_of, noted_before=time)
-    return Bound(as_of, last.panes.clock, time, last.panes.open)
+    known = replace(as_of, series=max(as_of.series, last.panes.since))
+    return Bound(known, last.panes.clock, time, last.panes.open, last.panes.since)
 
 
 def before(epoch: Epoch, held: tuple[Epoch, ...]) -> Epoch | None:

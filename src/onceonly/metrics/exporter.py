@@ -80,6 +80,7 @@ class Exporter:
         self._time_lag = Gauge(
             "onceonly_time_lag_seconds", "From what is complete to planned, newest epoch.", by, registry=registry
         )
+        self._windows = Gauge("onceonly_pane_windows", "Windows open behind the newest epoch.", by, registry=registry)
         self._bad = Counter("onceonly_bad_rows", "Rows that broke an expectation.", by, registry=registry)
         self._repeated = Counter(
             "onceonly_repeated_rows", "Rows left out as their id had been seen before.", by, registry=registry
@@ -200,6 +201,8 @@ class Exporter:
         planned = head.epoch.lineage.batch_timestamp_ms if head.epoch.lineage else 0
         self._lag.labels(name).set(max(0, head.recorded_ms - planned) / 1000 if planned else 0)
         self._says_time(name, head.epoch.time)
+        if head.epoch.panes is not None:
+            self._windows.labels(name).set(head.epoch.panes.open.rows)
 
     def _says_time(self, name: str, time: EpochTime | None) -> None:
         # A series of numbers that nobody said would read as 1970, so there is none until there is a word.

@@ -39,6 +39,7 @@ from onceonly.protocol.optional import (
     Remembers,
     Replaces,
     Shared,
+    ShowsState,
     Witness,
 )
 from onceonly.protocol.sink import (
@@ -109,6 +110,7 @@ __all__ = [
     "Remembers",
     "Replaces",
     "Shared",
+    "ShowsState",
     "Sight",
     "Sink",
     "SinkBase",

@@ -175,12 +175,14 @@ class Bound:
         clock_before: to when the timers of the epoch before ran, milliseconds since 1970; ``None`` without one.
         noted_before: what that epoch noted; ``None`` for nothing.
         open: digest of the state that stands behind it.
+        since: the first epoch whose state counts, as the epoch before says it.
     """
 
     as_of: AsOf
     clock_before: int | None = None
     noted_before: int | None = None
     open: Digest = NONE_OPEN
+    since: int = 1
 
     @property
     def clock(self) -> int:

@@ -259,6 +259,51 @@ class RecallsState(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class OpenWindow:
+    """A window that is open, as people are shown it.
+
+    Attributes:
+        state: its row.
+        wake_clock: at which clock it has something to do without a row, milliseconds since 1970; ``None`` for none.
+        wake_time: what must be noted for that.
+    """
+
+    state: StateRow
+    wake_clock: int | None
+    wake_time: int
+
+
+@runtime_checkable
+class ShowsState(Protocol):
+    """A sink that shows the state of windows without Spark and without a fence. Optional; ``onceonly panes`` asks it.
+
+    Without it what is open is counted by the epochs alone. Both methods are called after ``open``, and look at rows
+    of epochs from ``since`` on; each sees one moment, in which a running driver may have come further.
+    """
+
+    def count_windows(self, since: int) -> int:
+        """How many windows are open.
+
+        Raises:
+            DestinationError: there is no answer.
+        """
+        ...
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Windows that are open, piece by piece: by what must be noted until they have something to do, least first.
+
+        Args:
+            since: the first epoch whose rows count.
+            key: only windows of this key, canonical JSON.
+            limit: at most so many; ``None`` for all.
+
+        Raises:
+            DestinationError: there is no answer.
+        """
+        ...
+
+
 @runtime_checkable
 class KeepsState(Protocol):
     """A sink beside whose target the state of windows can be held. Optional; asked where ``panes=`` is given.

@@ -27,6 +27,7 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Rece
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.panestate import PaneState
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,7 @@ def adopt(
     ):
         raise not_applicable(pipeline, accepted.kind)
     base = state.opening.last
+    refuse_moving(pipeline, ledger, accepted.kind, base)
     if accepted.sinks and (base is None or base.number < accepted.last):
         base = _recorded(ledger, pipeline, accepted.last)
         if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
@@ -263,13 +265,18 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
     if last is None:
         raise nothing_to_adopt(pipeline)
     if accepted.last != last.number:
-        raise refuse(
-            "E110",
-            problem=f'Pipeline "{pipeline}" stands at epoch {last.number}, and {accepted.last} was shown.',
-            cause="the query went on while the plan was read",
-            next="stop the query; run the command once more without --yes and read its plan",
-        )
+        raise _went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
+
+
+def _went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
+    """The error where a plan was about another epoch than the one that stands."""
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
+        cause="the query went on while the plan was read",
+        next="stop the query; run the command once more without --yes and read its plan",
+    )
 
 
 def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
@@ -297,6 +304,42 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last, time=time)
 
 
+def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
+    """Give up all windows that are open, by an epoch without rows behind which none is.
+
+    Rows of state that stand count no more; the rows of panes that were written stay.
+
+    Args:
+        sinks: every sink of the pipeline.
+        ledger: its ledger.
+        pipeline: its name.
+        accepted: a decision of kind ``reset-panes`` that names, as its last epoch, the one whose windows were shown.
+
+    Returns:
+        The adoption.
+
+    Raises:
+        OnceOnlyError: E110 no window is open, or the query went on since; or what opening raises.
+    """
+    state = _open(sinks, ledger, pipeline)
+    last = state.opening.last
+    if last is None or last.panes is None or not last.panes.open.rows:
+        raise nothing_to_reset(pipeline)
+    if accepted.last != last.number:
+        raise _went_on(pipeline, last.number, accepted.last)
+    return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
+
+
+def nothing_to_reset(pipeline: str) -> OnceOnlyError:
+    """The error for a pipeline of whose windows none is open."""
+    return refuse(
+        "E110",
+        problem=f'No window of "{pipeline}" is open, so there is nothing to give up.',
+        cause="the name is another one, its query has no panes=, or they were given up already",
+        next=f"see what its newest epoch says: onceonly epochs list --query {shlex.quote(pipeline)}",
+    )
+
+
 def refuse_open_windows(pipeline: str, last: Epoch) -> None:
     """Refuse to end a pipeline whose windows nobody would close: what they are worth only the query's program knows.
 
@@ -310,6 +353,30 @@ def refuse_open_windows(pipeline: str, last: Epoch) -> None:
         "have a last run close them: note_time=EventTime(..., says=drain), with drain of onceonly.panes; it ends there"
     )
     raise refuse("E142", pipeline=pipeline, next=way, **said)
+
+
+def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch | None) -> None:
+    """Refuse to move the position under open windows: their rows would be counted twice in them, or be missing there.
+
+    Args:
+        pipeline: its name.
+        ledger: its ledger, which the way on names.
+        kind: what is to be accepted.
+        last: the newest epoch.
+
+    Raises:
+        IdentityError: E142.
+    """
+    if kind not in _MOVING or last is None or last.panes is None or not last.panes.open.rows:
+        return
+    where = f"--query {shlex.quote(pipeline)} --ledger {shlex.quote(ledger.address)}"
+    problem = f"--{kind} moves the position, and {last.panes.text}"
+    cause = "rows that come again would be in these windows twice, and rows that are passed over would be missing"
+    way = (
+        f"give up what is open: onceonly panes reset {where} --accept-loss; then run this command again. "
+        "Or keep these results, and give the query a name, a checkpoint and a table of its own: queryName(...)"
+    )
+    raise refuse("E142", pipeline=pipeline, problem=problem, cause=cause, next=way)
 
 
 def at_stake(sinks: Sequence[Sink], pipeline: str) -> int:
@@ -508,9 +575,15 @@ def _adoption(
         carried=_carried(stood, accepted),
         series=base.series if base else 1,
         time=time or noting.carried(base.time if base else None, turned=comes_again),
-        panes=base.panes if base else None,
+        panes=_panes(base, accepted, number),
     )
     return chain.linked(epoch)
+
+
+def _panes(base: Epoch | None, accepted: Adoption, number: int) -> PaneState | None:
+    """What is open stays open, unless just that was given up."""
+    stood = base.panes if base else None
+    return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
 
 
 def _carried(stood: Standing, accepted: Adoption) -> Standing:

@@ -103,14 +103,17 @@ class Stepping:
         done = step(definition, moment, held, counted.partials)
         changed = frozenset((*(one.place for one in done.kept), *done.gone))
         left = _left(to, done, [row for row in found if row.place in changed], targets.state)
-        said = (definition.fingerprint, definition.meaning, left, counted.rows, done.dropped + times.untimed, to.clock)
+        dropped = done.dropped + times.untimed
+        panes = PaneState(
+            definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, since=to.since
+        )
         session = live.session if live else None
         parts = [
             part(PANES, targets.panes, pane_table(definition, done.rows), session),
             part(STATE, (targets.state,), state_table(done.kept, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
-        return PanedBatch(parts, times, PaneState(*said), live)
+        return PanedBatch(parts, times, panes, live)
 
     def _recalled(self, moment: Moment, partials: Sequence[Partial], to: Bound) -> list[_Row]:
         asked = wanted(self.definition, moment, partials)
