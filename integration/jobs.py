@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from integration import streaming102
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -69,6 +70,7 @@ class Job:
         timed: note the greatest id as the time of all rows.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
+        figure: a case of Streaming 102: its rows, its panes and what it notes.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -91,6 +93,7 @@ class Job:
     timed: bool = False
     writers: tuple[str, ...] = ()
     follows: str = ""
+    figure: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -173,7 +176,7 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
         bad = bad_rows(few.format("delta").load(job.inbox), SCHEMA).where("intact").select("row.*")
         files = bad.withColumn("word", f.lit("mended"))
     else:
-        files = few.schema(SCHEMA).parquet(job.inbox)
+        files = few.schema(streaming102.COLUMNS if job.figure else SCHEMA).parquet(job.inbox)
     rows = files.dropDuplicates(["id"]) if job.unique else files
     if job.shout:
         rows = rows.withColumn("word", f.upper("word"))
@@ -243,6 +246,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         adopt="here" if job.mends or job.writers else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
         note_time=_noting(job),
+        panes=streaming102.cases()[job.figure].panes if job.figure else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -253,7 +257,9 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     return batch
 
 
-def _noting(job: Job) -> EventTime | Dataset | FromUpstream | None:
+def _noting(job: Job) -> Any:
+    if job.figure:
+        return streaming102.cases()[job.figure].noting
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
         return FromUpstream(upstream, name=job.follows, unit="integer")
