@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from integration.streaming102 import COLUMNS, NOON, at
 from integration.streams import FileStream
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.panes import story
 
@@ -27,8 +27,8 @@ FLUSH = "12:40:00"
 Batch = list[int]
 """Totals of the team, by the start of their windows."""
 
-TWO_MINUTES = f.window("event_time", "2 minutes")
-SESSIONS = f.session_window("event_time", "1 minute")
+TWO_MINUTES = "window(event_time, '2 minutes')"
+SESSIONS = "session_window(event_time, '1 minute')"
 
 
 class Scores(FileStream):
@@ -47,17 +47,17 @@ class Scores(FileStream):
         return self.spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(self.inbox))
 
 
-def totals(by: Column, delay: str) -> Callable[[DataFrame], DataFrame]:
+def totals(by: str, delay: str) -> Callable[[DataFrame], DataFrame]:
     """The query as anybody would write it."""
 
     def shape(rows: DataFrame) -> DataFrame:
-        grouped = rows.withWatermark("event_time", delay).groupBy("team", by.alias("w"))
+        grouped = rows.withWatermark("event_time", delay).groupBy("team", f.expr(by).alias("w"))
         return grouped.agg(f.sum("value").alias("total")).select("team", "w.start", "w.end", "total")
 
     return shape
 
 
-def run(spark: SparkSession, root: Path, by: Column, delay: str, mode: str) -> tuple[list[Batch], int]:
+def run(spark: SparkSession, root: Path, by: str, delay: str, mode: str) -> tuple[list[Batch], int]:
     """What each batch wrote, and how many rows Spark dropped."""
     batches: list[Batch] = []
 
@@ -136,4 +136,4 @@ def test_early_results_of_sessions_are_refused(spark: SparkSession, tmp_path: Pa
 
 def test_windows_with_gaps_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="slide"):
-        run(spark, tmp_path, f.window("event_time", "1 minute", "2 minutes"), "2 minutes", "append")
+        run(spark, tmp_path, "window(event_time, '1 minute', '2 minutes')", "2 minutes", "append")
