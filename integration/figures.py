@@ -206,10 +206,10 @@ def main(argv: Sequence[str]) -> int:
         for one in campaign(names, min(said.lanes, len(names)), Path(folder)):
             played.append(one)
             print(line(one), flush=True)
+            if said.write:
+                said.write.write_text(json.dumps(as_json(played), indent=1) + "\n")
     equal = sum(one.same for one in played)
     print(f"{sum(one.kills for one in played)} drivers killed; {equal} of {len(played)} figures equal")
-    if said.write:
-        said.write.write_text(json.dumps(as_json(played), indent=1) + "\n")
     return 0 if equal == len(names) and (not said.controls or controls()) else 1
 
 

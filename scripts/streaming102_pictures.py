@@ -18,8 +18,11 @@ DATA = Path(__file__).parent.parent / "tests" / "panes" / "data"
 NOON_S = 12 * 3600
 DAY_S = 86_400
 
-WIDTH, HEIGHT, LEFT, TOP = 660, 400, 52, 16
+WIDTH, HEIGHT, LEFT, RIGHT, TOP = 660, 400, 52, 24, 16
 INK, FAINT, DOT, NOTED = "#263238", "#cfd8dc", "#90a4ae", "#b0842a"
+HALO_FROM = 12
+"""Words that are larger are set off from what they lie on."""
+
 COLOURS = {"EARLY": "#2e7d9a", "ON_TIME": "#2e7d32", "LATE": "#b3541e"}
 FIRST_UP, LAST_UP = 4, 11
 """Minutes of processing time that are drawn."""
@@ -39,7 +42,7 @@ class Frame:
 
     def across(self, seconds: float) -> float:
         """Place of a time of the day on the axis to the right."""
-        wide = (WIDTH - LEFT - 12) / (self.last - self.first)
+        wide = (WIDTH - LEFT - RIGHT) / (self.last - self.first)
         return LEFT + (min(max((seconds - NOON_S) / 60, self.first), self.last) - self.first) * wide
 
     def up(self, seconds: float) -> float:
@@ -64,6 +67,8 @@ def of_day(milliseconds: int) -> float:
 def text(x: float, y: float, said: str, *, colour: str = INK, anchor: str = "middle", size: int = 12) -> str:
     """A word."""
     place = f'x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{colour}"'
+    if size > HALO_FROM:
+        place += ' paint-order="stroke" stroke="#ffffff" stroke-width="3"'
     return f"<text {place}>{escape(said)}</text>"
 
 
@@ -76,7 +81,7 @@ def axes(frame: Frame, right: str) -> Iterator[str]:
             yield text(x, HEIGHT - 15, f"12:{minute:02}", size=11)
     for minute in range(FIRST_UP, LAST_UP + 1):
         y = frame.up(NOON_S + minute * 60)
-        yield f'<line x1="{LEFT}" x2="{WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FAINT}"/>'
+        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{FAINT}"/>'
         yield text(LEFT - 6, y + 4, f"12:{minute:02}", anchor="end", size=11)
     yield text(WIDTH / 2, HEIGHT - 2, f"{right}; upwards: processing time", size=10)
 
@@ -119,7 +124,7 @@ def results(frame: Frame, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         end = frame.across(of_day(row["end"]) if row["end"] is not None else float("inf"))
         where = f'x1="{start + 3:.1f}" x2="{end - 3:.1f}" y1="{y:.1f}" y2="{y:.1f}"'
         yield f'<line {where} stroke="{colour}" stroke-width="3"/>'
-        said = " ".join([str(row["total"]), *taken])
+        said = ", ".join([str(row["total"]), *taken])
         yield text((start + end) / 2, y - 5, said, colour=colour, size=14)
         taken = []
 
