@@ -68,6 +68,7 @@ class Job:
             table of Postgres that remembers what was removed.
         once: for how long ids are known, in a table of the first sink's database; empty: they are not kept.
         timed: note the greatest id as the time of all rows.
+        ingest: note the moment at which the engine planned each batch.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
         figure: a case of Streaming 102: its rows, its panes and what it notes.
@@ -91,6 +92,7 @@ class Job:
     wordless: str = ""
     once: str = ""
     timed: bool = False
+    ingest: bool = False
     writers: tuple[str, ...] = ()
     follows: str = ""
     figure: str = ""
@@ -260,6 +262,8 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
 def _noting(job: Job) -> Any:
     if job.figure:
         return streaming102.cases()[job.figure].noting
+    if job.ingest:
+        return "ingest"
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
         return FromUpstream(upstream, name=job.follows, unit="integer")

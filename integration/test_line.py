@@ -21,18 +21,21 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget, events, ids
 from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from onceonly import Dedupe, EventTime, ExactlyOnce, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
+from onceonly.panes import Aggregate, Count, Last, Max, Mean, Panes, Sliding, Sum
+from onceonly.panes.values import Value
 from onceonly.spark import choose
 from onceonly.spark.choose import engine_for
 from onceonly.spark.jars import kafka_source_jars
 from onceonly.spark.lines import LINES
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.panestate import PaneState
 from onceonly_sinks.delta import DeltaSink, with_delta
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
@@ -180,6 +183,58 @@ def test_an_epoch_says_up_to_what_time_all_is_there_and_a_replay_says_it_again(
     assert len(events(ledger, EventKind.SKIPPED)) == 1
     at = f"select count(*) from orders where at < {_LOWER}"
     assert pg.says(at) == [(29,)], "rows and what they are complete through are one snapshot"
+
+
+class Most(Aggregate):
+    """The greatest value, which only Spark computes: so all partial results are Spark's."""
+
+    kind = "bigint"
+
+    def partial(self) -> Column:
+        return f.to_json(f.struct(f.max("id").alias("most")))
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return max(one, other, key=lambda found: found["most"])
+
+    def value(self, partial: Any) -> Any:
+        return partial["most"]
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("most", [Max("id"), Most()], ids=["few rows", "by Spark"])
+def test_windows_are_written_once_with_their_state_and_a_replay_writes_none_again(
+    stream: FileStream, pg: PostgresTarget, ledger: SqlLedger, way: dict[str, Any], most: Value
+) -> None:
+    values = {"rows": Count(), "total": Sum("id"), "mean": Mean("id"), "most": most, "said": Last("word", by="id")}
+    panes = Panes(key="part", values=values, time="at", window=Sliding("20 seconds", "10 seconds"))
+
+    def wrapped() -> ExactlyOnce:
+        time = EventTime("at", delay="0s")
+        return exactly_once(pg.sink(), note_time=time, panes=panes, before=parted, ledger=ledger, **way)
+
+    def parted(df: DataFrame) -> DataFrame:
+        return df.selectExpr("*", "id % 2 AS part", "timestamp_seconds(id) AS at")
+
+    stream.receive(range(10), range(10, 30)).run(wrapped())
+    stream.remove("commits", 1)
+    stream.receive([40, 5]).run(wrapped())
+    columns = "_epoch, part, extract(epoch from window_start)::int, rows, total, mean, most, said"
+    assert pg.says(f"select {columns} from orders order by _epoch, window_start, part") == [
+        (2, 0, -10, 5, 20, 4.0, 8, "w8"),
+        (2, 1, -10, 5, 25, 5.0, 9, "w9"),
+        (2, 0, 0, 10, 90, 9.0, 18, "w18"),
+        (2, 1, 0, 10, 100, 10.0, 19, "w19"),
+        (3, 0, 10, 10, 190, 19.0, 28, "w28"),
+        (3, 1, 10, 10, 200, 20.0, 29, "w29"),
+        (3, 0, 20, 5, 120, 24.0, 28, "w28"),
+        (3, 1, 20, 5, 125, 25.0, 29, "w29"),
+    ]
+    assert [one and one.dropped for one in _panes(ledger)] == [0, 0, 2]
+    assert len(events(ledger, EventKind.SKIPPED)) == 1
+
+
+def _panes(ledger: SqlLedger) -> list[PaneState | None]:
+    return [record.epoch.panes for record in ledger.epochs("orders")]
 
 
 _LOWER = "onceonly.at((select lower from onceonly.time_window where target = 'orders'::regclass))"

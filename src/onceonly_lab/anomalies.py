@@ -1,4 +1,4 @@
-"""The pages of the sixteen anomalies: what was seen, what usually breaks the promise, where to look."""
+"""The pages of the seventeen anomalies: what was seen, what usually breaks the promise, where to look."""
 
 from __future__ import annotations
 
@@ -130,6 +130,13 @@ PAGES: dict[Anomaly, Page] = {
         "marker; a key was forgotten while its row still stood",
         "find the epochs of both rows: when the later one was staged, did the catalogue hold all keys of the earlier "
         "one, and under which fence was it read?",
+    ),
+    Anomaly.TIME: Page(
+        "Rows of an epoch are there and nothing is said of their time, or what was said of time is taken back.",
+        "time is written in a transaction of its own, beside the marker; what is noted follows what was said last; a "
+        "position was put back and began no turn of its own",
+        "compare the times of both epochs in the finding's lines: were both in the transaction of their rows, and of "
+        "one turn? Of a real pipeline: onceonly time history --query NAME",
     ),
 }
 """One page each, in the order of the anomalies."""

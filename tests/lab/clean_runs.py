@@ -11,7 +11,22 @@ import random
 from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 
-from onceonly_lab.history import BAD, LEDGER, RESTORE, Entry, Header, History, Kind, Mark, Op, Part, Promise, Range, Row
+from onceonly_lab.history import (
+    BAD,
+    LEDGER,
+    RESTORE,
+    Entry,
+    Header,
+    History,
+    Kind,
+    Mark,
+    MarkTime,
+    Op,
+    Part,
+    Promise,
+    Range,
+    Row,
+)
 
 Steps = Generator[None, None, None]
 REFUSED = "E203"
@@ -231,7 +246,7 @@ class World:
 
     def _mark(self, sink: Sink, content: Content, generation: int) -> Mark:
         held = len(content.share(sink.output))
-        mark = Mark(content.number, generation, held, content.digest)
+        mark = Mark(content.number, generation, held, content.digest, time=MarkTime(content.end, content.end))
         if not content.parts:
             return mark
         bad = 0 if sink.output == BAD else len(content.share(BAD))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from onceonly_lab.history import BAD, LEDGER, OUTCOMES, Entry, History, Kind, Mark, Op, Range, Row
+from onceonly_lab.history import BAD, LEDGER, OUTCOMES, Entry, History, Kind, Mark, MarkTime, Op, Range, Row
 
 Mutation = Callable[["Clean"], History | None]
 
@@ -186,6 +186,47 @@ def _alike(one: Entry, other: Entry) -> bool:
     )
 
 
+def _two_epochs(run: Clean) -> Entry | None:
+    """A read that shows two markers, and is not compared with one of another sink."""
+    alone = len(run.history.header.sinks) == 1
+    shown = [read for read in run.reads() if read.sink != LEDGER and len(read.markers or ()) > 1]
+    fit = [read for read in shown if alone or not read.final]
+    return run.random.choice(fit) if fit else None
+
+
+def _newest_says(entry: Entry, time: MarkTime | None) -> Entry:
+    *before, newest = entry.markers or ()
+    return replace(entry, markers=(*before, replace(newest, time=time)))
+
+
+def say_nothing_of_time(run: Clean) -> History | None:
+    read = _two_epochs(run)
+    return run.changed(read, _newest_says(read, None)) if read else None
+
+
+def take_time_back(run: Clean) -> History | None:
+    read = _two_epochs(run)
+    before = (read.markers or ())[-2].time if read else None
+    if read is None or before is None or before.noted is None:
+        return None
+    return run.changed(read, _newest_says(read, replace(before, noted=before.noted - 1)))
+
+
+def heal_with_another_time(run: Clean) -> History | None:
+    sinks = [promise.sink for promise in run.history.header.sinks]
+    markers = run.final(sinks[-1]).markers or ()
+    if len(sinks) < 2 or not markers or not all(run.final(sink).markers == markers for sink in sinks):
+        return None
+    wrong = replace(markers[-1], time=MarkTime(1000, 1000))
+
+    def healed(entry: Entry) -> Entry:
+        if entry.kind is not Kind.READ or entry.sink != sinks[-1] or entry.markers is None:
+            return entry
+        return replace(entry, markers=tuple(wrong if one.epoch == wrong.epoch else one for one in entry.markers))
+
+    return run.with_entries(healed(entry) for entry in run.entries)
+
+
 def unrecord_an_epoch(run: Clean) -> History | None:
     read = run.final(LEDGER)
     return run.changed(read, replace(read, markers=(read.markers or ())[:-1])) if read.markers else None
@@ -361,6 +402,9 @@ MUTATIONS: dict[Mutation, str] = {
     double_a_bad_row: "X-ASIDE",
     put_a_bad_row_among_the_good: "X-ASIDE",
     give_a_row_the_key_of_another: "X-AGAIN",
+    say_nothing_of_time: "X-TIME",
+    take_time_back: "X-TIME",
+    heal_with_another_time: "X-CROSS",
     change_a_digest: "X-CROSS",
     change_the_only_digest: "X-AUDIT",
 }

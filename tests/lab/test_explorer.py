@@ -259,7 +259,7 @@ BROKEN = [
     (Rule.SEEN_UNDER_FENCE, (P, K), REPEATED, Anomaly.AGAIN),
     (Rule.SEEN_WITH_MARKER, (P, K), REPEATED, Anomaly.AGAIN),
     (Rule.SEEN_ANEW, (P, D), {**REFRESHED, "keys": (1,)}, Anomaly.LOSS),
-    (Rule.TIME_WITH_MARKER, (P,), ONE, Breach.TIME),
+    (Rule.TIME_WITH_MARKER, (P,), ONE, Anomaly.TIME),
     (Rule.TIME_COPIED, (P, D), ONE, Anomaly.CROSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),
 ]

@@ -192,7 +192,7 @@ def test_random_schedules_notice_a_catalogue_of_keys_that_is_kept_otherwise(rule
     assert broken(play(fuzzed.shrunk.schedule)) is None
 
 
-@pytest.mark.parametrize(("rule", "name"), [(Rule.TIME_WITH_MARKER, Breach.TIME), (Rule.TIME_COPIED, Anomaly.CROSS)])
+@pytest.mark.parametrize(("rule", "name"), [(Rule.TIME_WITH_MARKER, Anomaly.TIME), (Rule.TIME_COPIED, Anomaly.CROSS)])
 def test_random_schedules_notice_time_that_is_not_what_the_marker_says_of_it(rule, name):
     fuzzed = fuzz(1, 200, frozenset({rule}), checked=False)
     assert fuzzed.shrunk is not None

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.panes import oracle
 from tests.panes.oracle import END, LEAST, Epoch, Pane, Rules, Span
 
-from onceonly.panes import AtCount, AtPeriod, AtWatermark, Panes, Repeat, Sum, step, windows
+from onceonly.panes import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat, Sum, step, windows
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.kinds import Json
 from onceonly.panes.spec import Definition, define
@@ -79,7 +79,9 @@ def epoch(
     """
     noted = _later(world.noted, said.noted)
     moment = engine.Moment(said.clock * _MS, world.clock, _scaled(noted), _scaled(world.noted))
-    rows = [Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions)) for row in said.rows]
+    rows = [
+        Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
+    ]
     partials = partials_of(definition, rows)
     asked = engine.wanted(definition, moment, partials)
     shown = [place for place, stored in world.state.items() if _is_asked(asked, place, stored)]
@@ -207,7 +209,8 @@ def _window(window: oracle.Window) -> windows.Window:
 
 
 def _trigger(rules: Rules) -> Trigger:
-    early, late = _leaf(rules.period, rules.count), _leaf(rules.late_period, rules.late_count)
+    early = AtMark("at_end") if rules.mark else _leaf(rules.period, rules.count)
+    late = _leaf(rules.late_period, rules.late_count)
     if rules.watermark:
         return AtWatermark(early=early, late=late)
     assert early is not None

@@ -52,6 +52,8 @@ class Rules:
     """Early panes at multiples of this, on the clock."""
     count: int | None = None
     """Early panes after so many rows."""
+    mark: bool = False
+    """Early panes whenever a row came that is marked. Not for sessions."""
     late_count: int | None = None
     late_period: int | None = None
     watermark: bool = True
@@ -68,6 +70,7 @@ class Row:
     key: str
     value: int
     time: int
+    mark: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ class Seen:
 
     span: Span
     value: int
+    mark: bool = False
     told: bool = False
     """A pane has shown it."""
 
@@ -164,11 +168,11 @@ class Oracle:
         touched = [(key, part) for key, part in parts if not self._is_closed(_hull(part))]
         for key, part in touched:
             self.keys.setdefault(key, Of()).seen += part
-        came = {(key, id(seen)) for key, part in touched for seen in part}
+        came = {id(seen): seen for _, part in touched for seen in part}
         return [
             self._fire(key, span, "LATE" if self._is_past(span, self.noted) else "EARLY", epoch.clock)
             for key, span in self.windows()
-            if any((key, id(seen)) in came for seen in self._in(key, span)) and self._counted_enough(key, span)
+            if self._is_enough(key, span, [seen for seen in self._in(key, span) if id(seen) in came])
         ]
 
     def _on_time(self, clock: int, before: int | None) -> Iterator[Pane]:
@@ -195,7 +199,7 @@ class Oracle:
         window, found = self.rules.window, list[tuple[str, list[Seen]]]()
         for key in sorted({row.key for row in rows}):
             own = [row for row in rows if row.key == key]
-            seen = [Seen(span, row.value) for row in own for span in spans_of(window, row.time)]
+            seen = [Seen(span, row.value, row.mark) for row in own for span in spans_of(window, row.time)]
             found += [(key, [one for one in seen if _within(one.span, span, window)]) for span in self._joined(seen)]
         return found
 
@@ -222,10 +226,14 @@ class Oracle:
             return self.noted == END
         return self.rules.lateness is not None and span[1] + self.rules.lateness <= self.noted
 
-    def _counted_enough(self, key: str, span: Span) -> bool:
+    def _is_enough(self, key: str, span: Span, came: Sequence[Seen]) -> bool:
+        """Whether rows fire that came, beside those that no pane has shown."""
         past = self.rules.watermark and self._is_past(span, self.noted)
+        if self.rules.mark and not past:
+            return any(seen.mark for seen in came)
         wanted = self.rules.late_count if past else self.rules.count
-        return wanted is not None and sum(not seen.told for seen in self._in(key, span)) >= wanted
+        new = sum(not seen.told for seen in self._in(key, span))
+        return bool(came) and wanted is not None and new >= wanted
 
     # ---- One pane.
 

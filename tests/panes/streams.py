@@ -10,13 +10,16 @@ from tests.panes.oracle import END, Epoch, Fixed, Global, Row, Rules, Sessions, 
 
 def drawn_rules(draw: random.Random) -> Rules:
     """Any rules that can be asked for; a window without a watermark is the global one or closes only at the end."""
-    early, late = draw.choice(["none", "period", "count"]), draw.choice(["none", "period", "count", "count"])
+    window = drawn_window(draw)
+    marks = [] if isinstance(window, Sessions) else ["mark"]
+    early, late = draw.choice(["none", "period", "count", *marks]), draw.choice(["none", "period", "count", "count"])
     watermark = early == "none" or draw.random() < 0.85
     how = draw.choice(["discarding", "accumulating", "retracting"])
     return Rules(
-        drawn_window(draw),
+        window,
         period=draw.choice([2, 5, 20]) if early == "period" else None,
         count=draw.randint(1, 4) if early == "count" else None,
+        mark=early == "mark",
         late_period=draw.choice([3, 20]) if late == "period" and watermark else None,
         late_count=draw.randint(1, 3) if late == "count" and watermark else None,
         watermark=watermark,
@@ -47,7 +50,12 @@ def drawn_epochs(draw: random.Random) -> list[Epoch]:
     for _ in range(draw.randint(3, 25)):
         clock += draw.choice([0, 1, 2, 5, 9, 30])
         rows = [
-            Row(draw.choice(teams), draw.randint(-5, 9), draw.randint(max(0, clock - 40), clock + 3))
+            Row(
+                draw.choice(teams),
+                draw.randint(-5, 9),
+                draw.randint(max(0, clock - 40), clock + 3),
+                draw.random() < 0.3,
+            )
             for _ in range(draw.choice([0, 1, 1, 2, 5]))
         ]
         noted = None if draw.random() < 0.4 else max(0, int(clock * ahead) + draw.randint(-15, 5))

@@ -5,18 +5,24 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timezone
 
 import pytest
 from tests.panes.compare import compared
-from tests.panes.drive import definition_of, run
-from tests.panes.oracle import END, Epoch, Fixed, Oracle, Pane, Row, Rules, Sessions
+from tests.panes.drive import COLUMNS, World, definition_of, epoch, run, seconds_of
+from tests.panes.oracle import END, LEAST, Epoch, Fixed, Oracle, Pane, Row, Rules, Sessions
 from tests.panes.oracle import Value as Result
 from tests.panes.story import TEAM, records, seconds
 from tests.panes.streams import drawn_epochs, drawn_rules
 
+from onceonly.panes import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
+from onceonly.panes.rows import pane_table
+from onceonly.panes.spec import Definition, define
+from onceonly.panes.step import Place
+
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 
-STREAMS = 600
+STREAMS = 400
 ARRIVALS = 500
 
 
@@ -28,18 +34,13 @@ def seed() -> int:
 
 
 def test_on_random_streams_engine_and_brute_force_give_the_same_rows_drops_and_open_windows(seed: int) -> None:
-    draw, seen = random.Random(seed), Counter[str]()
-    for number in range(STREAMS):
-        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
-        told = f"stream {number} of seed {seed}: {rules}, {epochs}"
-        result = compared(rules, epochs, draw)
-        assert result.difference is None, f"{result.difference}\nin {told}"
-        got = result.got
-        seen.update(pane.timing for panes in got.panes for pane in panes)
-        seen.update(["retracted"] * sum(bool(pane.retracts) for panes in got.panes for pane in panes))
-        seen["dropped"] += got.dropped
-    print(dict(seen))
+    seen = agreed(seed, STREAMS)
     assert all(seen[what] > STREAMS / 6 for what in ("EARLY", "ON_TIME", "LATE", "retracted", "dropped"))
+
+
+@pytest.mark.long
+def test_on_ten_thousand_random_streams_they_give_the_same(seed: int) -> None:
+    agreed(seed, 10_000)
 
 
 @pytest.mark.parametrize("how", ["discarding", "accumulating", "retracting"])
@@ -77,6 +78,59 @@ def test_signed_rows_and_discarded_parts_come_to_the_batch_result_of_what_was_no
         panes = [pane for panes in run(definition_of(rules), epochs, draw).panes for pane in panes]
         told = f"stream {number} of seed {seed}: {rules}, {epochs}"
         assert nets(panes).total() == accepted(Oracle(rules), epochs), told
+
+
+def test_the_long_form_of_a_trigger_gives_the_panes_of_the_short_one(seed: int) -> None:
+    draw, several = random.Random(seed), 0
+    while several < STREAMS // 4:
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        short = definition_of(rules).panes.trigger
+        if not isinstance(short, AtWatermark) or isinstance(rules.window, Sessions) or not short.parts:
+            continue
+        several += 1
+        early = OrFinally(Repeat(short.early), AtWatermark()) if short.early else AtWatermark()
+        long = Seq(early, Repeat(short.late)) if short.late else early
+        wanted, got = run(definition_of(rules), epochs), run(definition_of(rules, trigger=long), epochs)
+        assert got.panes == wanted.panes, f"{short} and {long}: stream {several} of seed {seed}: {rules}, {epochs}"
+
+
+def test_a_timer_that_comes_due_when_a_count_has_shown_all_writes_nothing() -> None:
+    trigger = AtWatermark(early=OrFinally(Repeat(AtCount(1)), AtPeriod("1 minute")))
+    epochs = [Epoch(50, (Row(TEAM, 1, 0),)), Epoch(70), Epoch(71, (Row(TEAM, 2, 0),))]
+    panes = run(definition_of(Rules(Fixed(120)), trigger=trigger), epochs).panes
+    assert [[pane.value for pane in some] for some in panes] == [[1], [], [3]]
+
+
+def test_upserts_make_the_table_that_signed_rows_sum_to(seed: int) -> None:
+    draw, tables = random.Random(seed), 0
+    while tables < STREAMS // 6:
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        if rules.discarding or (isinstance(rules.window, Sessions) and not rules.retracting):
+            continue
+        tables += 1
+        definition = as_upserts(definition_of(rules))
+        world, table, stands = World(), dict[Bounds, object](), dict[Bounds, object]()
+        for said in epochs:
+            world, rows, _ = epoch(definition, world, said, draw)
+            for row in pane_table(definition, rows).to_pylist():
+                table[row["team"], row["window_start"], row["window_end"]] = None if row["deleted"] else row["total"]
+            for row in rows:
+                stands[bounds(row.place)] = row.values[0] if row.sign > 0 else None
+            assert table == stands, f"stream {tables} of seed {seed}: {rules}, {epochs}"
+
+
+def agreed(seed: int, streams: int) -> Counter[str]:
+    """What there was in random streams on which both give the same."""
+    draw, seen = random.Random(seed), Counter[str]()
+    for number in range(streams):
+        rules, epochs = drawn_rules(draw), drawn_epochs(draw)
+        result = compared(rules, epochs, draw)
+        assert result.difference is None, f"{result.difference}\nin stream {number} of seed {seed}: {rules}, {epochs}"
+        seen.update(pane.timing for panes in result.got.panes for pane in panes)
+        seen["retracted"] += sum(bool(pane.retracts) for panes in result.got.panes for pane in panes)
+        seen["dropped"] += result.got.dropped
+    print(dict(seen))
+    return seen
 
 
 def drawn_refinement(draw: random.Random) -> Rules:
@@ -126,7 +180,27 @@ def nets(panes: list[Pane]) -> Counter[tuple[int, int]]:
 def accepted(oracle: Oracle, epochs: list[Epoch]) -> int:
     """The sum of all rows that were not dropped, each once for each of its windows."""
     total = 0
-    for epoch in epochs:
-        total += sum(oracle.accepts(epoch.rows))
-        oracle.epoch(epoch)
+    for said in epochs:
+        total += sum(oracle.accepts(said.rows))
+        oracle.epoch(said)
     return total
+
+
+Bounds = tuple[str, datetime | None, datetime | None]
+"""Key, start and end of a window, as rows have them."""
+
+
+def as_upserts(definition: Definition) -> Definition:
+    """The same windows, written as upserts."""
+    return define(replace(definition.panes, rows="upserts"), COLUMNS)
+
+
+def bounds(place: Place) -> Bounds:
+    """A window as a row has it; an end of time is null."""
+    key, (start, end) = seconds_of(place)
+    return key, _instant(start), _instant(end)
+
+
+def _instant(time: int) -> datetime | None:
+    """A second as Arrow gives it."""
+    return None if time in (LEAST, END) else datetime.fromtimestamp(time, timezone.utc)

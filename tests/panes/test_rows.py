@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.panes.making import COLUMNS, Pipeline, made, said
+from tests.panes.making import COLUMNS, Pipeline, made, refused, said
 
-from onceonly.panes import AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
+from onceonly.panes import Aggregate, AtCount, AtWatermark, Count, Fixed, Global, Max, Panes, Sessions, Sum
 from onceonly.panes.here import Row, joined, key_text, partials_of
 from onceonly.panes.rows import BUCKETS, bucket, pane_table, state_table
 from onceonly.panes.spec import SENT, define
 from onceonly.panes.step import Kept, Moment, Partial, Place, step
+from onceonly.panes.values import Value
 from onceonly_checkpoints.epochtime import END
 
 EVERY = AtWatermark(early=AtCount(1), late=AtCount(1))
@@ -84,6 +86,53 @@ def test_keys_come_back_as_they_were() -> None:
     rows = step(run.definition, Moment(1, None, 10, None), [], partials).rows
     found = [tuple(row[name] for name in kinds) for row in pane_table(told, rows).to_pylist()]
     assert sorted(found, key=str) == sorted(keys, key=str)
+
+
+# ---- what does not fit
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "big", "wider"),
+    [
+        (Sum("value"), "bigint", 2**62, Sum("CAST(value AS DECIMAL(38, 0))")),
+        (Sum("value"), "decimal(38,0)", Decimal(9 * 10**37), Sum("CAST(value AS DOUBLE)", approximate=True)),
+    ],
+)
+def test_a_sum_that_outgrows_its_type_is_refused_and_both_wider_ones_are_taken(
+    value: Value, column: str, big: Any, wider: Value
+) -> None:
+    rows = [Row(("A",), 3, (1,)), *[Row(("B",), 13, (big,))] * 2]
+    error = refused("E146", lambda: _written(value, column, rows))
+    assert f'Value total of window [10, 20) of key ["B"] does not fit into {column}.' in str(error)
+    assert 'total=Sum("CAST(... AS DECIMAL(38, 0))")' in str(error)
+    assert 'total=Sum("CAST(... AS DOUBLE)", approximate=True)' in str(error)
+    kind = "double" if "DOUBLE" in str(wider) else "decimal(38,0)"
+    assert [float(row["total"]) for row in _written(wider, kind, rows).to_pylist()] == [1.0, float(2 * big)]
+
+
+def _written(value: Value, kind: str, rows: Sequence[Row]) -> Any:
+    inputs = dict.fromkeys(value.inputs, kind)
+    told = define(Panes(**said(values={"total": value})), {**COLUMNS, **inputs}, inputs)
+    return pane_table(told, step(told, Moment(1, None, 20, None), [], partials_of(told, rows)).rows)
+
+
+class Wrong(Aggregate):
+    kind = "bigint"
+
+    def partial(self) -> Any:
+        raise NotImplementedError
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one
+
+    def value(self, partial: Any) -> Any:
+        return "many"
+
+
+def test_a_value_of_ones_own_that_gives_another_kind_than_it_says_is_refused() -> None:
+    told = made(values={"mine": Wrong()})
+    rows = step(told, Moment(1, None, 20, None), [], [Partial(Place('["A"]', 0, 10), (1,), 1)]).rows
+    assert "an Aggregate whose value() gives another kind" in str(refused("E146", lambda: pane_table(told, rows)))
 
 
 # ---- upserts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.panes.making import COLUMNS, made, refused, said
@@ -52,12 +52,12 @@ def panes(**changes: Any) -> Panes:
         ({"values": {"total": "sum"}}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
         ({"values": {3: Count()}}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
         ({"values": [Count()]}, 'values={"total": Sum("value")}', {"values": {"total": Sum("value")}}),
-        ({"values": {"total": Sum(3)}}, 'total=Sum("value")', {"values": {"total": Sum("value")}}),
+        ({"values": {"total": Sum(cast("str", 3))}}, 'total=Sum("value")', {"values": {"total": Sum("value")}}),
         ({"values": {"least": Min("")}}, 'least=Min("value")', {"values": {"least": Min("value")}}),
         ({"values": {"many": Count(" ")}}, 'many=Count("value")', {"values": {"many": Count("value")}}),
         (
             {"values": {"end": Last("value", by="")}},
-            'end=Last("value")',
+            'end=Last("value", by="event_time")',
             {"values": {"end": Last("value", by="number")}},
         ),
         ({"time": ""}, 'time="event_time"', {"time": "number"}),

@@ -70,6 +70,7 @@ def hears(trigger: Trigger, *events: Event) -> list[Outcome]:
         (AtPeriod("1 minute"), [rows(clock=MINUTE), Tick(MINUTE), Tick(2 * MINUTE)], [WAIT, WAIT, FINISH]),
         (AtPeriod("1 minute"), [Tick(MINUTE), PASSED, Tick(2 * MINUTE)], [WAIT, WAIT, WAIT]),
         (AtPeriod("1 minute"), [rows(clock=10), rows(clock=50_000), Tick(MINUTE)], [WAIT, WAIT, FINISH]),
+        (AtPeriod("1 minute"), [rows(clock=10), rows(clock=70_000), Tick(MINUTE)], [WAIT, WAIT, FINISH]),
         (AtWatermark(), [rows(), Tick(5), marked(), PASSED], [WAIT, WAIT, WAIT, FINISH]),
         (AtWatermark(), [PASSED, rows(), PASSED], [FINISH, WAIT, WAIT]),
     ],
@@ -181,7 +182,8 @@ def _random_events(draw: random.Random, count: int) -> list[Event]:
     clock, found = 0, list[Event]()
     for _ in range(count):
         clock += draw.randrange(40_000)
-        found.append(draw.choice([rows(draw.randint(1, 3), clock), marked(), Tick(clock), Tick(clock)]))
+        some: list[Event] = [rows(draw.randint(1, 3), clock), marked(), Tick(clock), Tick(clock)]
+        found.append(draw.choice(some))
     found.insert(draw.randrange(count), PASSED)
     return found
 
@@ -273,8 +275,8 @@ def test_a_union_of_which_all_is_written_waits_for_rows() -> None:
     ("make", "printed", "way"),
     [
         (lambda: AtPeriod(60), 'AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),  # type: ignore[arg-type]
-        (lambda: AtPeriod("now and then"), 'give "2 minutes"', lambda: AtPeriod("2 minutes")),
-        (lambda: AtPeriod("0s"), 'give "2 minutes"', lambda: AtPeriod("2 minutes")),
+        (lambda: AtPeriod("now and then"), 'give a time: AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),
+        (lambda: AtPeriod("0s"), 'give a time: AtPeriod("1 minute")', lambda: AtPeriod("1 minute")),
         (lambda: AtCount(0), "AtCount(100)", lambda: AtCount(100)),
         (lambda: AtCount(True), "AtCount(100)", lambda: AtCount(100)),
         (lambda: AtCount("9"), "AtCount(100)", lambda: AtCount(100)),  # type: ignore[arg-type]

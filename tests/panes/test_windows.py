@@ -144,6 +144,25 @@ def test_random_times_are_in_the_day_that_their_clocks_show() -> None:
         assert datetime.fromtimestamp(end // 1000, zone).date() == shown + timedelta(days=1)
 
 
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
+def test_days_go_on_behind_the_years_that_a_calendar_of_four_digits_has(zone: str) -> None:
+    ((start, end),) = Fixed("1 day", timezone=zone).of(utc("9999-12-31T12:00"))
+    assert (start < utc("9999-12-31T12:00") < end, end - start) == (True, 24 * HOUR)
+    cycle = 146_097 * 24 * HOUR  # 400 years, after which calendar and clocks are the same again
+    for year in range(2100, 2500):
+        time = utc(f"{year}-03-31T05:00")
+        day, *far = (local_days(time + times * cycle, 1, 0, zone) for times in (0, 10, 19, 20, 1_000))
+        for times, (first, last) in zip((10, 19, 20, 1_000), far, strict=True):
+            assert (first - times * cycle, last - times * cycle) == day
+    old = local_days(utc("0001-01-01T12:00"), 1, 0, zone)
+    assert old[1] - old[0] == 24 * HOUR
+    assert local_days(old[0] - 1, 1, 0, zone)[1] == old[0]
+    for time in range(-9 * cycle, 30 * cycle, 7_777 * 24 * HOUR + 12_345):
+        start, end = local_days(time, 3, 90 * 60_000, zone)
+        assert start <= time < end
+        assert local_days(end, 3, 90 * 60_000, zone)[0] == end
+
+
 # ---- sessions
 
 

@@ -73,7 +73,12 @@ def write_for(writer: Polling, seconds: float, first: int) -> Callable[[], None]
 
 
 @pytest.mark.parametrize(
-    ("count", "seconds"), [(8, 3.0), pytest.param(32, 30.0, marks=pytest.mark.long)], ids=["eight", "thirty-two"]
+    ("count", "seconds"),
+    [
+        pytest.param(8, 3.0, id="eight"),
+        pytest.param(32, 30.0, id="thirty-two", marks=pytest.mark.long),
+        pytest.param(32, 300.0, id="thirty-two for five minutes", marks=pytest.mark.slow),
+    ],
 )
 def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_is_what_is_complete(
     dsn: str, count: int, seconds: float
@@ -106,7 +111,9 @@ def test_no_writer_waits_for_a_lock_of_another_and_in_the_end_the_least_of_them_
     assert deadlocks(dsn) == before
     with psycopg.connect(dsn) as connection:
         rows = connection.execute("SELECT count(*) FROM clicks").fetchone()
-    assert rows == (sum(len(writer.epochs) for writer in writers),)
+    epochs = [len(writer.epochs) for writer in writers]
+    print(f"{count} writers, {seconds:.0f} s: {sum(epochs)} epochs, {min(epochs)} to {max(epochs)} of each")
+    assert rows == (sum(epochs),)
     writers[0].one(10**6)  # sees what everybody has noted
     least = min(writer.epochs[-1].time.noted or 0 for writer in writers if writer.epochs[-1].time)
     with Reader(names[-1], PostgresSink(dsn, "clicks")) as reader:

@@ -20,7 +20,7 @@ from onceonly_sinks.delta import census
 from onceonly_sinks.delta import log as loginspect
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.log import DeltaLog, Entry
-from onceonly_sinks.delta.marker import Note, pipeline_of, unpack
+from onceonly_sinks.delta.marker import Note
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
@@ -156,10 +156,6 @@ def interval_s(text: str) -> float | None:
 log = logging.getLogger(__name__)
 
 
-_NEWEST = 200
-"""Commits in which other writers are looked for: enough to meet each that is at work, and soon read."""
-
-
 class NotInLog(Exception):
     """A commit was answered with yes, and its entry is not there."""
 
@@ -174,15 +170,6 @@ def landed(log: DeltaLog, first: int, token: str) -> int:
         if entry.note and entry.note.token == token:
             return entry.version
     raise NotInLog(token)
-
-
-def writers(log: DeltaLog) -> list[str]:
-    """Pipelines that wrote epochs in the newest commits of a table, by name."""
-    found: set[str | None] = set()
-    for version in log.versions()[-_NEWEST:]:
-        for app, number in loginspect.transactions(log.text(version) or ""):
-            found.add(pipeline_of(app) if unpack(number)[1] else None)
-    return sorted(name for name in found if name is not None)
 
 
 def receipt(sink: str, note: Note, version: int) -> Receipt:
@@ -316,9 +303,9 @@ def changes_of(table: Table) -> list[census.Change]:
 
 def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Disturbance, ...]:
     """What others did to the table since a receipt, or since ever; what they may is ``allowed``."""
-    handle = table.reopen()
+    handle = table.refreshed()
     judged, held = (_coordinate(since, "read"), _coordinate(since, "version")) if since else (-1, -1)
-    versions = range(judged + 1, table.log.head() + 1)
+    versions = range(judged + 1, table.followed.head() + 1)
     entries = [entry for version in versions if (entry := table.log.entry(version)) is not None]
     was, now = since.identity if since else "", "" if handle is None else table.identity
     found = loginspect.disturbances(entries, was, held, allowed)
@@ -326,7 +313,7 @@ def disturbances(table: Table, since: Receipt | None, allowed: Rung) -> tuple[Di
         return (
             *found,
             Disturbance(
-                "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.log.head()
+                "recreated", f"table id {now}" if now else "there is no table", fatal=True, at=table.followed.head()
             ),
         )
     return found
@@ -339,7 +326,4 @@ def _coordinate(receipt: Receipt, name: str) -> int:
 
 def _ours(table: Table) -> Iterator[Entry]:
     """Our entries, newest first."""
-    for version in reversed(table.log.versions()):
-        entry = table.log.entry(version)
-        if entry is not None and entry.note is not None:
-            yield entry
+    return (entry for entry in table.followed.newest_first() if entry.note is not None)

@@ -340,7 +340,7 @@ class DeltaSink(SinkBase):
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the table, as far as its newest commits show them; ours among them."""
-        return reading.writers(self._open.table.log)
+        return self._open.table.followed.writers()
 
     def feeds(self) -> str | None:
         """The table's id, which the offsets of Spark's Delta source are of; ``None`` where there is no table."""

@@ -14,6 +14,7 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.storage import file_in_the_way
 from onceonly_sinks.delta import log
 from onceonly_sinks.delta.columns import Column, columns_of
+from onceonly_sinks.delta.following import Followed
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.log import LOG, DeltaLog, Entry, is_local
 from onceonly_sinks.delta.marker import Note, unpack
@@ -146,7 +147,9 @@ class Table:
         self.app = app
         self.options = options
         self.log = DeltaLog(root, app, options)
+        self.followed = Followed(self.log)
         self._handle: DeltaTable | None = None
+        self._opened_on: tuple[int, str | None] = (-1, None)
 
     @property
     def is_local(self) -> bool:
@@ -213,6 +216,32 @@ class Table:
         if self.log.entry(self._handle.version() + 1) is not None:
             self._handle.update_incremental()
         return self._handle
+
+    def refreshed(self) -> DeltaTable | None:
+        """The kept handle at the newest version, or a new one where the log is another than it was; ``None``: no table.
+
+        For readers, who open nothing else: of a table that was made anew a handle that is moved on knows nothing.
+        """
+        head = self.followed.head()
+        # Read before the handle is: of a log that is replaced in between, the hash is the old one's, and is not found.
+        said = self.followed.fingerprint(head)
+        version, known = self._opened_on
+        if self._handle is None or known is None or self.followed.fingerprint(version) != known:
+            handle = self.reopen()
+        else:
+            handle = self._moved_on(head)
+        self._opened_on = (head, said) if handle is not None and handle.version() == head else (-1, None)
+        return handle
+
+    def _moved_on(self, head: int) -> DeltaTable | None:
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if self.handle.version() < head:
+                self.handle.update_incremental()
+        except (DeltaError, FileNotFoundError):
+            return self.reopen()
+        return self.handle
 
     @property
     def handle(self) -> DeltaTable:

@@ -25,7 +25,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_readable,
 )
 from onceonly.audit.rules_sink import SINK_RULES
-from onceonly.audit.rules_time import BROKEN, late_rows, time_holds
+from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.machine.sources import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
@@ -45,6 +45,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     outputs_add_up,
     time_holds,
     late_rows,
+    times_dealt_out,
 )
 
 _SEVERITIES = tuple(Severity)

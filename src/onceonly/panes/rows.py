@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from onceonly.errors import refuse
 from onceonly.panes import kinds
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Kept, PaneRow, Place
@@ -21,6 +22,7 @@ BUCKETS = 1024
 """By which state is divided among executors."""
 
 _MICROS = 1000
+_FARTHEST = END // _MICROS
 
 
 def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
@@ -29,13 +31,16 @@ def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
     Args:
         definition: of the windows.
         rows: in their order. As upserts, the last one of each window is left.
+
+    Raises:
+        ConfigurationError: E146, a value that the type of its column does not hold.
     """
     upserts = definition.panes.rows == "upserts"
     if upserts:
         rows = list({row.place: row for row in rows if row.kind != "-U"}.values())
     columns: dict[str, pa.Array[Any]] = {**_keys(definition, rows), **_bounds(definition, rows)}
     for at, (name, kind) in enumerate(zip(definition.panes.values, definition.value_kinds, strict=True)):
-        columns[name] = kinds.array(kind, [kinds.decode(kind, row.values[at]) for row in rows])
+        columns[name] = _values(name, kind, at, rows)
     columns |= _sent(definition, rows)
     if upserts:
         columns["deleted"] = kinds.array("boolean", [row.sign < 0 for row in rows])
@@ -48,6 +53,33 @@ def _keys(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array
         name: kinds.array(kind, [kinds.decode(kind, parsed[row.place.key][at]) for row in rows])
         for at, (name, kind) in enumerate(zip(definition.panes.keys, definition.key_kinds, strict=True))
     }
+
+
+def _values(name: str, kind: str, at: int, rows: Sequence[PaneRow]) -> pa.Array[Any]:
+    values = [kinds.decode(kind, row.values[at]) for row in rows]
+    try:
+        return kinds.array(kind, values)
+    except (OverflowError, ValueError, TypeError) as error:
+        wide = next(row for row, value in zip(rows, values, strict=True) if not _fits(kind, value))
+        raise _too_wide(name, kind, wide) from error
+
+
+def _fits(kind: str, value: Any) -> bool:
+    try:
+        kinds.array(kind, [value])
+    except (OverflowError, ValueError, TypeError):
+        return False
+    return True
+
+
+def _too_wide(name: str, kind: str, row: PaneRow) -> Exception:
+    start, end = (None if one in (LEAST, END) else one for one in (row.place.start, row.place.end))
+    way = (
+        f'give the query a new name, and take a wider type: {name}=Sum("CAST(... AS DECIMAL(38, 0))"); or one that'
+        f' rounds: {name}=Sum("CAST(... AS DOUBLE)", approximate=True)'
+    )
+    cause = "a sum that grew past its type, or an Aggregate whose value() gives another kind than it says"
+    return refuse("E146", value=name, window=f"[{start}, {end})", key=row.place.key, type=kind, cause=cause, next=way)
 
 
 def _bounds(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
@@ -71,11 +103,11 @@ def _sent(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array
 
 
 def _times(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
-    """Times of the unit; what has no bound is null."""
+    """Times of the unit; what has no bound is null, and so is an instant that no timestamp is."""
     known = [None if one in (None, LEAST, END) else one for one in times]
     if definition.unit == "integer":
         return kinds.array("bigint", list(known))
-    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in known])
+    return kinds.array("timestamp", [None if one is None or abs(one) > _FARTHEST else one * _MICROS for one in known])
 
 
 def state_table(kept: Sequence[Kept], gone: Sequence[Place]) -> pa.Table:

@@ -15,7 +15,7 @@ from typing import Literal
 from onceonly.errors import nearest, refuse
 from onceonly.panes import kinds, triggers
 from onceonly.panes.triggers import AT_WATERMARK, AtMark, AtWatermark, Trigger, whole
-from onceonly.panes.values import Aggregate, Fold, Value
+from onceonly.panes.values import Aggregate, Fold, Last, Value
 from onceonly.panes.windows import Fixed, Global, Sessions, Size, Sliding, Window, length, unit_of, wrong
 from onceonly_checkpoints.epochtime import END, Unit
 from onceonly_checkpoints.model import canonical
@@ -55,7 +55,7 @@ class Panes:
         time: a column that says when a row happened: an instant, or a whole number; ``"ingest"``: the moment at which
             its batch was planned, together with ``note_time="ingest"``.
         window: where in time: ``Fixed``, ``Sliding``, ``Sessions`` or ``Global``.
-        trigger: when results are written. One for rows or for the clock alone is repeated.
+        trigger: when results are written. ``AtPeriod``, ``AtCount`` or ``AtMark`` alone is repeated.
         lateness: for how long after its end, as it is noted, a window takes rows; ``"unlimited"``: until nothing
             follows.
         accumulation: how results of one window relate. ``"discarding"``: each is of the rows since the last one;
@@ -128,12 +128,13 @@ def _check_columns(panes: Panes) -> None:
     if not keys or not all(isinstance(name, str) and name for name in keys) or len(set(keys)) < len(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"key={panes.key!r}", "it names no columns, or one twice", 'give columns: key="team"')
     values: object = panes.values
-    fit = isinstance(values, Mapping) and bool(panes.values)
+    fit = isinstance(values, Mapping) and bool(panes.values)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not fit or not all(isinstance(name, str) and isinstance(one, Value) for name, one in panes.values.items()):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"values={values!r}", "it says no results by their names", 'give values={"total": Sum("value")}')
     for name, one in panes.values.items():
         if not all(isinstance(text, str) and text.strip() for text in one.inputs):  # pyright: ignore[reportUnnecessaryIsInstance]
-            way = f'name a column, or give Spark SQL on one row: {name}={type(one).__name__}("value")'
+            by = ', by="event_time"' if isinstance(one, Last) else ""
+            way = f'name a column, or give Spark SQL on one row: {name}={type(one).__name__}("value"{by})'
             raise wrong(f"{name}={one!r}", "it takes nothing of a row", way)
     if not isinstance(panes.time, str) or not panes.time:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong(f"time={panes.time!r}", "it names no column", 'give time="event_time"')

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from onceonly.panes import triggers
@@ -220,7 +221,7 @@ def step(definition: Definition, moment: Moment, held: Sequence[Kept], partials:
         held: the state, as the epoch before left it: what :func:`wanted` asked for, or more.
         partials: what the rows give, each window once.
     """
-    work = _Epoch(definition, moment, {one.place: _Open(one) for one in held})
+    work = _Epoch(definition, moment, {one.place: _Open.of(one) for one in held})
     work.ticks()
     dropped = work.takes(partials)
     work.passes()
@@ -239,10 +240,33 @@ _TICKS, _TAKES, _PASSES, _CLOSES = range(4)
 
 @dataclass(slots=True)
 class _Open:
-    """A window while its epoch goes on."""
+    """A window while its epoch goes on: as :class:`Kept`, but changed in place; copies would cost most of the time."""
 
-    kept: Kept
+    place: Place
+    values: tuple[Json, ...]
+    fresh: int = 0
+    panes: int = 0
+    shown: bool = False
+    emitted: tuple[Emitted, ...] = ()
+    trigger: Json = None
     changed: bool = False
+
+    @classmethod
+    def of(cls, kept: Kept) -> _Open:
+        return cls(kept.place, kept.values, kept.fresh, kept.panes, kept.shown, kept.emitted, kept.trigger)
+
+
+_Head = tuple[Place, tuple[Json, ...], Kind, int, Timing, int]
+"""Of a pane row what is known when it is written; whether it is the last one, and its number, are known at the end."""
+
+
+class _Result(NamedTuple):
+    """A result and what it takes back, in the order of its rows."""
+
+    order: tuple[str, int, int, int]
+    heads: list[_Head]
+    fired_at: int
+    watermark: int | None
 
 
 class _Epoch:
@@ -253,15 +277,15 @@ class _Epoch:
         self._open = held
         self._stood = tuple(held)
         self._closed: set[Place] = set()
-        self._rows: list[tuple[tuple[str, int, int, int], list[PaneRow]]] = []
+        self._results: list[_Result] = []
 
     # ---- the four phases
 
     def ticks(self) -> None:
         """Timers that are due fire on the state as it stood; of several one, for nothing changed in between."""
         for one in self._open.values():
-            while (due := triggers.wakes(self._is.trigger, one.kept.trigger)) is not None and due <= self._at.clock:
-                if self._fires(one, Tick(due)) and one.kept.fresh:
+            while (due := triggers.wakes(self._is.trigger, one.trigger)) is not None and due <= self._at.clock:
+                if self._fires(one, Tick(due)) and one.fresh:
                     self._emit(_TICKS, one, due)
 
     def takes(self, partials: Sequence[Partial]) -> int:
@@ -271,9 +295,8 @@ class _Epoch:
             taken = self._united(taken)
         for partial in taken:
             one = self._open.get(partial.place) or self._begun(partial.place)
-            kept, join = one.kept, zip(self._is.folds, one.kept.values, partial.values, strict=True)
-            values = tuple(fold.merged(old, new) for fold, old, new in join)
-            one.kept = replace(kept, values=values, fresh=kept.fresh + partial.rows)
+            one.values = self._merged(one.values, partial.values)
+            one.fresh += partial.rows
             one.changed = True
             if self._fires(one, Rows(partial.rows, partial.marks, self._at.clock)):
                 self._emit(_TAKES, one, self._at.clock)
@@ -282,16 +305,16 @@ class _Epoch:
     def passes(self) -> None:
         """What is noted passes the ends of windows."""
         for one in self._open.values():
-            if self._before < one.kept.place.end <= self._now:
+            if self._before < one.place.end <= self._now:
                 one.changed = True
-                if self._fires(one, Passed()) and (one.kept.fresh or self._is.panes.on_time == "always"):
+                if self._fires(one, Passed()) and (one.fresh or self._is.panes.on_time == "always"):
                     self._emit(_PASSES, one, self._at.clock)
 
     def closes(self) -> None:
         """Windows that take no rows any more are left, with a last result if one is due."""
         for place, one in list(self._open.items()):
             if self._is.closes(place.end) <= self._now:
-                if one.kept.fresh:
+                if one.fresh:
                     self._emit(_CLOSES, one, self._at.clock)
                 del self._open[place]
                 self._closed.add(place)
@@ -299,15 +322,15 @@ class _Epoch:
     # ---- windows
 
     def _begun(self, place: Place) -> _Open:
-        one = self._open[place] = _Open(Kept(place, (None,) * len(self._is.folds)))
+        one = self._open[place] = _Open(place, (None,) * len(self._is.folds))
         if place.end <= self._before:
             self._fires(one, Passed())  # it is late from its beginning: its result on time was due before
         return one
 
     def _fires(self, one: _Open, event: Event) -> bool:
-        after, outcome = triggers.advanced(self._is.trigger, one.kept.trigger, event)
-        if after != one.kept.trigger:
-            one.kept, one.changed = replace(one.kept, trigger=after), True
+        after, outcome = triggers.advanced(self._is.trigger, one.trigger, event)
+        if after != one.trigger:
+            one.trigger, one.changed = after, True
         return outcome is not WAIT
 
     def _united(self, partials: Sequence[Partial]) -> list[Partial]:
@@ -341,17 +364,19 @@ class _Epoch:
     def _joined(self, several: Sequence[tuple[Json, ...]]) -> tuple[Json, ...]:
         found = several[0]
         for other in several[1:]:
-            folds = zip(self._is.folds, found, other, strict=True)
-            found = tuple(fold.merged(one, two) for fold, one, two in folds)
+            found = self._merged(found, other)
         return found
+
+    def _merged(self, one: tuple[Json, ...], other: tuple[Json, ...]) -> tuple[Json, ...]:
+        return tuple([fold.merged(a, b) for fold, a, b in zip(self._is.folds, one, other, strict=True)])
 
     def _absorb(self, place: Place, places: Sequence[Place]) -> None:
         """The union takes what sessions had: partial results, rows that wait, and results that it will take back."""
         if not places or tuple(places) == (place,):
             return
-        olds = [self._open.pop(one).kept for one in places]
+        olds = [self._open.pop(one) for one in places]
         fresh, same = sum(one.fresh for one in olds), next((one for one in olds if one.place == place), None)
-        union = Kept(
+        self._open[place] = _Open(
             place,
             self._joined([one.values for one in olds]),
             fresh,
@@ -359,57 +384,62 @@ class _Epoch:
             same is not None and same.shown,
             tuple(sorted(emitted for one in olds for emitted in one.emitted)),
             triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before),
+            changed=True,
         )
-        self._open[place] = _Open(union, changed=True)
 
     # ---- results
 
     def _emit(self, phase: int, one: _Open, fired_at: int) -> None:
         """Write a result, and take back what stands where that is said."""
-        kept, how, place = one.kept, self._is.panes.accumulation, one.kept.place
+        how, place = self._is.panes.accumulation, one.place
         late = place.end <= self._before
         timing: Timing = "LATE" if late else "EARLY" if phase < _PASSES else "ON_TIME"
+        values = self._values(one)
+        kind: Kind = "+U" if one.shown and how != "discarding" else "+I"
+        heads = [_taken_back(place, old, timing) for old in one.emitted]
+        heads.append((place, values, kind, 1, timing, one.panes))
         noted = self._before if phase < _PASSES else self._now
-        told = (timing, fired_at, None if noted == LEAST else noted)
-        rows = [_taken_back(place, old, told) for old in kept.emitted]
-        values = tuple(self._results(kept))
-        kind: Kind = "+U" if kept.shown and how != "discarding" else "+I"
-        rows.append(PaneRow(place, values, kind, 1, timing, kept.panes, False, *told[1:]))
-        self._rows.append(((place.key, phase, place.end, place.start), rows))
-        left = (None,) * len(values) if how == "discarding" else kept.values
-        stands = (Emitted(place.start, place.end, kept.panes, list(values)),) if how == "retracting" else ()
-        one.kept = replace(kept, values=left, fresh=0, panes=kept.panes + 1, shown=True, emitted=stands)
-        one.changed = True
+        order = (place.key, phase, place.end, place.start)
+        self._results.append(_Result(order, heads, fired_at, None if noted == LEAST else noted))
+        if how == "discarding":
+            one.values = (None,) * len(values)
+        one.emitted = (Emitted(place.start, place.end, one.panes, list(values)),) if how == "retracting" else ()
+        one.fresh, one.panes, one.shown, one.changed = 0, one.panes + 1, True, True
 
-    def _results(self, kept: Kept) -> Iterator[Json]:
-        of_none = self._is.panes.accumulation == "discarding" and not kept.fresh
-        for fold, value in zip(self._is.folds, kept.values, strict=True):
-            yield fold.nothing if of_none else fold.result(value)
+    def _values(self, one: _Open) -> tuple[Json, ...]:
+        if self._is.panes.accumulation == "discarding" and not one.fresh:
+            return tuple([fold.nothing for fold in self._is.folds])
+        return tuple([fold.result(value) for fold, value in zip(self._is.folds, one.values, strict=True)])
 
     # ---- what is left
 
     def numbered(self) -> Iterator[PaneRow]:
         """The rows in their order, numbered within their key; the last one of a window that was closed says so."""
-        ordered = [row for _, rows in sorted(self._rows, key=lambda one: one[0]) for row in rows]
-        last = {row.place: at for at, row in enumerate(ordered) if row.sign > 0 and row.place in self._closed}
-        numbers: defaultdict[str, int] = defaultdict(int)
-        for at, row in enumerate(ordered):
-            yield row._replace(final=last.get(row.place) == at, seq=numbers[row.place.key])
-            numbers[row.place.key] += 1
+        ordered = sorted(self._results, key=itemgetter(0))
+        last = {one.heads[-1][0]: one for one in ordered if one.heads[-1][0] in self._closed}
+        key, seq = None, 0
+        for one in ordered:
+            if one.order[0] != key:
+                key, seq = one.order[0], 0
+            ends = last.get(one.heads[-1][0]) is one
+            for head in one.heads:
+                yield PaneRow(*head, ends and head[3] > 0, one.fired_at, one.watermark, seq)
+                seq += 1
 
     def left(self) -> tuple[tuple[Kept, ...], tuple[Place, ...]]:
         """Windows that changed and are open, and those that stood and are gone."""
-        kept = tuple(self._waking(one.kept) for one in self._open.values() if one.changed)
+        kept = tuple([self._kept(one) for one in self._open.values() if one.changed])
         return kept, tuple(place for place in self._stood if place not in self._open)
 
-    def _waking(self, kept: Kept) -> Kept:
-        end = kept.place.end
+    def _kept(self, one: _Open) -> Kept:
+        end = one.place.end
+        wake_clock = triggers.wakes(self._is.trigger, one.trigger)
         wake_time = end if end > self._now else self._is.closes(end)
-        return replace(kept, wake_clock=triggers.wakes(self._is.trigger, kept.trigger), wake_time=wake_time)
+        state = (one.values, one.fresh, one.panes, one.shown, one.emitted, one.trigger)
+        return Kept(one.place, *state, wake_clock=wake_clock, wake_time=wake_time)
 
 
-def _taken_back(place: Place, old: Emitted, told: tuple[Timing, int, int | None]) -> PaneRow:
+def _taken_back(place: Place, old: Emitted, timing: Timing) -> _Head:
     """A row that was written, again, with the sign of what is no more."""
     stood = Place(place.key, old.start, old.end)
-    kind: Kind = "-U" if stood == place else "-D"
-    return PaneRow(stood, tuple(old.values), kind, -1, told[0], old.pane, False, *told[1:])
+    return stood, tuple(old.values), "-U" if stood == place else "-D", -1, timing, old.pane

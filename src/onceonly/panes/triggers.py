@@ -7,12 +7,13 @@ fires and is finished. One that is finished waits for the window to close.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any as Unknown
 
 from onceonly.panes.kinds import Json
-from onceonly.panes.windows import length, wrong
+from onceonly.panes.windows import wrong
+from onceonly.protocol.period import milliseconds
 
 
 class Outcome(Enum):
@@ -108,18 +109,15 @@ class AtPeriod(Trigger):
     """
 
     period: str
+    number: int = field(init=False, repr=False, compare=False)
+    """The period in milliseconds."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.period, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not all typed
-            raise wrong(
-                f"AtPeriod({self.period!r})", "it counts the engine's clock", 'give a time: AtPeriod("1 minute")'
-            )
-        length("period", self.period)
-
-    @property
-    def number(self) -> int:
-        """The period in milliseconds."""
-        return length("period", self.period)
+        found = milliseconds(self.period)
+        if not found:
+            way = 'give a time: AtPeriod("1 minute")'
+            raise wrong(f"AtPeriod({self.period!r})", "it is no period of the engine's clock", way)
+        object.__setattr__(self, "number", found)
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """The first rows set the timer."""
@@ -241,8 +239,8 @@ class _Several(Trigger):
 
     def wakes(self, state: Unknown) -> int | None:
         """At the first instant that one of them wants."""
-        found = (wakes(part, one) for part, one in zip(self.parts, self._states(state), strict=True))
-        return min((one for one in found if one is not None), default=None)
+        found = [wakes(part, one) for part, one in zip(self.parts, self._states(state), strict=True)]
+        return min([one for one in found if one is not None], default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,28 +375,29 @@ class AtWatermark(Trigger):
 
     early: Trigger | None = None
     late: Trigger | None = None
+    _long: Trigger | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         for name, one in (("early", self.early), ("late", self.late)):
             if one is not None and (not isinstance(one, Trigger) or one.holds(AtWatermark)):  # pyright: ignore[reportUnnecessaryIsInstance]
                 way = f'give one that does not wait for time: AtWatermark({name}=AtPeriod("1 minute"))'
                 raise wrong(f"{name}={one!r}", f"{name}= takes a trigger for rows or for the clock", way)
+        if self.parts:
+            object.__setattr__(self, "_long", self._spelled_out())
 
-    @property
-    def long(self) -> Trigger:
-        """The long form."""
+    def _spelled_out(self) -> Trigger:
         first: Trigger = AT_WATERMARK if self.early is None else OrFinally(Repeat(self.early), AT_WATERMARK)
         return first if self.late is None else Seq(first, Repeat(self.late))
 
     def step(self, state: Unknown, event: Event) -> Stepped:
         """As the long form."""
-        if self.early is None and self.late is None:
+        if self._long is None:
             return (None, FINISH) if isinstance(event, Passed) else (state, WAIT)
-        return self.long.step(state, event)
+        return self._long.step(state, event)
 
     def wakes(self, state: Unknown) -> int | None:
         """As the long form."""
-        return None if self.early is None and self.late is None else self.long.wakes(state)
+        return None if self._long is None else self._long.wakes(state)
 
     @property
     def parts(self) -> tuple[Trigger, ...]:
@@ -408,7 +407,7 @@ class AtWatermark(Trigger):
     @property
     def spelled(self) -> list[Unknown]:
         """As the long form."""
-        return self.long.spelled if self.parts else ["AtWatermark"]
+        return self._long.spelled if self._long else ["AtWatermark"]
 
 
 AT_WATERMARK = AtWatermark()

@@ -27,6 +27,11 @@ Size = str | int
 
 _DAY_MS = 24 * 60 * 60 * 1000
 _1970 = date(1970, 1, 1)
+_CYCLE = 146_097
+"""Days of 400 years."""
+
+_FIRST, _LAST = -700_000, 2_700_000
+"""Days since 1970, well within the calendar that Python has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +220,10 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
         zone: name in the database of time zones.
     """
     known = _zone(zone)
-    wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time)
+    cycles = _cycles(time // _DAY_MS)
+    wall = datetime.fromtimestamp(0, timezone.utc) + timedelta(milliseconds=time - cycles * _CYCLE * _DAY_MS)
     local = wall.astimezone(known).replace(tzinfo=None) - timedelta(milliseconds=offset)
-    number = (local.date() - _1970).days // days * days
+    number = ((local.date() - _1970).days + cycles * _CYCLE) // days * days
     start, end = _instant(number, offset, known), _instant(number + days, offset, known)
     # Clocks that leave out the minutes in which a day begins show later ones before it, and clocks that are put back
     # show earlier ones after it: there the instants decide, so that each time is in one window.
@@ -229,9 +235,19 @@ def local_days(time: int, days: int, offset: int, zone: str) -> Span:
 
 
 def _instant(day: int, offset: int, zone: ZoneInfo) -> int:
-    midnight = datetime.combine(_1970 + timedelta(days=day), datetime.min.time())
+    cycles = _cycles(day)
+    midnight = datetime.combine(_1970 + timedelta(days=day - cycles * _CYCLE), datetime.min.time())
     wall = (midnight + timedelta(milliseconds=offset)).replace(tzinfo=zone)
-    return (wall - datetime.fromtimestamp(0, timezone.utc)) // timedelta(milliseconds=1)
+    instant = (wall - datetime.fromtimestamp(0, timezone.utc)) // timedelta(milliseconds=1)
+    return instant + cycles * _CYCLE * _DAY_MS
+
+
+def _cycles(day: int) -> int:
+    """How many times 400 years lie between a day and one that Python's calendar, of the years 1 to 9999, has.
+
+    Calendar and clocks repeat with them; rows of 9999-12-31, which stand for "never", have a window as any.
+    """
+    return min(day - _FIRST, 0) // _CYCLE + -(-max(day - _LAST, 0) // _CYCLE)
 
 
 @cache

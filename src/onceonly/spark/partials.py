@@ -6,23 +6,25 @@ shuffle than to read. Many are aggregated by Spark, and only partial results com
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
-from onceonly.panes.here import Row, joined, key_text, partials_of
+from onceonly.panes.here import Row, partials_of
 from onceonly.panes.spec import INGEST, Definition, Panes
-from onceonly.panes.step import Partial, Place
+from onceonly.panes.windows import wrong
 from onceonly.protocol.batch import Bound
 from onceonly.protocol.times import Times
 from onceonly.spark import frames, laterows
 from onceonly.spark.aggregates import Aggregated, aggregated, cells
 from onceonly.spark.digest import quote
+from onceonly.spark.groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALUE, Groups, side_by_side
 from onceonly.spark.outputs import beyond_a_row, first_line
-from onceonly.spark.slices import NOWHERE, SLICE, late_before, sliced
+from onceonly.spark.slices import late_before, sliced
 from onceonly.spark.stepping import Counted
+from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +33,9 @@ if TYPE_CHECKING:
 Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
 """Brings the rows of a DataFrame to the driver."""
 
-_KEY, _INPUT, _VALUE = "onceonly key ", "onceonly input ", "onceonly value "
-_TIME, _MARK, _ROW = "onceonly time", "onceonly mark", "onceonly row"
-_ROWS, _MARKS, _FIRST, _LAST, _LATE = (f"onceonly {name}" for name in ("rows", "marks", "first", "last", "late"))
+_INPUT, _TIME, _MARK = "onceonly input ", "onceonly time", "onceonly mark"
 _TASKS = "spark.sql.shuffle.partitions"
+_FARTHEST = END // 2
 
 
 def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
@@ -46,12 +47,18 @@ def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
         panes: what the user said.
 
     Raises:
-        ConfigurationError: E121, an expression is not one on a row.
+        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
     """
     said = [*panes.expressions, *([panes.marks] if panes.marks else [])]
     texts = [text for text in said if text not in rows.columns]
-    if not texts:
-        return {}
+    found = _resolved(pipeline, rows, texts) if texts else {}
+    if panes.marks and {**dict(rows.dtypes), **found}[panes.marks] != "boolean":
+        way = f'say when a row is one: AtMark("{panes.marks} IS NOT NULL")'
+        raise wrong(f"AtMark({panes.marks!r}) is no condition", "it is not true or false", way)
+    return found
+
+
+def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str, str]:
     try:
         wide = rows.selectExpr("*", *[f"({text}) AS `onceonly {at}`" for at, text in enumerate(texts)])
         found = wide.dtypes[len(rows.columns) :]
@@ -102,12 +109,14 @@ class Action:
         keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
         marks = [f"coalesce({panes.marks}, false) AS {quote(_MARK)}"] if panes.marks else []
-        row = [f"struct(*) AS {quote(_ROW)}"] if self.keeps_late else []
+        row = [f"struct(*) AS {quote(ROW)}"] if self.keeps_late else []
         return [*keys, *inputs, *marks, *row]
 
     def _time(self) -> str:
         column = quote(self.definition.panes.time)
-        said = f"unix_millis({column})" if self.definition.unit == "ms" else f"CAST({column} AS BIGINT)"
+        # Numbers so far out stand for no time, and a window around them would not fit a number.
+        whole = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
+        said = f"unix_millis({column})" if self.definition.unit == "ms" else whole
         return f"{said if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
 
     @property
@@ -121,7 +130,7 @@ class Action:
 
     @property
     def _keys(self) -> list[str]:
-        return [quote(f"{_KEY}{at}") for at in range(len(self.definition.key_kinds))]
+        return [quote(f"{KEY}{at}") for at in range(len(self.definition.key_kinds))]
 
     @property
     def _inputs(self) -> dict[str, str]:
@@ -136,15 +145,15 @@ class Action:
         time = [self._time()] if self._stamp is None else []
         for piece in self.bring(self.rows.selectExpr(*self._taken(), *time)):
             rows += self._rows_of(piece)
-            whole += [piece.column(_ROW)] if self.keeps_late else []
+            whole += [piece.column(ROW)] if self.keeps_late else []
         partials = partials_of(self.definition, rows)
         late = laterows.of_rows(self._late_setting(), rows, whole, partials) if self.keeps_late else None
         return Counted(partials, len(rows), _told(rows, self.horizon), late)
 
     def _rows_of(self, piece: pa.RecordBatch) -> Iterator[Row]:
         panes, count = self.definition.panes, piece.num_rows
-        keys = _side_by_side([cells(piece.column(f"{_KEY}{at}")) for at in range(len(panes.keys))], count)
-        inputs = _side_by_side([cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count)
+        keys = side_by_side([cells(piece.column(f"{KEY}{at}")) for at in range(len(panes.keys))], count)
+        inputs = side_by_side([cells(piece.column(f"{_INPUT}{at}")) for at in range(len(panes.expressions))], count)
         times = cells(piece.column(_TIME)) if self._stamp is None else [self._stamp] * count
         marks = cells(piece.column(_MARK)) if panes.marks else [False] * count
         return map(Row, keys, times, inputs, marks)
@@ -155,13 +164,13 @@ class Action:
     # ---- any number of rows
 
     def _there(self) -> Counted:
-        found = _Groups(self.definition, self._aggregated())
+        found = Groups(self.definition, self._aggregated())
         late: list[laterows.Piece] = []
         with self._tasks():
             for piece in self.bring(self._grouped()):
-                spans = found.join(piece)
+                found.join(piece)
                 if self.keeps_late:
-                    late.append(laterows.Piece(spans, piece.column(_ROW)))
+                    late.append(found.late(piece))
         kept = laterows.of_pieces(self._late_setting(), late) if self.keeps_late else None
         return Counted(found.partials(), found.rows, found.times, kept)
 
@@ -182,16 +191,16 @@ class Action:
         time = quote(_TIME)
         marks = f"count_if({quote(_MARK)})" if self.definition.panes.marks else "0L"
         said = {
-            _ROWS: "count(1)",
-            _MARKS: marks,
-            _FIRST: f"min({time})",
-            _LAST: f"max({time})",
-            _LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
+            ROWS: "count(1)",
+            MARKS: marks,
+            FIRST: f"min({time})",
+            LAST: f"max({time})",
+            LATE: "0L" if self.horizon is None else f"count_if({time} < {self.horizon}L)",
         }
         if self.keeps_late:
             before = late_before(self.definition, self.to.noted_before)
             closed = "" if before is None else f" OR {time} < {before}L"
-            said[_ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(_ROW)} END)"
+            said[ROW] = f"collect_list(CASE WHEN {time} IS NULL{closed} THEN {quote(ROW)} END)"
         return [f"{text} AS {quote(name)}" for name, text in said.items()]
 
     def _aggregated(self) -> list[Aggregated]:
@@ -206,69 +215,7 @@ class Action:
 
         columns = [one for value in self._aggregated() for one in value.columns]
         said = [f.expr(one) if isinstance(one, str) else one for one in columns]
-        return [one.alias(f"{_VALUE}{at}") for at, one in enumerate(said)]
-
-
-class _Groups:
-    """Groups of rows that Spark made, as partial results of windows.
-
-    Args:
-        definition: of the windows.
-        values: what Spark computed of each value.
-
-    Attributes:
-        rows: in all groups.
-        times: what they say.
-    """
-
-    def __init__(self, definition: Definition, values: Sequence[Aggregated]) -> None:
-        self._is = definition
-        self._values = tuple(values)
-        self._found: dict[Place, list[Partial]] = {}
-        self.rows = 0
-        self.times = Times()
-
-    def join(self, piece: pa.RecordBatch) -> list[list[tuple[int, int]] | None]:
-        """Take groups; say of each in which windows it is, ``None`` of those without a time."""
-        columns = {name: cells(piece.column(name)) for name in piece.schema.names if name not in (_ROW, SLICE, NOWHERE)}
-        firsts, lasts = columns[_FIRST], columns[_LAST]
-        self._count(columns)
-        spans = [None if first is None else self._spans(first, lasts[at]) for at, first in enumerate(firsts)]
-        keys = _side_by_side([columns[f"{_KEY}{at}"] for at in range(len(self._is.key_kinds))], len(firsts))
-        values = list(self._read(columns, len(firsts)))
-        told = list(zip(columns[_ROWS], columns[_MARKS], firsts, lasts, strict=True))
-        for at, own in enumerate(spans):
-            key = key_text(self._is, keys[at]) if own else ""
-            for start, end in own or ():
-                place = Place(key, start, end)
-                self._found.setdefault(place, []).append(Partial(place, values[at], *told[at]))
-        return spans
-
-    def partials(self) -> list[Partial]:
-        """One for each window."""
-        return [found[0] if len(found) == 1 else joined(self._is, place, found) for place, found in self._found.items()]
-
-    def _spans(self, first: int, last: int) -> list[tuple[int, int]]:
-        window = self._is.panes.window
-        return [(first, window.of(last)[0][1])] if self._is.sessions else window.of(first)
-
-    def _read(self, columns: Mapping[str, list[Any]], count: int) -> Iterator[tuple[Any, ...]]:
-        each: list[list[Any]] = []
-        begin = 0
-        for value in self._values:
-            end = begin + len(value.columns)
-            own = _side_by_side([columns[f"{_VALUE}{at}"] for at in range(begin, end)], count)
-            each.append([value.read(one) for one in own])
-            begin = end
-        return zip(*each, strict=True)
-
-    def _count(self, columns: Mapping[str, list[Any]]) -> None:
-        rows, firsts = columns[_ROWS], columns[_FIRST]
-        untimed = sum(count for count, first in zip(rows, firsts, strict=True) if first is None)
-        ends = [time for time in (*firsts, *columns[_LAST], self.times.first, self.times.last) if time is not None]
-        late, without = self.times.late + sum(columns[_LATE]), self.times.untimed + untimed
-        self.times = Times(min(ends, default=None), max(ends, default=None), late, without)
-        self.rows += sum(rows)
+        return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
 
 
 def _told(rows: Sequence[Row], horizon: int | None) -> Times:
@@ -276,7 +223,3 @@ def _told(rows: Sequence[Row], horizon: int | None) -> Times:
     known = [row.time for row in rows if row.time is not None]
     late = 0 if horizon is None else sum(time < horizon for time in known)
     return Times(min(known, default=None), max(known, default=None), late, len(rows) - len(known))
-
-
-def _side_by_side(columns: Sequence[list[Any]], count: int) -> list[tuple[Any, ...]]:
-    return list(zip(*columns, strict=True)) if columns else [()] * count

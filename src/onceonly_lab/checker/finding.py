@@ -1,4 +1,4 @@
-"""One finding of the checker: the sixteen anomalies, where and in words; and the situations that prove something."""
+"""One finding of the checker: the seventeen anomalies, where and in words; and the situations that prove something."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onceonly_lab.checker.reading import Reading
 from onceonly_lab.history import Kind, Situation
 from onceonly_lab.strenum import StrEnum
 
-# ---- The sixteen anomalies: for each, what must hold. Every anomaly has one rule, and every wrong row one anomaly.
+# ---- The seventeen anomalies: for each, what must hold. Every anomaly has one rule, and every wrong row one anomaly.
 
 
 class Anomaly(StrEnum):
@@ -32,6 +32,7 @@ class Anomaly(StrEnum):
     BALANCE = "X-BALANCE"
     ASIDE = "X-ASIDE"
     AGAIN = "X-AGAIN"
+    TIME = "X-TIME"
 
 
 MUST_HOLD: dict[Anomaly, str] = {
@@ -39,7 +40,7 @@ MUST_HOLD: dict[Anomaly, str] = {
     Anomaly.DUP: "No read of a sink shows a row more often than the input has it.",
     Anomaly.PHANTOM: "Every row that a read shows is a row of the input, in an epoch that brought it and has a marker.",
     Anomaly.TORN: "A read shows all rows of an epoch or none.",
-    Anomaly.CROSS: "Sinks that hold an epoch hold the same rows of it, or those of the output that each gets.",
+    Anomaly.CROSS: "Sinks that hold an epoch hold the same rows of it, or of the output that each gets, and one time.",
     Anomaly.ORDER: "Rows of one key stand in a sink in the order of the input.",
     Anomaly.GAP: "The slices of a sink's epochs meet: each starts where the one before it ended.",
     Anomaly.EARLY: "Nothing of an epoch is visible before its bytes are staged and its commit is sent.",
@@ -51,6 +52,7 @@ MUST_HOLD: dict[Anomaly, str] = {
     Anomaly.BALANCE: "A marker accounts for all rows of its epoch: held in its sink, not wanted there, or bad.",
     Anomaly.ASIDE: "A bad row stands once in the quarantine of its epoch, and in no other sink.",
     Anomaly.AGAIN: "A sink that takes each key once holds one row of a key.",
+    Anomaly.TIME: "Rows and what is said of their time appear together, and nothing that was said of time goes back.",
 }
 
 

@@ -19,6 +19,7 @@ from onceonly_lab.checker.reading import (
     staged_too_late,
 )
 from onceonly_lab.checker.rules_rows import phantoms, strangers
+from onceonly_lab.checker.rules_time import spelled
 from onceonly_lab.checker.shares import output_of
 from onceonly_lab.history import LEDGER, Kind, Mark, Op, Part, Promise, Range, UnreadableHistory
 
@@ -26,11 +27,11 @@ from onceonly_lab.history import LEDGER, Kind, Mark, Op, Part, Promise, Range, U
 
 
 def crossed(reading: Reading) -> Iterator[Finding]:
-    """Sinks that hold an epoch hold the same rows of it, or those of the output that each gets.
+    """Sinks that hold an epoch hold the same rows of it, or of the output that each gets, and one time.
 
     Compared are the rows that sinks of one output were given, the rows of each sink and those that it wants, the values
-    of rows that two of them hold, and the digests of their markers. A row that one sink lacks, doubles or invents has
-    an anomaly of its own.
+    of rows that two of them hold, the digests of their markers, and what these say of time. A row that
+    one sink lacks, doubles or invents has an anomaly of its own.
     """
     finals = [read for sink in reading.case.sinks if (read := reading.case.final(sink))]
     for left, right in _of_one_output(reading.case, finals):
@@ -82,6 +83,11 @@ def _differing_markers(reading: Reading, left: Read, right: Read) -> Iterator[Fi
     for epoch in _unlike(reading.case, left, right):
         what = f"markers of {left.sink} and {right.sink} name other rows"
         yield found(Anomaly.CROSS, right.sink, epoch, what, lines=(left.at, right.at))
+    ours, theirs = left.markers or {}, right.markers or {}
+    for epoch in sorted(ours.keys() & theirs.keys()):
+        if ours[epoch].time != theirs[epoch].time:
+            what = f"{left.sink} says {spelled(ours[epoch])}, {right.sink} {spelled(theirs[epoch])}"
+            yield found(Anomaly.CROSS, right.sink, epoch, what, lines=(left.at, right.at))
 
 
 def _unlike(case: Case, left: Read, right: Read) -> list[int]:

@@ -11,7 +11,7 @@ from onceonly_checkpoints.content import Output
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_lab.checker import Anomaly
-from onceonly_lab.history import Header, Mark, Part, Range, Row
+from onceonly_lab.history import Header, Mark, MarkTime, Part, Range, Row
 from onceonly_lab.history.recorder import Seen
 from onceonly_lab.model import invariants
 from onceonly_lab.model.division import Division
@@ -205,7 +205,9 @@ class SimulatedInput:
         return Seen(rows, marks)
 
     def _mark(self, marker: Marker, sink: str) -> Mark:
-        epoch, named = marker.epoch, Mark(marker.epoch.number, marker.fence.generation, digest=marker.epoch.digest.text)
+        epoch, time = marker.epoch, marker.epoch.time
+        said = MarkTime(time.noted, time.lower, time.turn) if time else None
+        named = Mark(epoch.number, marker.fence.generation, digest=epoch.digest.text, time=said)
         if not epoch.outputs:
             return named
         output, bad = epoch.output(sink), epoch.bad

@@ -29,7 +29,7 @@ Ideas: Jepsen's histories and their three-way outcomes; etcd's saved reports, wh
 
 from __future__ import annotations
 
-from onceonly_lab.history.entry import BAD, LEDGER, OUTCOMES, RESTORE, Entry, Kind, Mark, Op, Part, Range, Row
+from onceonly_lab.history.entry import BAD, LEDGER, OUTCOMES, RESTORE, Entry, Kind, Mark, MarkTime, Op, Part, Range, Row
 from onceonly_lab.history.file import FORMAT, Header, History, Promise, Situation, UnreadableHistory, load, parse
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "History",
     "Kind",
     "Mark",
+    "MarkTime",
     "Op",
     "Part",
     "Promise",

@@ -34,8 +34,8 @@ def sparse(value: Any) -> dict[str, Any]:
 
 def _plain(cell: Any) -> Any:
     if isinstance(cell, tuple):
-        return [item.to_json() if hasattr(item, "to_json") else item for item in cell]
-    return cell
+        return [_plain(item) for item in cell]
+    return cell.to_json() if hasattr(cell, "to_json") else cell
 
 
 def decoded(found: Mapping[str, Any], readers: Mapping[str, Reader], wanted: tuple[str, ...]) -> dict[str, Any]:
@@ -154,6 +154,30 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkTime:
+    """What a marker says of time, in whatever unit the pipeline counts.
+
+    Attributes:
+        noted: up to when all rows of its writer are there; ``None`` before the first word.
+        lower: up to when all rows of the dataset are there.
+        turn: how often the position was put back.
+    """
+
+    noted: int | None = None
+    lower: int | None = None
+    turn: int = 0
+
+    @classmethod
+    def from_json(cls, value: Any) -> Self:
+        """Inverse of :meth:`to_json`."""
+        return cls(**decoded(mapping(value), _MARK_TIME, ()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values, without those at their default."""
+        return sparse(self)
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """One epoch that a sink (its marker) or the ledger (its record) vouches for.
 
@@ -164,6 +188,7 @@ class Mark:
         digest: their fingerprint, in any spelling that is equal for equal rows.
         filtered: rows of the epoch that it says the sink does not want; ``None`` where it tells of no outputs.
         bad: rows of the epoch that it says are bad and in another sink; ``None`` where it tells of no outputs.
+        time: what it says of time; ``None`` where it says nothing, or the reader cannot tell.
     """
 
     epoch: int
@@ -172,6 +197,7 @@ class Mark:
     digest: str | None = None
     filtered: int | None = None
     bad: int | None = None
+    time: MarkTime | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -234,6 +260,7 @@ def _ends(value: Any) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
+_MARK_TIME: dict[str, Reader] = {"noted": integer, "lower": integer, "turn": integer}
 _MARK: dict[str, Reader] = {
     "epoch": integer,
     "generation": integer,
@@ -241,6 +268,7 @@ _MARK: dict[str, Reader] = {
     "digest": text,
     "filtered": integer,
     "bad": integer,
+    "time": MarkTime.from_json,
 }
 _PART: dict[str, Reader] = {"output": text, "rows": many(text)}
 

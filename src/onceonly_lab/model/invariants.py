@@ -35,14 +35,12 @@ class Breach(StrEnum):
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
     APART = "X-APART"
-    TIME = "X-TIME"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
-    Breach.TIME: "Rows and what is said of their time appear together, and nothing that was said of time goes back.",
 }
 
 Name = Anomaly | Breach
@@ -153,19 +151,19 @@ def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, s
         yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
 
 
-def _time(target: Target) -> Iterator[tuple[Breach, str]]:
+def _time(target: Target) -> Iterator[tuple[Anomaly, str]]:
     for held in target.held:
         if not held.epoch.time and not held.epoch.adoption:  # every batch of the lab's pipelines notes time
-            yield Breach.TIME, f"the rows of epoch {held.epoch.number} are there, and nothing is said of their time"
+            yield Anomaly.TIME, f"the rows of epoch {held.epoch.number} are there, and nothing is said of their time"
     for earlier, later in pairwise(target.held):
         said, now, number = earlier.epoch.time, later.epoch.time, later.epoch.number
         if said and not now:
-            yield Breach.TIME, f"epoch {number} says nothing of time, and the one before it did"
+            yield Anomaly.TIME, f"epoch {number} says nothing of time, and the one before it did"
         if not said or not now or now.turn > said.turn:
             continue  # a new series begins, or numbers come again: another turn, in which all of it begins anew
         for name, was, stands in (("noted", said.noted, now.noted), ("lower", said.lower, now.lower)):
             if now.turn < said.turn or (was is not None and (stands is None or stands < was)):
-                yield Breach.TIME, f"{name} goes back from {was} to {stands} with epoch {number}"
+                yield Anomaly.TIME, f"{name} goes back from {was} to {stands} with epoch {number}"
 
 
 @dataclass(frozen=True, slots=True)

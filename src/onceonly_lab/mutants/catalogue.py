@@ -9,7 +9,7 @@ from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.mutants import outcomes, people, refresh, shares, transactions
+from onceonly_lab.mutants import outcomes, people, refresh, shares, times, transactions
 from onceonly_lab.mutants.play import Mutant
 from onceonly_lab.schedule import LEDGER, Action, Fault, Gets, Loss, Schedule
 from onceonly_lab.stores.world import Making, Terms
@@ -375,6 +375,24 @@ MUTANTS: tuple[Mutant, ...] = (
         (Anomaly.BALANCE,),
         _on(_P, faults=(_ONE_EPOCH_FIRST,), cuts=(2,), gets=(Gets.PICKED,), wants=(0b001,)),
         Making(runner=shares.CountsWhatIsWanted),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M36",
+        "what an epoch says of time in a second transaction",
+        "crash between",
+        (Anomaly.TIME,),
+        _on(_P, faults=_CRASH_BETWEEN),
+        Making(sink=times.SaysTimeAfterwards),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M37",
+        "a healer asks once more up to when all is there",
+        "crash between sinks",
+        (Anomaly.CROSS, Anomaly.STUCK),
+        _on(_P, _D, faults=_BETWEEN_SINKS),
+        Making(runner=times.HealsWithAnotherTime),
         _AT_THE_END,
     ),
 )

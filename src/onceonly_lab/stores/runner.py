@@ -9,11 +9,13 @@ from onceonly.errors import OnceOnlyError
 from onceonly.machine import commands as c
 from onceonly.machine.state import State
 from onceonly.protocol import Sink
+from onceonly.protocol.times import TimedEpoch
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.history import LEDGER, Kind, Op, Part, Range
+from onceonly_lab.model.parts import record_at
 from onceonly_lab.play.recorder import HistoryRecorder, kind_of
 from onceonly_lab.play.world import Killed, Process
 from onceonly_lab.stores.places import Place
@@ -72,7 +74,7 @@ class RecordingRunner(Runner):
     """
 
     def __init__(self, sinks: Sequence[Sink], ledger: Ledger, staging: Staging, process: Process, world: Wires) -> None:
-        super().__init__(sinks, ledger, staging=staging)
+        super().__init__(sinks, ledger, staging=staging, says=lambda epoch: said_of(world.source, epoch))
         self._process = process
         self._world = world
 
@@ -114,6 +116,11 @@ class RecordingRunner(Runner):
         self._borrowed = None
         for sink, one in prepared.items():
             self._world.places[sink].vanish(one)
+
+
+def said_of(source: Source, epoch: TimedEpoch) -> int | None:
+    """All records up to the end of an epoch's slice are there; nothing is said where offsets are no positions."""
+    return None if source.files else record_at(epoch.slice.end)
 
 
 def _asked(state: State, command: c.Command) -> tuple[Asked, ...]:
