@@ -17,8 +17,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from integration import streaming102
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
@@ -70,6 +71,7 @@ class Job:
         ingest: note the moment at which the engine planned each batch.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
+        figure: a case of Streaming 102: its rows, its panes and what it notes.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -93,6 +95,7 @@ class Job:
     ingest: bool = False
     writers: tuple[str, ...] = ()
     follows: str = ""
+    figure: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -175,7 +178,7 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
         bad = bad_rows(few.format("delta").load(job.inbox), SCHEMA).where("intact").select("row.*")
         files = bad.withColumn("word", f.lit("mended"))
     else:
-        files = few.schema(SCHEMA).parquet(job.inbox)
+        files = few.schema(streaming102.COLUMNS if job.figure else SCHEMA).parquet(job.inbox)
     rows = files.dropDuplicates(["id"]) if job.unique else files
     if job.shout:
         rows = rows.withColumn("word", f.upper("word"))
@@ -245,6 +248,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         adopt="here" if job.mends or job.writers else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
         note_time=_noting(job),
+        panes=streaming102.cases()[job.figure].panes if job.figure else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -255,7 +259,9 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     return batch
 
 
-def _noting(job: Job) -> EventTime | Dataset | FromUpstream | Literal["ingest"] | None:
+def _noting(job: Job) -> Any:
+    if job.figure:
+        return streaming102.cases()[job.figure].noting
     if job.ingest:
         return "ingest"
     if job.follows:
