@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
 """Brings the rows of a DataFrame to the driver."""
 
-_INPUT, _TIME, _MARK = "onceonly input ", "onceonly time", "onceonly mark"
+_INPUT, _TIME, _MARK = "onceonly input ", "onceonly moment", "onceonly mark"
 _TASKS = "spark.sql.shuffle.partitions"
 _FARTHEST = END // 2
 
