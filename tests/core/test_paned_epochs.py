@@ -323,6 +323,17 @@ def test_more_open_windows_than_may_be_are_refused_and_said_once_before(make: Ma
 # ---- right
 
 
+def test_where_the_recorded_clock_goes_back_timers_stand_still(make: Make) -> None:
+    rules = Rules(oracle.Fixed(100), period=10, lateness=20, retracting=True)
+    clocks, rows = (12, 5, 14, 21), (Row("a", 1, 1),)
+    back, still = make(), make()
+    Query(back, rules, [oracle.Epoch(at, rows) for at in clocks]).writes(1, 2, 3, 4)
+    Query(still, rules, [oracle.Epoch(max(12, at), rows) for at in clocks]).writes(1, 2, 3, 4)
+    assert [epoch.panes.clock for epoch in back.markers("a") if epoch.panes] == [12 * MS, 12 * MS, 14 * MS, 21 * MS]
+    assert (back.panes(), back.state()) == (still.panes(), still.state())
+    assert [len(rows) for rows in back.panes()] == [0, 0, 0, 1]
+
+
 def test_the_log_is_what_brute_force_says_of_the_same_epochs(make: Make, seed: int) -> None:
     for at in range(20):
         rules, epochs = drawn(seed + at)
