@@ -166,3 +166,31 @@ def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
     assert scores(pg, "team, total, timing, final") == [("a", 1, "ON_TIME", True)]
     assert pg.says("select count(*) from orders_state") == [(0,)]
     assert "E135" in events.come([("a", 2, 20)]).fail(last)
+
+
+def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: Events, pg: PostgresTarget) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from onceonly.cli.app import app
+
+    def said(*words: str) -> Any:
+        return CliRunner().invoke(app, [*words, "--query", "scores", "--ledger", pg.dsn])
+
+    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    events.come([("a", 1, 10)], [("b", 2, 70)]).run(write)
+    shown = json.loads(said("panes", "show", "-o", "json").stdout)
+    assert [(one["key"], one["rows"], one["panes"]) for one in shown["windows"]] == [(["b"], 1, 0)]
+    assert said("panes", "reset", "--accept-loss", "--yes").exit_code == 0
+    assert json.loads(said("panes", "show", "-o", "json").stdout)["counted"] == 0
+    events.come([("b", 40, 80), ("c", 3, 90)], [("d", 0, 300)]).run(
+        exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    )
+    assert scores(pg, "team, total, timing, pane") == [
+        ("a", 1, "ON_TIME", 0),
+        ("b", 40, "ON_TIME", 0),
+        ("c", 3, "ON_TIME", 0),
+    ]
+    assert said("panes", "show").exit_code == 0
+    assert said("audit", "--fail-on", "error").exit_code == 0
