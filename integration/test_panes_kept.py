@@ -202,3 +202,31 @@ def test_a_late_row_whose_columns_are_called_as_those_beside_it_is_refused_with_
 
     assert "rows have a column horizon" in events.come([("a", 1, 10)]).fail(write("horizon"))
     events.run(write("horizon_"))
+
+
+def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: Events, pg: PostgresTarget) -> None:
+    import json
+
+    from typer.testing import CliRunner
+
+    from onceonly.cli.app import app
+
+    def said(*words: str) -> Any:
+        return CliRunner().invoke(app, [*words, "--query", "scores", "--ledger", pg.dsn])
+
+    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    events.come([("a", 1, 10)], [("b", 2, 70)]).run(write)
+    shown = json.loads(said("panes", "show", "-o", "json").stdout)
+    assert [(one["key"], one["rows"], one["panes"]) for one in shown["windows"]] == [(["b"], 1, 0)]
+    assert said("panes", "reset", "--accept-loss", "--yes").exit_code == 0
+    assert json.loads(said("panes", "show", "-o", "json").stdout)["counted"] == 0
+    events.come([("b", 40, 80), ("c", 3, 90)], [("d", 0, 300)]).run(
+        exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    )
+    assert scores(pg, "team, total, timing, pane") == [
+        ("a", 1, "ON_TIME", 0),
+        ("b", 40, "ON_TIME", 0),
+        ("c", 3, "ON_TIME", 0),
+    ]
+    assert said("panes", "show").exit_code == 0
+    assert said("audit", "--fail-on", "error").exit_code == 0

@@ -13,6 +13,7 @@ from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marke
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Intent, Pipeline
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.panestate import PaneState
 
 PIPELINE = "orders"
 SINK = "memory:orders"
@@ -38,6 +39,7 @@ def epoch_after(
     lineage: Lineage | None = None,
     outputs: tuple[Output, ...] = (),
     time: EpochTime | None = None,
+    panes: PaneState | None = None,
 ) -> Epoch:
     number = previous.number + 1 if previous else 1
     begin = previous.written.end if previous else at(0)
@@ -62,6 +64,7 @@ def epoch_after(
         carried=Standing(before.lineage, (*before.accepted, adoption)) if adoption else None,
         outputs=outputs,
         time=time,
+        panes=panes,
     )
     return chain.linked(epoch)
 

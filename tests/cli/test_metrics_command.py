@@ -25,6 +25,7 @@ from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.panestate import PaneState
 
 
 def value(exporter: Exporter, name: str, **labels: str) -> float | None:
@@ -121,6 +122,16 @@ def test_what_epochs_say_of_time_is_told_and_where_none_does_there_is_no_such_se
     assert value(exporter, "onceonly_lower_seconds") == 6.5
     assert value(exporter, "onceonly_time_lag_seconds") == 5.5
     assert value(exporter, "onceonly_rows_behind_time_total") == 3
+
+
+def test_open_windows_are_told_of_pipelines_that_have_windows_alone(world: World) -> None:
+    exporter = Exporter(world.ledger)
+    exporter.look(0)
+    assert value(exporter, "onceonly_pane_windows") is None
+    for windows in (12, 0):
+        world.write(9, panes=PaneState("whole", "meaning", Digest(windows), 9, 0, 1))
+        exporter.look(0)
+        assert value(exporter, "onceonly_pane_windows") == windows
 
 
 def test_heights_of_blocks_are_no_seconds(world: World) -> None:

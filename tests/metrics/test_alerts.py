@@ -25,9 +25,11 @@ from typer.testing import CliRunner
 from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Lineage
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
+from onceonly_checkpoints.panestate import PaneState
 
 ROOT = Path(__file__).parents[2]
 MINUTE = 60_000
@@ -66,7 +68,7 @@ def told(tmp_path: Path) -> str:
     exporter.look(0)
     listener = CollectorRegistry()
     Listener(world.ledger, listener)
-    world.write(1, time=EpochTime("ms", 1, 1, 1))
+    world.write(1, time=EpochTime("ms", 1, 1, 1), panes=PaneState("a", "b", Digest(3), 1, 0, 1))
     exporter.look(0)
     return (generate_latest(exporter.registry) + generate_latest(listener)).decode()
 

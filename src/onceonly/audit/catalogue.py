@@ -497,6 +497,26 @@ _TIME = {
     ),
 }
 
+_PANES = {
+    "A175": Rule(
+        "The windows of an epoch are not what the epoch before allows.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Another version, or another program, wrote this one. Results since may have missed rows, or have them twice.",
+        "see it: onceonly epochs show {epoch} --query {pipeline}{where}; have every driver of the pipeline run one "
+        "version; where results are wrong, give the query a name, a checkpoint and a table of its own",
+    ),
+    "A176": Rule(
+        "The state of open windows is not what the newest epoch left.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "Somebody else wrote into the table of state. Results of these windows will miss rows, or have some twice; the "
+        "query stops where it notices (E226).",
+        "restore {sink} from a backup; or give up what is open: onceonly panes reset --query {pipeline}{where} "
+        "--accept-loss",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -516,6 +536,7 @@ RULES: dict[str, Rule] = {
     **_PIPELINE,
     **_OUTPUTS,
     **_TIME,
+    **_PANES,
     **_ALLOWED,
     **_PRUNED,
     **_ENGINE,

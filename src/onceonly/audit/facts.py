@@ -21,14 +21,16 @@ from onceonly.protocol import (
     OutcomeUnknown,
     Permissive,
     Shared,
+    ShowsState,
     Sink,
     Witness,
 )
 from onceonly.protocol.times import Times
 from onceonly.spark import digest, times
 from onceonly.spark.frames import UnreadableRows, reading
+from onceonly.spark.stepping import state_digest
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.content import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epochtime import Unit
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
@@ -78,6 +80,7 @@ class SinkFacts:
         disturbances: what others did to the target since the newest epoch, where the sink can say.
         unreadable: why it could not be read; ``None`` if it was.
         content: what its rows hash to; ``None`` where nobody asked.
+        state: what the state of windows in it hashes to; ``None`` where nobody asked, it keeps none, or cannot show it.
         milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
         allowed: what others did to the target and was let pass.
         others: other pipelines that write to its target.
@@ -95,6 +98,7 @@ class SinkFacts:
     disturbances: tuple[Disturbance, ...] = ()
     unreadable: str | None = None
     content: Content | None = None
+    state: Digest | None = None
     milestone: Milestone | None = None
     allowed: Allowed = field(default_factory=Allowed)
     others: tuple[str, ...] = ()
@@ -251,6 +255,7 @@ def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
 def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
     if facts.unreadable is not None:
         return facts
+    facts = replace(facts, state=read_state(sink, facts.epochs))
     return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
 
 
@@ -336,6 +341,26 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
     return LedgerFacts(mask(ledger.address), entry, records, intent, events)
+
+
+def read_state(sink: Sink, epochs: Sequence[Epoch]) -> Digest | None:
+    """Hash the state of windows that stands in a sink; ``None`` where it keeps none, or a running driver went on.
+
+    Args:
+        sink: opened for reading.
+        epochs: those of its markers, oldest first.
+    """
+    keeps = any(one.name == STATE and sink.id in one.sinks for epoch in epochs for one in epoch.outputs)
+    panes = epochs[-1].panes if epochs else None
+    if not keeps or panes is None or not isinstance(sink, ShowsState):
+        return None
+    try:
+        rows = (one.state for one in sink.open_windows(panes.since))
+        found = state_digest((row.key, row.start, row.stop, row.body) for row in rows)
+        return None if next(iter(sink.history(epochs[-1].number)), None) else found
+    except UNREADABLE as error:
+        log.info("state in %s cannot be read: %s", sink.id, type(error).__name__)
+        return None
 
 
 # ---- Hashes the rows that stand in a sink, with the expression that hashed them when they were written.

@@ -11,6 +11,7 @@ from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly.audit.line import Line, line_of
 from onceonly.audit.rules_outputs import outputs_add_up
+from onceonly.audit.rules_panes import panes_go_on
 from onceonly.audit.rules_pipeline import (
     anything_since,
     anything_written,
@@ -46,6 +47,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     time_holds,
     late_rows,
     times_dealt_out,
+    panes_go_on,
 )
 
 _SEVERITIES = tuple(Severity)

@@ -67,6 +67,15 @@ def shown(one: OpenWindow) -> Shown:
     return Shown(row.key, row.start, row.stop, row.epoch, kept.fresh, kept.panes, passed, one.wake_clock, one.wake_time)
 
 
+def fresh(one: OpenWindow) -> int | None:
+    """Rows since the last pane of a window; ``None`` where its state cannot be read."""
+    row = one.state
+    try:
+        return Kept.read(Window(row.key, row.start, row.stop), row.body).fresh
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None
+
+
 def keeper_of(here: Place) -> ShowsState:
     """The sink that holds the state, opened for reading.
 

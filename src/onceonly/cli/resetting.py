@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onceonly.cli.openwindows import keeper_of, shown
+from onceonly.cli.openwindows import fresh, keeper_of
 from onceonly.cli.options import Plan, because, decided
 from onceonly.cli.output import plural, say, talk
 from onceonly.cli.places import Place
@@ -28,7 +28,7 @@ def plan(place: Place, last: Epoch, panes: PaneState, reason: str, *, accept_los
         OnceOnlyError: E110, the loss was not accepted, or the state cannot be found.
     """
     windows = plural(panes.open.rows, "window")
-    lost = f"{windows} with {plural(_fresh(place, panes), 'row')} since the last pane of each"
+    lost = f"{windows} with {_rows(place, panes)} since the last pane of each"
     if not accept_loss:
         raise refuse(
             "E110",
@@ -49,8 +49,12 @@ def plan(place: Place, last: Epoch, panes: PaneState, reason: str, *, accept_los
     return Plan(decided(AdoptionKind.RESET_PANES, reason, first=last.number, last=last.number), pairs)
 
 
-def _fresh(place: Place, panes: PaneState) -> int:
-    return sum(shown(one).rows for one in keeper_of(place).open_windows(panes.since))
+def _rows(place: Place, panes: PaneState) -> str:
+    """How many rows are lost. State that cannot be read is given up like any other: this is the way out of it."""
+    found = [fresh(one) for one in keeper_of(place).open_windows(panes.since)]
+    unread = found.count(None)
+    counted = plural(sum(rows for rows in found if rows is not None), "row")
+    return f"{counted}, and those of {plural(unread, 'window')} that cannot be read," if unread else counted
 
 
 def carry_out(place: Place, plan: Plan) -> None:

@@ -6,9 +6,10 @@ the epoch is counted without being read.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.panes import kinds
@@ -144,15 +145,26 @@ def _left(to: Bound, done: Stepped, replaced: Sequence[_Row], keeper: str) -> Di
 
 
 def _digest(rows: Sequence[_Row]) -> Digest:
+    return state_digest((*row.place, row.body) for row in rows)
+
+
+_PIECE = 10_000
+"""Rows that are hashed at once."""
+
+
+def state_digest(rows: Iterable[tuple[str, int, int, str]]) -> Digest:
+    """The digest of rows of state, as epochs keep it.
+
+    Args:
+        rows: key, start, end and body of windows, in any order; they are taken piece by piece.
+    """
     import pyarrow as pa
 
-    columns: dict[str, list[Any]] = {
-        "key": [row.place.key for row in rows],
-        "start": [row.place.start for row in rows],
-        "stop": [row.place.end for row in rows],
-        "body": [row.body for row in rows],
-    }
-    return digest_of(pa.table(columns, schema=_hashed()))
+    left, found = iter(rows), Digest(0)
+    while piece := list(islice(left, _PIECE)):
+        columns = dict(zip(_hashed().names, map(list, zip(*piece, strict=True)), strict=True))
+        found += digest_of(pa.table(columns, schema=_hashed()))
+    return found
 
 
 def _hashed() -> pa.Schema:
