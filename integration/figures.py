@@ -192,9 +192,9 @@ def as_json(played: Sequence[Played]) -> Mapping[str, object]:
 def main(argv: Sequence[str]) -> int:
     """0 when every figure came out as it must."""
     parser = argparse.ArgumentParser(prog="make streaming102")
-    parser.add_argument("--cases", type=int, help="draw so many; default: all")
+    parser.add_argument("--cases", type=int, choices=range(1, 14), help="draw so many; default: all")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="for the draw")
-    parser.add_argument("--lanes", type=int, default=2, help="figures at a time, each with a JVM")
+    parser.add_argument("--lanes", type=int, choices=range(1, 9), default=2, help="figures at a time, each with a JVM")
     parser.add_argument("--controls", action="store_true", help="replay by the time of day as well, which must show")
     parser.add_argument("--write", type=Path, help="a file for the rows, as JSON")
     said = parser.parse_args(argv)

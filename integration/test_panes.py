@@ -69,6 +69,8 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
         sink.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
     ledger.close()
+    for sink in wrapped._arguments.sinks:
+        sink.close()
     newest = records(pg)[-1]
     assert newest.panes is not None
     table = pg.says("select key, start, stop, body from orders_state")
