@@ -120,11 +120,12 @@ def _looked(here: Place, key: str | None, limit: int) -> _Seen:
     """
     epoch, panes = _newest(here)
     keeper, known = keeper_of(here), read(here)
+    counted, windows = keeper.count_windows(panes.since), _windows(keeper, panes, key, limit)
     for _ in range(_LOOKS):
-        counted, windows = keeper.count_windows(panes.since), _windows(keeper, panes, key, limit)
         stood, (epoch, panes) = epoch, _newest(here)
         if stood.chain == epoch.chain:
             break
+        counted, windows = keeper.count_windows(panes.since), _windows(keeper, panes, key, limit)
     dropped = sum(one.epoch.panes.dropped for one in known if one.epoch.panes and one.epoch.adoption is None)
     return _Seen(epoch, panes, counted, windows, dropped)
 

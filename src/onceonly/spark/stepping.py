@@ -145,7 +145,7 @@ def _left(to: Bound, done: Stepped, replaced: Sequence[_Row], keeper: str) -> Di
 
 
 def _digest(rows: Sequence[_Row]) -> Digest:
-    return state_digest((*row.place, row.body) for row in rows)
+    return state_digest((row.place.key, row.place.start, row.place.end, row.body) for row in rows)
 
 
 _PIECE = 10_000
