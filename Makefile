@@ -11,7 +11,7 @@ LAB := src/onceonly_lab
 PROJECTS := pyproject.toml $(LAB)/pyproject.toml
 MAKEFLAGS += --no-print-directory
 
-.PHONY: demo test fast line lines connect connect-sample source source-sample torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
+.PHONY: streaming102 streaming102-sample demo test fast line lines connect connect-sample source source-sample torn long slow sample ways-out lab rules-off stores mutants mutants-of-checker containers browser pooler sampled ways-out-sample layers check pyright mypy lint package compose docs bench fmt java
 
 # stdout belongs to the program: `make demo ARGS="--output json"` must print JSON and nothing else.
 demo: $(STAMP)
@@ -55,6 +55,14 @@ source: $(STAMP) java
 long: $(STAMP) java
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "long and not slow" $(ARGS)
 
+# The figures of Streaming 102 on real queries into Postgres, two drivers killed in each epoch; ARGS="--cases 2 --seed 7"
+# draws two of them, --controls replays by the time of day as well, which must differ.
+streaming102: $(STAMP) java
+	@$(BIN)/python -m integration.figures $(ARGS)
+
+streaming102-sample:
+	@$(MAKE) streaming102 ARGS="--cases 2"
+
 # Every claim on every variant of a sink, which is much.
 slow: $(STAMP) java
 	$(BIN)/pytest -m slow $(ARGS)
@@ -85,7 +93,7 @@ source-sample: $(STAMP) java
 
 # What CI takes a part of, and what it waits for: each uses one core, so two at a time, the longest first.
 sampled: $(STAMP) java
-	@$(MAKE) --jobs 2 --output-sync=target line containers connect-sample ways-out-sample source-sample browser sample pooler
+	@$(MAKE) --jobs 2 --output-sync=target line containers connect-sample ways-out-sample source-sample browser sample pooler streaming102-sample
 
 # The product in a simulated world: every interleaving within two bounds, side by side; many random schedules; every
 # fault point struck by every action; random runs of several writers of one dataset; each condition of exactness dropped.

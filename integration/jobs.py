@@ -17,13 +17,15 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
+from integration import streaming102
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import Dataset, Dedupe, EventTime, FromUpstream, Output, Quality, bad_rows, exactly_once, faults
+from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -70,6 +72,9 @@ class Job:
         ingest: note the moment at which the engine planned each batch.
         writers: names of the jobs that write the same dataset, this one among them; each notes the greatest id.
         follows: name of the job whose table, or topic, ``inbox`` is: time goes on from there.
+        figure: a case of Streaming 102: its rows, its panes and what it notes.
+        panes: sums of ids in windows of ten of them, by word, with the time of the greatest id; the sinks get results
+            instead of rows, and windows lie beside the first sink, in Postgres.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -93,6 +98,8 @@ class Job:
     ingest: bool = False
     writers: tuple[str, ...] = ()
     follows: str = ""
+    figure: str = ""
+    panes: bool = False
 
     @property
     def speaks_kafka(self) -> bool:
@@ -175,7 +182,7 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
         bad = bad_rows(few.format("delta").load(job.inbox), SCHEMA).where("intact").select("row.*")
         files = bad.withColumn("word", f.lit("mended"))
     else:
-        files = few.schema(SCHEMA).parquet(job.inbox)
+        files = few.schema(streaming102.COLUMNS if job.figure else SCHEMA).parquet(job.inbox)
     rows = files.dropDuplicates(["id"]) if job.unique else files
     if job.shout:
         rows = rows.withColumn("word", f.upper("word"))
@@ -221,6 +228,20 @@ LATE = ("pmod(id, 100) AS key", "1000000 - id AS seq", "pmod(xxhash64(id), 5) = 
 """A change of one of a hundred keys; the later it comes, the older it is."""
 
 
+DELAY = 12
+"""By how many ids a row of a job with panes may come later than others before its window is on time."""
+
+PANES = Panes(
+    key="word",
+    values={"total": Sum("id")},
+    time="id",
+    window=Fixed(10),
+    trigger=AtWatermark(early=AtCount(2), late=AtCount(1)),
+    lateness=15,
+    accumulation="retracting",
+)
+
+
 def _late(df: DataFrame) -> DataFrame:
     return df.selectExpr(*LATE)
 
@@ -245,6 +266,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         adopt="here" if job.mends or job.writers else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
         note_time=_noting(job),
+        panes=streaming102.cases()[job.figure].panes if job.figure else PANES if job.panes else None,
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -255,16 +277,18 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     return batch
 
 
-def _noting(job: Job) -> EventTime | Dataset | FromUpstream | Literal["ingest"] | None:
+def _noting(job: Job) -> Any:
+    if job.figure:
+        return streaming102.cases()[job.figure].noting
     if job.ingest:
         return "ingest"
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
         return FromUpstream(upstream, name=job.follows, unit="integer")
-    time = EventTime("id", delay=0, unit="integer")
+    time = EventTime("id", delay=DELAY if job.panes else 0, unit="integer")
     if job.writers:
         return Dataset(time, writers=job.writers)
-    return time if job.timed else None
+    return time if job.timed or job.panes else None
 
 
 class _Gallows:

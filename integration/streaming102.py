@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from integration.streams import FileStream
+from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import TimedEpoch, faults
@@ -49,9 +50,14 @@ class Case:
     dropped: int
     ingest: bool
 
+    @property
+    def noting(self) -> Any:
+        """For ``note_time=``."""
+        return "ingest" if self.ingest else self.noted
+
     def noted(self, epoch: TimedEpoch) -> int | None:
-        """What the script notes, by the recorded clock of the epoch."""
-        said = {at(one["clock"]): one["noted"] for one in self.epochs}[epoch.ingest]
+        """What the script notes with an epoch."""
+        said = self.epochs[epoch.number - 1]["noted"]
         return None if said is None else at(said)
 
 
@@ -107,6 +113,20 @@ def batch(epoch: Any) -> pa.Table:
     )
 
 
+def bring(case: Case, number: int, inbox: Path) -> None:
+    """Put the rows of an epoch, from 0, where the stream finds them: a file, which may have none."""
+    pq.write_table(batch(case.epochs[number]), inbox / f"part-{number:04d}.parquet")
+
+
+def set_clock(checkpoint: Path, number: int, clock: int) -> None:
+    """Have a batch that is planned and not written be planned at a clock, in milliseconds since 1970."""
+    entry = checkpoint / "offsets" / str(number)
+    version, metadata, *offsets = entry.read_text().splitlines()
+    said = {**json.loads(metadata), "batchTimestampMs": clock}
+    entry.write_text("\n".join([version, json.dumps(said), *offsets]))
+    entry.with_name(f".{number}.crc").unlink(missing_ok=True)
+
+
 class Script(FileStream):
     """The stream of one figure."""
 
@@ -119,15 +139,41 @@ class Script(FileStream):
 
     def plan(self, number: int, write: Callable[[DataFrame, int], None]) -> None:
         """Have the engine plan the batch of an epoch, from 0, at the clock of the script."""
-        epoch = self.case.epochs[number]
-        pq.write_table(batch(epoch), self.inbox / f"part-{number:04d}.parquet")
+        bring(self.case, number, self.inbox)
         faults.arm(Point.DISCOVER_AFTER, _planned)
         assert "only planned" in self.fail(write)
         faults.disarm()
-        version, metadata, *offsets = self.log_entry("offsets", number).read_text().splitlines()
-        said = {**json.loads(metadata), "batchTimestampMs": at(epoch["clock"])}
-        self.edit("offsets", number, "\n".join([version, json.dumps(said), *offsets]))
+        set_clock(self.checkpoint, number, at(self.case.epochs[number]["clock"]))
 
 
 def _planned() -> None:
     raise RuntimeError("only planned")
+
+
+Shown = tuple[int, int | None, int | None, int, int, str, int | None, int]
+"""Epoch, window, total, sign, timing, number of the pane (not of one that is taken back), and when it fired."""
+
+
+def shown(pg: PostgresTarget) -> list[Shown]:
+    """The rows that stand, in their order within each epoch."""
+    bounds = [f"(extract(epoch from {name}) * 1000)::bigint" for name in ("window_start", "window_end", "fired_at")]
+    number = "case when sign > 0 then pane end"
+    columns = f"_epoch, {bounds[0]}, {bounds[1]}, total, sign, timing, {number}, {bounds[2]}"
+    return pg.says(f"select {columns} from orders order by _epoch, seq")
+
+
+def wanted(case: Case) -> list[Shown]:
+    """The same by the script's own simulation; an epoch without a window that ends is in the order of time."""
+    found: list[Shown] = []
+    for pane in case.expected:
+        told = (pane["timing"], None, at(pane["fired_at"]))
+        for old in pane["retracts"]:
+            found.append((pane["epoch"], *_bounds(old["window"]), old["value"], -1, *told))
+        own = (pane["timing"], pane["pane"], at(pane["fired_at"]))
+        found.append((pane["epoch"], *_bounds(pane["window"]), pane["value"], 1, *own))
+    return found
+
+
+def _bounds(window: list[str]) -> tuple[int | None, int | None]:
+    start, end = (None if one.endswith("inf") else at(one) for one in window)
+    return start, end

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 
 import pytest
+from integration.printed import run
 from pyspark.sql import functions as f
 from typer.testing import CliRunner
 
-from onceonly import EventTime, exactly_once
+from onceonly import EventTime, Route, exactly_once
 from onceonly.audit import AuditResult, Verdict, audit
+from onceonly.audit.page.view import commands_in
 from onceonly.cli.app import app
 from onceonly.protocol import Sink
+from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -44,9 +49,11 @@ ROWS = {"A109", "A121", "A122", "A129"}
 def audited(spark) -> Callable[..., AuditResult]:
     """Audits sinks and lets go of them."""
 
-    def judged(sinks: Sequence[Sink], *, deep: bool = True, since: int = 1) -> AuditResult:
+    def judged(
+        sinks: Sequence[Sink], *, deep: bool = True, since: int = 1, ledger: Ledger | None = None
+    ) -> AuditResult:
         try:
-            return audit(None, "orders", sinks, since=since, spark=spark if deep else None)
+            return audit(ledger, "orders", sinks, since=since, spark=spark if deep else None)
         finally:
             for sink in sinks:
                 sink.close()
@@ -148,6 +155,40 @@ def test_times_of_rows_are_counted_again_in_each_sink_and_one_that_was_changed_i
     found = audited((pg.sink(), delta.sink(), MemorySink(id="memory:orders", store=memory.store)))
     assert of_time(found)[:2] == [("A173", "postgres:orders", 2), ("A173", "delta:table", 4)]
     assert "time in doubt" in found.spoken
+
+
+def test_the_command_that_is_printed_shows_what_the_epoch_said_and_rows_set_right_by_it_are_in_no_doubt(
+    audited, stream, pg
+):
+    stream.receive(range(20), range(20, 40)).run(exactly_once(pg.sink(), note_time=HEIGHTS), shape=timed)
+    pg.says("update orders set height = 7 where id = 20")
+    ledger = SqlLedger(pg.dsn)
+    (finding,) = [one for one in audited((pg.sink(),), ledger=ledger).findings if one.code == "A173"]
+    ledger.close()
+    assert (
+        finding.evidence
+        == "20 to 39, 0 late, 0 without a time by the epoch; 7 to 39, 1 late, 0 without a time by its rows"
+    )
+    (printed,) = commands_in(finding.remedy)
+    shown = run(shlex.split(printed))
+    assert "20 to 39" in shown
+    pg.says("update orders set height = 20 where id = 20")
+    assert of_time(audited((pg.sink(),))) == []
+
+
+def test_times_of_rows_that_are_dealt_out_to_tables_are_counted_together(audited, stream, pg):
+    def tables():
+        return {f"k{at}": PostgresSink(pg.dsn, table=name) for at, name in enumerate(("one", "two", "three"))}
+
+    stream.receive(range(20), [*range(10, 18), *range(40, 50)])
+    routed = Route("concat('k', id % 3)", tables())
+    stream.run(exactly_once(routed, note_time=HEIGHTS), shape=timed)
+    assert of_time(audited(tuple(tables().values()))) == [("A172", None, 2)]
+    pg.says("update two set height = 3 where id = 40")
+    found = audited(tuple(tables().values()))
+    assert of_time(found) == [("A173", "postgres:one", 2), ("A172", None, 2)]
+    (evidence,) = [one.evidence for one in found.findings if one.code == "A173"]
+    assert "10 to 49, 4 late, 0 without a time by the epoch; 3 to 49, 5 late" in evidence
 
 
 def test_times_cannot_be_told_where_rows_are_replaced(audited, stream, pg):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from integration.streaming102 import Case, Script, at, cases
+from integration.streaming102 import Script, cases, shown, wanted
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
 
@@ -25,9 +25,10 @@ def crash() -> None:
     raise RuntimeError("a crash")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if "9" in name or "5" in name else pytest.mark.long) for name in cases()]
-)
+FIGURES = [pytest.param(one, marks=[] if "9" in one else pytest.mark.slow) for one in cases()]
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     spark: SparkSession, pg: PostgresTarget, tmp_path: Path, name: str
 ) -> None:
@@ -35,7 +36,7 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     script = Script(spark, tmp_path, case)
 
     def write() -> Any:
-        return exactly_once(pg.sink(), note_time="ingest" if case.ingest else case.noted, panes=case.panes)
+        return exactly_once(pg.sink(), note_time=case.noting, panes=case.panes)
 
     for number in range(len(case.epochs)):
         script.plan(number, write())
@@ -62,9 +63,14 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
     """The audit finds nothing, and of the state as much as the newest epoch says."""
     ledger = SqlLedger(pg.dsn)
     ledger.open()
-    found = audit(ledger, "scores", wrapped._arguments.sinks)
+    sinks = wrapped._arguments.sinks
+    found = audit(ledger, "scores", sinks)
+    for sink in sinks:
+        sink.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
     ledger.close()
+    for sink in wrapped._arguments.sinks:
+        sink.close()
     newest = records(pg)[-1]
     assert newest.panes is not None
     table = pg.says("select key, start, stop, body from orders_state")
@@ -72,32 +78,3 @@ def told(pg: PostgresTarget, wrapped: ExactlyOnce) -> None:
     text, number = pa.string(), pa.int64()
     schema = pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
     assert digest_of(pa.table(columns, schema=schema)) == newest.panes.open
-
-
-Shown = tuple[int, int | None, int | None, int, int, str, int | None, int]
-"""Epoch, window, total, sign, timing, number of the pane (not of one that is taken back), and when it fired."""
-
-
-def shown(pg: PostgresTarget) -> list[Shown]:
-    """The rows that stand, in their order within each epoch."""
-    bounds = [f"(extract(epoch from {name}) * 1000)::bigint" for name in ("window_start", "window_end", "fired_at")]
-    number = "case when sign > 0 then pane end"
-    columns = f"_epoch, {bounds[0]}, {bounds[1]}, total, sign, timing, {number}, {bounds[2]}"
-    return pg.says(f"select {columns} from orders order by _epoch, seq")
-
-
-def wanted(case: Case) -> list[Shown]:
-    """The same by the script's own simulation; an epoch without a window that ends is in the order of time."""
-    found: list[Shown] = []
-    for pane in case.expected:
-        told = (pane["timing"], None, at(pane["fired_at"]))
-        for old in pane["retracts"]:
-            found.append((pane["epoch"], *bounds(old["window"]), old["value"], -1, *told))
-        own = (pane["timing"], pane["pane"], at(pane["fired_at"]))
-        found.append((pane["epoch"], *bounds(pane["window"]), pane["value"], 1, *own))
-    return found
-
-
-def bounds(window: list[str]) -> tuple[int | None, int | None]:
-    start, end = (None if one.endswith("inf") else at(one) for one in window)
-    return start, end

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 
 from onceonly import EventTime, exactly_once, faults
 from onceonly.faults import Point
-from onceonly.panes import AtCount, AtWatermark, Count, Fixed, Max, Mean, Panes, Sessions, Sliding, Sum, drain
+from onceonly.panes import AtCount, AtMark, AtWatermark, Count, Fixed, Max, Mean, Panes, Sessions, Sliding, Sum, drain
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -166,6 +166,42 @@ def test_a_last_run_closes_what_is_open_and_only_then_the_writer_can_be_retired(
     assert scores(pg, "team, total, timing, final") == [("a", 1, "ON_TIME", True)]
     assert pg.says("select count(*) from orders_state") == [(0,)]
     assert "E135" in events.come([("a", 2, 20)]).fail(last)
+
+
+@pytest.mark.parametrize(
+    ("said", "shape", "problem"),
+    [
+        ({"values": {"total": Sum("velue")}}, "*", "E121"),
+        ({"values": {"total": Sum("CAST(value AS DOUBLE)")}}, "*", "E144"),
+        ({"values": {"total": Sum("sum(value) OVER ()")}}, "*", "it looks at other rows as well"),
+        ({"trigger": AtWatermark(early=AtMark("value"))}, "*", "AtMark('value') is no condition"),
+        ({"time": "day"}, "*, DATE(at) AS day", "time='day' is date"),
+        ({"key": "place"}, "*, CAST(value AS DOUBLE) AS place", "key='place' is double"),
+    ],
+)
+def test_what_rows_do_not_have_is_refused_before_anything_is_written(
+    events: Events, pg: PostgresTarget, said: dict[str, Any], shape: str, problem: str
+) -> None:
+    write = exactly_once(
+        pg.sink(), note_time=TIME, panes=panes(**said), before=lambda df: df.selectExpr(*shape.split(", "))
+    )
+    assert problem in events.come([("a", 1, 10)]).fail(write)
+    assert pg.says("select to_regclass('orders')") == [(None,)]
+
+
+def test_a_late_row_whose_columns_are_called_as_those_beside_it_is_refused_with_another_name(
+    events: Events, pg: PostgresTarget
+) -> None:
+    late = PostgresSink(pg.dsn, table="late")
+
+    def write(name: str) -> Any:
+        kept = panes(values={"rows": Count()}, late_rows=late)
+        return exactly_once(
+            pg.sink(), note_time=TIME, panes=kept, before=lambda df: df.withColumnRenamed("value", name)
+        )
+
+    assert "rows have a column horizon" in events.come([("a", 1, 10)]).fail(write("horizon"))
+    events.run(write("horizon_"))
 
 
 def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: Events, pg: PostgresTarget) -> None:

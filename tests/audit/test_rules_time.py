@@ -14,6 +14,7 @@ from onceonly.audit.facts import Content
 from onceonly.machine.marks import Writers
 from onceonly.machine.noting import carried
 from onceonly.protocol.times import Times
+from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_sinks.memory import MemorySink, MemoryStore
 
@@ -233,6 +234,58 @@ def test_rows_whose_time_nobody_can_count_are_named_and_the_verdict_of_rows_stan
     result = judge(deep({}))
     assert {(one.code, one.epoch) for one in result.findings} == {("A172", 2), ("A174", 2)}
     assert (result.spoken, result.exit_code) == ("EXACTLY ONCE", 0)
+
+
+HERE, THERE = "memory:here", "memory:there"
+
+
+def dealt_out(here: Times | None, there: Times | None, *, over: int = 0) -> Facts:
+    """Ten rows of one epoch, of which four are in one sink and six in another, and none in a third."""
+    time = at(9, first=3, last=9, horizon=9, late=2, untimed=1, column="at")
+    rows = {HERE: Digest(4, 100, 70), THERE: Digest(6, 210 + over, 100)}
+    outputs = [Output(sink[7:], (sink,), "schema", rows[sink], 10 - rows[sink].rows) for sink in (HERE, THERE)]
+    outputs.append(Output("none", ("memory:none",), "schema", Digest(0), 10))
+    epoch = epoch_after(None, 10, time=time, sinks=(HERE, THERE, "memory:none"), outputs=tuple(outputs))
+    given = [sink_of([epoch], sink) for sink in (HERE, THERE)]
+    for number, (one, times) in enumerate(zip(given, (here, there), strict=True)):
+        held = epoch.digest_in(one.id)
+        content = Content({1: held}, times={1: times} if times else {})
+        given[number] = replace(one, rows={1: held.rows}, content=content)
+    return Facts(PIPELINE, tuple(given), None)
+
+
+def in_doubt(given: Facts) -> list[str]:
+    return [one.evidence for one in judge(given).findings if one.code == "A173"]
+
+
+def test_rows_that_are_dealt_out_to_sinks_say_together_what_their_epoch_says() -> None:
+    assert in_doubt(dealt_out(Times(3, 5, 2, 0), Times(4, 9, 0, 1))) == []
+    assert in_doubt(dealt_out(Times(None, None, 0, 1), Times(3, 9, 2, 0))) == []
+    (words,) = in_doubt(dealt_out(Times(2, 5, 2, 0), Times(4, 9, 0, 1)))
+    epoch, rows = "3 to 9, 2 late, 1 without a time", "2 to 9, 2 late, 1 without a time"
+    assert words == f"{epoch} by the epoch; {rows} by its rows, which lie in memory:here, memory:there"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        dealt_out(Times(2, 5, 2, 0), None),
+        dealt_out(Times(2, 5, 2, 0), Times(4, 9, 0, 1), over=1),
+    ],
+    ids=["one was not counted", "other rows"],
+)
+def test_shares_that_are_not_known_to_be_all_rows_of_an_epoch_say_nothing_of_its_time(given: Facts) -> None:
+    assert in_doubt(given) == []
+
+
+def test_an_output_that_holds_all_rows_as_they_came_is_counted_like_a_sink_without_one() -> None:
+    time = at(9, first=3, last=9, horizon=9, late=2, column="at")
+    plain = epoch_after(None, 10, time=time, sinks=(HERE,))
+    output = Output("all", (HERE,), plain.schema, plain.digest)
+    epoch = epoch_after(None, 10, time=time, sinks=(HERE,), outputs=(output,))
+    given = sink_of([epoch], HERE)
+    content = Content({1: epoch.digest}, times={1: Times(2, 9, 2, 0)})
+    assert len(in_doubt(Facts(PIPELINE, (replace(given, content=content),), None))) == 1
 
 
 def test_rows_that_are_missing_are_told_as_missing_and_not_as_of_another_time() -> None:

@@ -12,7 +12,7 @@ import pytest
 import typer
 from tests.audit.world import World
 from tests.cli.conftest import Run, document
-from tests.core.paned import Scores
+from tests.cli.scores import Scores
 from tests.core.several import Pipeline
 
 from onceonly.cli.app import app

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Run, assert_answerless, document
-from tests.core.paned import Event, Scores
+from tests.cli.scores import Event, Scores
 
 from onceonly.cli import openwindows
 from onceonly.errors import OnceOnlyError

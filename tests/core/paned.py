@@ -1,17 +1,25 @@
-"""A pipeline with windows into a memory sink, its state in another one: real runner, ledger and engine, no Spark."""
+"""A pipeline with windows and no Spark: random rows, two sinks of panes, a keeper of state, and what they hold."""
 
 from __future__ import annotations
 
+import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from tests.core.several import offered
-from tests.panes.making import made
+from tests.core.several import Pipeline, offered
+from tests.panes import oracle
+from tests.panes.drive import definition_of
+from tests.panes.oracle import Epoch as Said
+from tests.panes.oracle import Rules
+from tests.panes.streams import drawn_epochs, drawn_rules
 
+from onceonly import TimedEpoch
 from onceonly.machine import coordinator
+from onceonly.machine.facts import Offer
 from onceonly.machine.noting import Noting
 from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
@@ -19,70 +27,135 @@ from onceonly.panes.here import Row, partials_of
 from onceonly.panes.spec import Definition
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.times import Clock, Times
+from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staging
 from onceonly.spark.paned import PanedBatch
 from onceonly.spark.stepping import Counted, Stepping, Targets
-from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_sinks.memory import MemorySink, MemoryStore
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epochtime import END
+from onceonly_sinks.memory import MemorySink
 
-Event = tuple[str, int, int]
-"""Team, its time in whole numbers, value."""
+APART = ("a", "b", "state")
+BESIDE = ("a", "state")
+MS = 1000
 
 
-class Events(ArrowBatch):
-    """Rows of an epoch that become panes."""
+def drawn(seed: int, least: int = 4) -> tuple[Rules, list[Said]]:
+    """Rules and epochs, in seconds; of values only the sum."""
+    draw = random.Random(seed)
+    rules, epochs = replace(drawn_rules(draw), value=sum), drawn_epochs(draw)
+    while len(epochs) < least:
+        epochs = drawn_epochs(draw)
+    return rules, epochs[:8]
 
-    def __init__(self, rows: Sequence[Event], stepping: Stepping) -> None:
-        super().__init__(
-            pa.Table.from_pylist([{"team": team, "number": at, "value": value} for team, at, value in rows])
-        )
-        self._events, self._stepping = rows, stepping
+
+def offer_of(number: int, said: Said) -> Offer:
+    made = offered(number)
+    return replace(made, lineage=replace(made.lineage, batch_timestamp_ms=said.clock * MS))
+
+
+class WindowedRows(ArrowBatch):
+    """Rows of one epoch, aggregated where they are: what Spark's batch is to a query."""
+
+    def __init__(self, rows: Sequence[oracle.Row], stepping: Stepping) -> None:
+        super().__init__(pa.table({"value": pa.array([row.value for row in rows], pa.int64())}))
+        self._said = rows
+        self._stepping = stepping
 
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
-        times = [at for _, at, _ in self._events]
-        late = sum(at < clock.horizon for at in times) if clock and clock.horizon is not None else 0
-        rows = [Row((team,), at, (value,)) for team, at, value in self._events]
-        counted = Counted(partials_of(self._stepping.definition, rows), len(rows), Times(min(times), max(times), late))
-        return self._stepping.stepped(to, counted, notes)
+        """Aggregate and step; see ``protocol.batch.Bindable``."""
+        definition = self._stepping.definition
+        inputs = len(definition.panes.expressions)
+        given = [Row((row.key,), row.time * MS, (row.value,) * inputs, row.mark) for row in self._said]
+        times = [row.time for row in given if row.time is not None]
+        horizon = clock.horizon if clock and clock.horizon is not None else min(times, default=0)
+        late = sum(time < horizon for time in times)
+        told = Times(min(times, default=None), max(times, default=None), late)
+        return self._stepping.stepped(to, Counted(partials_of(definition, given), len(given), told), notes)
 
 
-class Scores:
-    """Sums per team and ten numbers; what is noted is the greatest number so far."""
+class Paned(Pipeline):
+    """Stores of panes and of state under ``root``; those of ``beside`` share a transaction."""
 
-    def __init__(self, root: Path, **said: Any) -> None:
-        root.mkdir(exist_ok=True)
-        self.root = root
-        self.store = MemoryStore()
-        self.definition: Definition = made(**said)
-        self.ledger = SqlLedger(str(root / "ledger.db"))
-        self._number = 0
+    def __init__(self, root: Path, names: tuple[str, ...] = APART, beside: tuple[str, ...] = ()) -> None:
+        super().__init__(root, names, beside=beside)
 
     def sinks(self) -> list[MemorySink]:
-        sink = MemorySink("memory:scores", self.store)
-        return [sink, sink.state_keeper(beside=True)]
+        made = {name: MemorySink(f"memory:{name}", store) for name, store in self.stores.items()}
+        return [one.state_keeper(beside=False) if name == "state" else one for name, one in made.items()]
 
-    def writes(self, *batches: Sequence[Event]) -> Scores:
-        sinks = self.sinks()
-        stepping = Stepping(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
-        runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders", sinks))
-        windows = Windows(self.definition.fingerprint, self.definition.meaning, self.definition.lateness)
-        state: State | None = None
-        for rows in batches:
-            self._number += 1
-            offer = offered(self._number)
-            if state is None:
-                said: dict[str, Any] = {"divided": True, "windows": windows}
-                said["noting"] = Noting("rows", "integer", "number")
-                ids = tuple(sink.id for sink in sinks)
-                state = coordinator.start("orders", ids, secrets.token_hex(4), offer, **said)
+    def panes(self, name: str = "a") -> list[list[dict[str, Any]]]:
+        """Rows of panes, epoch by epoch."""
+        sink = self.opened(name)
+        return [sorted(sink.table(number).to_pylist(), key=_order) for number in self.epochs(name)]
+
+    def state(self) -> list[dict[str, Any]]:
+        """Rows of state that stand."""
+        rows = self.opened("state").rows()
+        return sorted(rows, key=lambda row: (row["key"], row["start"], row["stop"]))
+
+    def epochs(self, name: str) -> list[int]:
+        return [marker.epoch.number for marker, _ in self.opened(name).history()]
+
+    def markers(self, name: str) -> list[Epoch]:
+        return [marker.epoch for marker, _ in self.opened(name).history()]
+
+    def opened(self, name: str) -> MemorySink:
+        return next(sink for sink in self.sinks_open() if sink.id == f"memory:{name}")
+
+
+def _order(row: dict[str, Any]) -> tuple[str, int]:
+    return row["team"], row["seq"]
+
+
+class Query:
+    """Starts of one query with windows.
+
+    Args:
+        pipeline: where it writes.
+        rules: of its windows.
+        epochs: what each of its batches is.
+        at_most: windows that may be open.
+        panes: whether the call has panes at all.
+    """
+
+    def __init__(
+        self, pipeline: Paned, rules: Rules, epochs: Sequence[Said], *, at_most: int | None = None, panes: bool = True
+    ) -> None:
+        self.epochs = epochs
+        self.asked: list[int] = []
+        self.definition: Definition = definition_of(rules)
+        self.sinks = pipeline.sinks()
+        keeper = next(sink for sink in self.sinks if sink.id == "memory:state")
+        targets = Targets(tuple(sink.id for sink in self.sinks if sink is not keeper), keeper.id)
+        self.stepping = Stepping(self.definition, keeper, targets)
+        staging = Staging(pipeline.staging, "orders", self.sinks)
+        self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=self.says)
+        said = (self.definition.fingerprint, self.definition.meaning, self.definition.lateness, at_most)
+        self.windows = Windows(*said) if panes else None
+        self.state: State | None = None
+
+    def says(self, epoch: TimedEpoch) -> int | None:
+        self.asked.append(epoch.number)
+        noted = self.epochs[epoch.number - 1].noted
+        return noted if noted in (None, END) else noted * MS
+
+    def writes(self, *numbers: int, rows: Callable[[int], Sequence[oracle.Row]] | None = None) -> Epoch:
+        """Write epochs; ``rows`` stands for rows that the batch has by now, instead of those it had."""
+        for number in numbers:
+            said = self.epochs[number - 1]
+            if self.state is None:
+                ids, owner = tuple(sink.id for sink in self.sinks), secrets.token_hex(4)
+                how: dict[str, Any] = {
+                    "together": together.groups(self.sinks),
+                    "divided": True,
+                    "noting": Noting("function", "ms", "at"),
+                    "windows": self.windows,
+                }
+                state = coordinator.start("orders", ids, owner, offer_of(number, said), **how)
             else:
-                state = coordinator.resume(state, offer)
-            state = runner.run(state, Events(rows, stepping))
-        return self
-
-    def results(self) -> list[tuple[str, int, int, int]]:
-        """Team, start of its window, sum, number of the pane."""
-        sink = self.sinks()[0]
-        sink.open("orders")
-        return [(row["team"], row["window_start"], row["total"], row["pane"]) for row in sink.rows()]
+                state = coordinator.resume(self.state, offer_of(number, said))
+            self.state = self.runner.run(state, WindowedRows(rows(number) if rows else said.rows, self.stepping))
+        assert self.state is not None
+        return self.state.current

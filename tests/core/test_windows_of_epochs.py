@@ -191,4 +191,6 @@ def test_behind_what_is_noted_less_lateness_nothing_changes_any_more() -> None:
     assert panes.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
     assert panes.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=0)).closed == END  # type: ignore[union-attr]
     assert panes.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
+    unlimited = EpochTime("ms", 100, 100, 100)
+    assert panes.closed(unlimited, replace(OURS, lateness=END)) == unlimited
     assert panes.closed(None, OURS) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.panes.making import Pipeline, brief, made
@@ -209,14 +209,13 @@ def test_a_trigger_that_is_finished_waits_for_the_closing() -> None:
 
 
 def test_watermark_and_end_of_file_row_is_one_pane_once_both_are_there() -> None:
-    for first in ("row", "time"):
-        run = pipeline(trigger=All(AtWatermark(), AtMark("value = 99")), lateness=5)
-        run.epoch(1, [(3, 5)])
-        steps = [lambda at: run.epoch(at, [(4, 99)], marks=[99]), lambda at: run.epoch(at, noted=10)]  # noqa: B023
-        one, other = steps if first == "row" else steps[::-1]
-        assert one(2) == []
-        timing = "ON_TIME" if first == "row" else "LATE"
-        assert brief(other(3)) == [f"[0,10) +I 104 {timing} 0 @3"]
+    trigger = All(AtWatermark(), AtMark("value = 99"))
+    run = pipeline(trigger=trigger, lateness=5)
+    assert [*run.epoch(1, [(3, 5)]), *run.epoch(2, [(4, 99)], marks=[99])] == []
+    assert brief(run.epoch(3, noted=10)) == ["[0,10) +I 104 ON_TIME 0 @3"]
+    run = pipeline(trigger=trigger, lateness=5)
+    assert [*run.epoch(1, [(3, 5)]), *run.epoch(2, noted=10)] == []
+    assert brief(run.epoch(3, [(4, 99)], marks=[99])) == ["[0,10) +I 104 LATE 0 @3"]
 
 
 def test_unlimited_lateness_takes_any_row_until_nothing_follows() -> None:
@@ -340,6 +339,17 @@ def test_a_session_that_was_on_time_and_grows_is_on_time_again() -> None:
     assert brief(run.epoch(4, noted=15)) == ["[0,15) -U 3 ON_TIME 2 @4", "[0,15) +U 3 ON_TIME 3 @4"]
 
 
+def test_late_sessions_that_merge_are_written_late() -> None:
+    run = _sessions(trigger=AtWatermark(late=AtCount(1)))
+    run.epoch(1, [(0, 1), (15, 2)], noted=30)
+    assert brief(run.epoch(2, [(8, 4)])) == [
+        "[0,10) -D 1 LATE 0 @2",
+        "[15,25) -D 2 LATE 0 @2",
+        "[0,25) +I 7 LATE 1 @2",
+    ]
+    assert run.epoch(3, noted=31) == []
+
+
 def test_what_absorbed_sessions_wrote_is_taken_back_when_the_union_is_written_and_not_before() -> None:
     run = _sessions(trigger=AtWatermark(early=AtPeriod("1 minute")))
     run.epoch(1, [(0, 1), (15, 2)])
@@ -406,9 +416,9 @@ def test_state_that_is_none_is_not_read() -> None:
 # ---- random streams
 
 
-def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tuple[Moment, list[Partial], int]]:
-    """Epochs of random rows, clocks and times; the last one says that nothing follows. With each its rows' sum."""
-    clock, noted, found = 0, None, list[tuple[Moment, list[Partial], int]]()
+def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tuple[Moment, list[Partial]]]:
+    """Epochs of random rows, clocks and times; the last one says that nothing follows."""
+    clock, noted, found = 0, None, list[tuple[Moment, list[Partial]]]()
     for at in range(epochs):
         before, clock, noted_before = (clock if at else None), clock + draw.randrange(90_000), noted
         if at == epochs - 1:
@@ -422,7 +432,7 @@ def _random(draw: random.Random, definition: Definition, epochs: int) -> list[tu
         ]
         marked = [row._replace(mark=row.inputs[0] > 6) for row in given]
         partials = partials_of(definition, marked)
-        found.append((Moment(clock, before, noted, noted_before), partials, sum(one.values[0] for one in partials)))  # type: ignore[misc]
+        found.append((Moment(clock, before, noted, noted_before), partials))
     return found
 
 
@@ -442,10 +452,10 @@ def _shapes(draw: random.Random, *, sessions: bool) -> dict[str, Any]:
     }
 
 
-def _walk(definition: Definition, epochs: list[tuple[Moment, list[Partial], int]]) -> list[Stepped]:
+def _walk(definition: Definition, epochs: list[tuple[Moment, list[Partial]]]) -> list[Stepped]:
     state: dict[Place, Kept] = {}
     found: list[Stepped] = []
-    for moment, partials, _ in epochs:
+    for moment, partials in epochs:
         one = step(definition, moment, list(state.values()), partials)
         for place in one.gone:
             del state[place]
@@ -466,15 +476,15 @@ def test_nothing_that_was_taken_is_lost_and_nothing_is_counted_twice(sessions: b
         told = {how: made(**shape, values=values, accumulation=how) for how in ("discarding", "retracting")}
         epochs = _random(draw, told["discarding"], 14)
         discarded, retracted = _walk(told["discarding"], epochs), _walk(told["retracting"], epochs)
-        given = sum(one.rows for _, partials, _ in epochs for one in partials)
+        given = sum(one.rows for _, partials in epochs for one in partials)
         taken = given - sum(one.dropped for one in discarded)
-        for steps in (discarded, retracted):
-            assert sum(row.sign * int(row.values[1]) for one in steps for row in one.rows) == taken, shape  # type: ignore[call-overload]
-        one, other = (
-            sum(row.sign * (row.values[0] or 0) for each in steps for row in each.rows)  # type: ignore[misc]
-            for steps in (discarded, retracted)
-        )
-        assert one == other, shape
+        assert _signed(discarded, 1) == _signed(retracted, 1) == taken, shape
+        assert _signed(discarded, 0) == _signed(retracted, 0), shape
+
+
+def _signed(steps: list[Stepped], at: int) -> int:
+    """The sum of one value over all rows, by their signs."""
+    return sum(row.sign * cast("int", row.values[at] or 0) for one in steps for row in one.rows)
 
 
 def test_panes_of_the_short_form_are_those_of_the_long_form() -> None:
@@ -499,7 +509,7 @@ def test_neither_the_order_of_state_nor_that_of_rows_nor_more_state_than_asked_f
     for _ in range(80):
         told = made(**_shapes(draw, sessions=sessions), accumulation="retracting")
         state: dict[Place, Kept] = {}
-        for moment, partials, _ in _random(draw, told, 14):
+        for moment, partials in _random(draw, told, 14):
             asked = wanted(told, moment, partials)
             needed = [one for one in state.values() if _has(one, asked)]
             more = [one for one in state.values() if one in needed or draw.random() < 0.5]

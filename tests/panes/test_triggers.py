@@ -182,7 +182,8 @@ def _random_events(draw: random.Random, count: int) -> list[Event]:
     clock, found = 0, list[Event]()
     for _ in range(count):
         clock += draw.randrange(40_000)
-        found.append(draw.choice([rows(draw.randint(1, 3), clock), marked(), Tick(clock), Tick(clock)]))
+        some: list[Event] = [rows(draw.randint(1, 3), clock), marked(), Tick(clock), Tick(clock)]
+        found.append(draw.choice(some))
     found.insert(draw.randrange(count), PASSED)
     return found
 

@@ -54,8 +54,8 @@ class Followed:
             yield entry
             lowest = entry.version
         for version in reversed(self._log.versions() if lowest > 0 else ()):
-            if version < lowest and (entry := self._log.entry(version)) is not None:
-                yield entry
+            if version < lowest and (older := self._log.entry(version)) is not None:
+                yield older
 
     def writers(self) -> list[str]:
         """Pipelines that wrote epochs in the newest commits, by name."""

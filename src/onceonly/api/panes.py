@@ -11,7 +11,7 @@ from onceonly.errors import refuse
 from onceonly.machine.panes import Windows
 from onceonly.panes.spec import Definition, Panes, define
 from onceonly.protocol import KeepsState, RecallsState, Sink
-from onceonly.spark import partials
+from onceonly.spark import laterows, partials
 from onceonly.spark.engine import Plan
 from onceonly.spark.stepping import Targets
 
@@ -66,6 +66,12 @@ class Chosen:
                 f"windows count time in {definition.unit!r}, and note_time= in {time.noting.unit!r}",
                 "one of them is of instants and the other of whole numbers",
                 "give both the same column, and sizes in its unit",
+            )
+        if self.late and (taken := next((name for name in rows.columns if name.lower() in laterows.ADDED), None)):
+            raise _unmeant(
+                f"rows have a column {taken}, and late_rows= adds one of this name",
+                "a late row is kept with its window and with what was noted",
+                f'call it otherwise: before=lambda df: df.withColumnRenamed("{taken}", "{taken}_")',
             )
         return definition
 

@@ -57,7 +57,7 @@ class Content:
         digests: per epoch, of the columns that its own digest saw. An epoch whose rows or types cannot be told is not
             in it.
         why: why others are not in it; empty where none is missing.
-        times: per epoch, what they say of time, where the epoch names their column and all its rows are in the sink.
+        times: per epoch, what they say of time, where the epoch names their column and the sink has all of its columns.
     """
 
     digests: Mapping[int, Digest]
@@ -425,10 +425,11 @@ _KINDS: Mapping[Unit, frozenset[str]] = {
 
 
 def _clocks(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, Unit], dict[int, int | None]]:
-    """Epochs whose rows are all in a sink, with their horizons, by where and how rows say their time."""
+    """Epochs whose rows a sink holds as they came, with their horizons, by where and how rows say their time."""
     found: dict[tuple[str, Unit], dict[int, int | None]] = {}
     for epoch in epochs:
-        if epoch.time and epoch.time.column and epoch.digest.rows and not epoch.output(sink):
+        own = epoch.schema_in(sink) == epoch.schema and epoch.digest_in(sink).rows
+        if epoch.time and epoch.time.column and own:
             found.setdefault((epoch.time.column, epoch.time.unit), {})[epoch.number] = epoch.time.horizon
     return found
 

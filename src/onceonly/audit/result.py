@@ -26,7 +26,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_readable,
 )
 from onceonly.audit.rules_sink import SINK_RULES
-from onceonly.audit.rules_time import BROKEN, late_rows, time_holds
+from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.machine.sources import describe
 from onceonly_checkpoints.epoch import Epoch, Receipt
 
@@ -46,6 +46,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     outputs_add_up,
     time_holds,
     late_rows,
+    times_dealt_out,
     panes_go_on,
 )
 

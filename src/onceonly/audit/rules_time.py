@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, found
@@ -11,6 +11,7 @@ from onceonly.machine import marks
 from onceonly.machine.marks import Timed
 from onceonly.machine.noting import text
 from onceonly.protocol.times import Times
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import EpochTime, Unit
 
@@ -138,27 +139,70 @@ def times_match(pipeline: str, line: Line) -> Iterator[Finding]:
     content = line.sink.content
     if content is None:
         return
-    told = [(epoch, epoch.time) for epoch in recounted(line) if epoch.time and epoch.time.column]
+    held = (epoch for epoch in recounted(line) if epoch.digest_in(line.sink.id) == epoch.digest)
+    told = [(epoch, epoch.time) for epoch in held if epoch.time and epoch.time.column]
     unknown = tuple(epoch.number for epoch, _ in told if epoch.number not in content.times)
     if unknown:
         yield found("A174", pipeline, line.sink, unknown[0], f"epochs {ranges(unknown)}", last=unknown[-1])
     for epoch, time in told:
-        committed = Times(time.first, time.last, time.late, time.untimed)
-        given = content.times.get(epoch.number, committed)
-        if given != committed:
-            evidence = f"{_words(committed, time.unit)} by the epoch; {_words(given, time.unit)} by its rows"
+        given = content.times.get(epoch.number)
+        if given and given != _committed(time):
+            evidence = f"{_words(_committed(time), time.unit)} by the epoch; {_words(given, time.unit)} by its rows"
             yield found("A173", pipeline, line.sink, epoch.number, evidence)
 
 
+def times_dealt_out(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A173 of rows that lie in several sinks, of which none holds them all.
+
+    That they are the rows of the epoch, each once, is told by their digests, which add up to its own. Outputs that have
+    rows in common, or leave some out, or have columns of their own, say nothing of the epoch's time together.
+    """
+    for epoch, shares in _dealt_out(lines):
+        time, parts = epoch.time, [line.sink.content.times[epoch.number] for line in shares if line.sink.content]
+        if time is None or (given := _joined(parts)) == _committed(time):
+            continue
+        said, found_there = (_words(one, time.unit) for one in (_committed(time), given))
+        where = ", ".join(line.sink.id for line in shares)
+        evidence = f"{said} by the epoch; {found_there} by its rows, which lie in {where}"
+        yield found("A173", facts.pipeline, shares[0].sink, epoch.number, evidence)
+
+
+def _dealt_out(lines: tuple[Line, ...]) -> Iterator[tuple[Epoch, list[Line]]]:
+    """Epochs whose rows were counted in several sinks, with these: one for each output."""
+    epochs: dict[str, Epoch] = {}
+    shares: dict[str, dict[str, Line]] = {}
+    for line in lines:
+        for epoch in recounted(line):
+            output, content = epoch.output(line.sink.id), line.sink.content
+            if output and content and epoch.number in content.times:
+                epochs[epoch.chain] = epoch
+                shares.setdefault(epoch.chain, {}).setdefault(output.name, line)
+    for chained, by_output in shares.items():
+        epoch, held = epochs[chained], list(by_output.values())
+        if len(held) > 1 and sum((epoch.digest_in(one.sink.id) for one in held), Digest(0)) == epoch.digest:
+            yield epoch, held
+
+
+def _joined(parts: Sequence[Times]) -> Times:
+    """What rows say of time that were counted apart."""
+    first = min((one.first for one in parts if one.first is not None), default=None)
+    last = max((one.last for one in parts if one.last is not None), default=None)
+    return Times(first, last, sum(one.late for one in parts), sum(one.untimed for one in parts))
+
+
+def _committed(time: EpochTime) -> Times:
+    return Times(time.first, time.last, time.late, time.untimed)
+
+
 def recounted(line: Line) -> Iterator[Epoch]:
-    """Epochs all of whose rows should lie in a sink as they came, and of which another rule misses none."""
+    """Epochs whose rows should lie in a sink as they came, and of which another rule misses none."""
     changed = any(event.kind == "overwritten" for event in line.sink.allowed.changes)
     begun = max(line.accepted + 1, line.first, line.series)
     for epoch in () if changed else line.held:
-        rows = epoch.digest.rows
+        rows = epoch.digest_in(line.sink.id).rows
         counted = rows if line.sink.rows is None else line.sink.rows.get(epoch.number, 0)
-        whole = not epoch.output(line.sink.id) and not line.sink.gone(epoch)
-        if begun <= epoch.number <= line.sink.counted and whole and rows and counted == rows:
+        stands = rows and counted == rows and not line.sink.gone(epoch)
+        if begun <= epoch.number <= line.sink.counted and stands:
             yield epoch
 
 

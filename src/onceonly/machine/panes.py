@@ -12,7 +12,7 @@ from onceonly.machine.facts import Happening, Refusal
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly_checkpoints.content import STATE
 from onceonly_checkpoints.epoch import Epoch
-from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.epochtime import END, EpochTime
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.panestate import PaneState
 
@@ -27,7 +27,7 @@ class Windows:
     Attributes:
         definition: fingerprint of all that was said.
         meaning: fingerprint of what may not change while the pipeline goes on.
-        lateness: how long after its end a window takes rows, in the unit of time.
+        lateness: how long after its end a window takes rows, in the unit of time; ``END``: until nothing follows.
         most: windows that may be open behind an epoch; ``None`` for any number.
     """
 
@@ -145,6 +145,6 @@ def many(windows: Windows | None, pipeline: str, last: Epoch | None, epoch: Epoc
 
 def closed(time: EpochTime | None, windows: Windows | None) -> EpochTime | None:
     """The time of an epoch with windows, behind which nothing changes any more: no window there takes rows."""
-    if time is None or windows is None or time.noted is None:
+    if time is None or windows is None or time.noted is None or windows.lateness == END:
         return time
-    return replace(time, closed=max(time.noted - windows.lateness, -(2**63)))
+    return replace(time, closed=max(time.noted - windows.lateness, -END - 1))

@@ -312,10 +312,12 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
             happenings = (*state.happenings, *new.happenings)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
-            unfit = noting.refused(state.job.noting, state.known) or panes.refused(
-                state.job.windows, state.job.pipeline, state.opening.last, begins=state.begins
-            )
-            return _refused(state, unfit) if unfit else replace(state, happenings=happenings)
+            if untimely := noting.refused(state.job.noting, state.known):
+                return _refused(state, untimely)
+            job = state.job
+            if unfit := panes.refused(job.windows, job.pipeline, state.opening.last, begins=state.begins):
+                return _refused(state, unfit)
+            return replace(state, happenings=happenings)
 
 
 def _batch_facts(state: State, offer: Offer) -> BatchFacts:

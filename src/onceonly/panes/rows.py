@@ -22,6 +22,7 @@ BUCKETS = 1024
 """By which state is divided among executors."""
 
 _MICROS = 1000
+_FARTHEST = END // _MICROS
 
 
 def pane_table(definition: Definition, rows: Sequence[PaneRow]) -> pa.Table:
@@ -102,11 +103,11 @@ def _sent(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array
 
 
 def _times(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
-    """Times of the unit; what has no bound is null."""
+    """Times of the unit; what has no bound is null, and so is an instant that no timestamp is."""
     known = [None if one in (None, LEAST, END) else one for one in times]
     if definition.unit == "integer":
         return kinds.array("bigint", list(known))
-    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in known])
+    return kinds.array("timestamp", [None if one is None or abs(one) > _FARTHEST else one * _MICROS for one in known])
 
 
 def state_table(kept: Sequence[Kept], gone: Sequence[Place]) -> pa.Table:

@@ -23,6 +23,8 @@ _MICROS = 1000
 START, CLOSED, HORIZON = "window_start", "window_end", "horizon"
 """Columns behind those of the row: its window, and what was noted when it came."""
 
+ADDED = (START, CLOSED, HORIZON)
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.spec import INGEST, Definition, Panes
+from onceonly.panes.windows import wrong
 from onceonly.protocol.batch import Bound
 from onceonly.protocol.times import Times
 from onceonly.spark import frames, laterows
@@ -23,6 +24,7 @@ from onceonly.spark.groups import FIRST, KEY, LAST, LATE, MARKS, ROW, ROWS, VALU
 from onceonly.spark.outputs import beyond_a_row, first_line
 from onceonly.spark.slices import late_before, sliced
 from onceonly.spark.stepping import Counted
+from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
 Bring = Callable[["DataFrame"], Iterator["pa.RecordBatch"]]
 """Brings the rows of a DataFrame to the driver."""
 
-_INPUT, _TIME, _MARK = "onceonly input ", "onceonly time", "onceonly mark"
+_INPUT, _TIME, _MARK = "onceonly input ", "onceonly moment", "onceonly mark"
 _TASKS = "spark.sql.shuffle.partitions"
+_FARTHEST = END // 2
 
 
 def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
@@ -44,12 +47,18 @@ def kinds_of(pipeline: str, rows: DataFrame, panes: Panes) -> dict[str, str]:
         panes: what the user said.
 
     Raises:
-        ConfigurationError: E121, an expression is not one on a row.
+        ConfigurationError: E121, an expression is not one on a row; E140, a condition is none.
     """
     said = [*panes.expressions, *([panes.marks] if panes.marks else [])]
     texts = [text for text in said if text not in rows.columns]
-    if not texts:
-        return {}
+    found = _resolved(pipeline, rows, texts) if texts else {}
+    if panes.marks and {**dict(rows.dtypes), **found}[panes.marks] != "boolean":
+        way = f'say when a row is one: AtMark("{panes.marks} IS NOT NULL")'
+        raise wrong(f"AtMark({panes.marks!r}) is no condition", "it is not true or false", way)
+    return found
+
+
+def _resolved(pipeline: str, rows: DataFrame, texts: Sequence[str]) -> dict[str, str]:
     try:
         wide = rows.selectExpr("*", *[f"({text}) AS `onceonly {at}`" for at, text in enumerate(texts)])
         found = wide.dtypes[len(rows.columns) :]
@@ -105,7 +114,9 @@ class Action:
 
     def _time(self) -> str:
         column = quote(self.definition.panes.time)
-        said = f"unix_millis({column})" if self.definition.unit == "ms" else f"CAST({column} AS BIGINT)"
+        # Numbers so far out stand for no time, and a window around them would not fit a number.
+        whole = f"IF({column} BETWEEN -{_FARTHEST}L AND {_FARTHEST}L, CAST({column} AS BIGINT), NULL)"
+        said = f"unix_millis({column})" if self.definition.unit == "ms" else whole
         return f"{said if self._stamp is None else f'{self._stamp}L'} AS {quote(_TIME)}"
 
     @property

@@ -12,15 +12,18 @@ from onceonly.machine import coordinator
 from onceonly.machine.facts import Offer, Overlap
 from onceonly.machine.marks import Timed
 from onceonly.machine.noting import Noting
+from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Conflict, Disturbance, OutcomeUnknown, Position, Prepared, Recorder, Sight
-from onceonly.protocol.times import TimedEpoch
+from onceonly.protocol.batch import Bound, Notes
+from onceonly.protocol.times import NO_TIMES, Clock, TimedEpoch, Times
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.content import STATE, Digest, Output
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.panestate import PaneState
 from onceonly_checkpoints.spark.siblings import OldBatch
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.fuzzer.scene import Scene
@@ -28,7 +31,18 @@ from onceonly_lab.fuzzer.sink import PreparedContent, SceneSink, SinkRefused, Te
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch
 from onceonly_lab.fuzzer.world import SimulatedWorld
 from onceonly_lab.model.invariants import Violation, of_target
-from onceonly_lab.model.parts import PIPELINE, Kind, Records, computed, offsets, picked, records_in, set_aside, spelled
+from onceonly_lab.model.parts import (
+    PIPELINE,
+    Kind,
+    Records,
+    between,
+    computed,
+    offsets,
+    picked,
+    records_in,
+    set_aside,
+    spelled,
+)
 from onceonly_lab.model.spark import Checkpoint, Damage, Planned, damaged, offer
 from onceonly_lab.play.world import Broken, Killed, Process
 from onceonly_lab.schedule import Schedule
@@ -51,9 +65,11 @@ class _World(SimulatedWorld):
         bad: the records that break an expectation: the last sink gets these alone.
         most: how many of them an epoch may bring; ``None``: any number.
         uncounted: rows that the output neither holds nor counts.
+        called: what the output is called; empty: as any.
     """
 
     wanted: Records | None = None
+    called: str = ""
     bad: Records = 0
     most: int | None = None
     uncounted: int = 0
@@ -124,6 +140,7 @@ class Stage:
         changes: Callable[[Offer], Offer] | None = None,
         notes: Noted | None = None,
         peers: Sequence[Timed] = (),
+        windows: Windows | None = None,
     ) -> Start:
         """Start the query on the newest checkpoint.
 
@@ -133,10 +150,12 @@ class Stage:
             changes: makes another offer of what the engine offers.
             notes: how time is said, and what; ``None``: nothing is.
             peers: newest epochs of the dataset's other writers.
+            windows: how rows are aggregated; ``None``: they are not.
         """
         self._starts += 1
         named = names or self.scene.bound.sinks
-        return Start(self.scene, self._starts, named, sinks or {}, changes, notes=notes, peers=tuple(peers))
+        said: dict[str, Any] = {"notes": notes, "peers": tuple(peers), "windows": windows}
+        return Start(self.scene, self._starts, named, sinks or {}, changes, **said)
 
     def holds(self, records: Records) -> str:
         """What is wrong where every sink should hold these records once; empty: nothing."""
@@ -182,6 +201,7 @@ class Start:
         *,
         notes: Noted | None = None,
         peers: tuple[Timed, ...] = (),
+        windows: Windows | None = None,
     ) -> None:
         self._scene = scene
         self._process = Process(number, len(scene.checkpoints) - 1)
@@ -190,9 +210,10 @@ class Start:
         plain = TellingSink if scene.schedule.replaces else SceneSink
         made = [sinks.get(name, plain)(scene, self._process, name) for name in names]
         staging = _Staging(scene, self._process)
-        staged = len(names) > 1 or scene.bound.stages
+        staged = len(names) > 1 or scene.bound.stages or windows is not None
         ledger = SceneLedger(scene, self._process)
         self._notes = notes[0] if notes else None
+        self._windows = windows
         says = notes[1] if notes else None
         self._runner = Runner(
             made,
@@ -259,9 +280,49 @@ class Start:
                 on_refresh=bound.on_refresh,
                 max_bad=self._scene.most if isinstance(self._scene, _World) else None,
                 noting=self._notes,
+                windows=self._windows,
+                divided=self._windows is not None,
             )
-        batch = SimulatedBatch(planned.records, self._process, same=not self._scene.schedule.rows > 1)
+        same = not self._scene.schedule.rows > 1
+        batch = SimulatedBatch(planned.records, self._process, same=same)
+        if self._windows:
+            batch = WindowedBatch(planned.records, self._process, self._windows, same=same)
         self._state = self._runner.run(state, batch)
+
+
+class WindowedBatch(SimulatedBatch):
+    """A batch of which each record opens a window that nothing closes.
+
+    Args:
+        records: what it reads.
+        process: computes it.
+        windows: how they are defined.
+        same: whether every computation gives the same rows.
+    """
+
+    def __init__(self, records: Records, process: Process, windows: Windows, *, same: bool) -> None:
+        super().__init__(records, process, same=same)
+        self._windows = windows
+        self._left = Digest(0)
+        self._clock = 0
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowedBatch:
+        """The same batch, on top of the windows that are open; see ``protocol.batch.Bindable``."""
+        self._left, self._clock = to.open + Digest(self.rows), to.clock
+        return self
+
+    def outputs(self) -> tuple[Output, ...]:
+        """None: panes are what lies in the sinks."""
+        return ()
+
+    def times(self) -> Times:
+        """Nothing is said of time."""
+        return NO_TIMES
+
+    def panes(self) -> PaneState:
+        """What is open behind the epoch."""
+        windows = self._windows
+        return PaneState(windows.definition, windows.meaning, self._left, self.rows, 0, self._clock)
 
 
 class _Staging(SceneStaging):
@@ -284,7 +345,8 @@ class _Staging(SceneStaging):
         if scene.wanted is None:
             return content, ()
         output = picked(content, scene.wanted, scene.bound.sinks[-1])
-        return content, (replace(output, filtered=output.filtered - scene.uncounted),)
+        called = scene.called or output.name
+        return content, (replace(output, name=called, filtered=output.filtered - scene.uncounted),)
 
 
 _SHORT = "writes one row less than it counts"
@@ -304,6 +366,11 @@ def output(stage: Stage, wanted: Records, uncounted: int = 0) -> None:
         uncounted: how many rows it neither holds nor counts.
     """
     stage.scene.wanted, stage.scene.uncounted = wanted, uncounted
+
+
+def keeper(stage: Stage) -> None:
+    """From now on the last sink gets the state of windows, which is all that there is."""
+    stage.scene.wanted, stage.scene.called = between(0, stage.scene.bound.records), STATE
 
 
 def bad_rows(stage: Stage, bad: Records, most: int) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from onceonly.machine.facts import Offer
 from onceonly.machine.marks import Timed, Writers
 from onceonly.machine.noting import Noting
+from onceonly.machine.panes import Windows
 from onceonly.machine.sources import kafka_identity
 from onceonly_checkpoints.epochtime import EpochTime, Unit
 from onceonly_checkpoints.model import SourceIdentity
@@ -32,6 +33,7 @@ from onceonly_lab.rulesoff.props import (
     Stage,
     Yielding,
     bad_rows,
+    keeper,
     output,
     short_files,
 )
@@ -310,6 +312,44 @@ def a_writer_that_counts_otherwise() -> str:
     return _refused(ended, "X-TIME: numbers of two units stand in one dataset")
 
 
+def more_windows_than_may_be() -> str:
+    """Each epoch opens windows, and after two of them no more may be open."""
+    stage = Stage(P)
+    ended = stage.starts(windows=Windows("sums by team", "sums", most=2)).writes(3)
+    return ended.code if ended.code.startswith("X-") else "" if ended.code else "X-PANE: more is open than may be"
+
+
+def windows_of_another_meaning() -> str:
+    """A query that summed by team counts by player, on the state that it finds."""
+    stage = Stage(P)
+    stage.starts(windows=Windows("sums by team", "sums")).writes(2)
+    ended = stage.starts(windows=Windows("counts by player", "counts")).writes()
+    return _refused(ended, "X-PANE: windows that held sums go on as counts")
+
+
+def _computed_again(stage: Stage, by: Windows) -> Ended:
+    """A sink lacks an epoch of windows whose bytes are gone, and the query is started again with these."""
+    windows = Windows("sums by team", "sums")
+    stage.starts(windows=windows).writes(1)
+    stage.starts(sinks={D: Dying}, windows=windows).writes()
+    stage.scene.staging = StagingArea()
+    return stage.starts(windows=by).writes()
+
+
+def an_epoch_whose_windows_went_on() -> str:
+    """No sink that lacks the epoch keeps state: who keeps it holds what the epoch left."""
+    ended = _computed_again(Stage(P, D), Windows("sums by team", "sums"))
+    return _refused(ended, "X-PANE: panes are computed again from state that holds their rows")
+
+
+def an_epoch_whose_windows_are_defined_otherwise() -> str:
+    """The keeper of state lacks the epoch, and by now its windows have another trigger."""
+    stage = Stage(P, D)
+    keeper(stage)
+    ended = _computed_again(stage, Windows("sums by team, and early ones", "sums"))
+    return _refused(ended, "X-PANE: state of another definition stands under the marker of the one before")
+
+
 SCENES: tuple[Callable[[], str], ...] = (
     rows_deleted_by_others,
     a_table_that_others_have_filled,
@@ -340,6 +380,10 @@ SCENES: tuple[Callable[[], str], ...] = (
     a_word_that_goes_back,
     times_in_another_unit,
     a_writer_that_counts_otherwise,
+    more_windows_than_may_be,
+    windows_of_another_meaning,
+    an_epoch_whose_windows_went_on,
+    an_epoch_whose_windows_are_defined_otherwise,
 )
 
 

@@ -235,7 +235,8 @@ def attach(builder: Any) -> SparkSession:
         return first
     shared = found.get()
     for execution in list(shared.sharedState().activeStreamingQueries().values()):
-        execution.stop()
+        if execution is not None:  # one that ends while it is asked for
+            execution.stop()
     java_context = jvm.JavaSparkContext(shared.sparkContext())
     context = SparkContext(gateway=gateway, jsc=java_context, conf=SparkConf(_jconf=java_context.getConf()))
     return SparkSession(context, shared.newSession())

@@ -1,0 +1,415 @@
+"""Panes are committed with their state: whatever is killed, both appear together, and the log is that of no crash."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.core.paned import APART, BESIDE, MS, Paned, Query, drawn
+from tests.core.several import CRASHES, Crash, crash
+from tests.panes import oracle
+from tests.panes.oracle import LEAST, Oracle, Row, Rules, Sessions, spans_of
+
+from onceonly import faults
+from onceonly.errors import IdentityError, OnceOnlyError, SupersededRun
+from onceonly.faults import Point
+from onceonly_checkpoints.epochtime import END
+from onceonly_checkpoints.ledger import EventKind
+from onceonly_sinks.memory.panestate import MERGE
+from onceonly_sinks.memory.store import Entry
+
+Make = Callable[..., Paned]
+
+
+@pytest.fixture
+def seed() -> int:
+    found = random.SystemRandom().randrange(2**32)
+    print("seed", found)
+    return found
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    made: list[Paned] = []
+
+    def new(*names: str, beside: tuple[str, ...] = ()) -> Paned:
+        made.append(Paned(tmp_path / str(len(made)), names or APART, beside))
+        return made[-1]
+
+    yield new
+    faults.disarm()
+    for one in made:
+        one.ledger.close()
+
+
+def undisturbed(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> list[list[dict[str, Any]]]:
+    """State behind each epoch of a run that nothing happens to, that of none first."""
+    query, states = Query(pipeline, rules, epochs), [list[dict[str, Any]]()]
+    for number in range(1, len(epochs) + 1):
+        query.writes(number)
+        states.append(pipeline.state())
+    return states
+
+
+def agrees(pipeline: Paned, calm: Paned, states: Sequence[list[dict[str, Any]]]) -> None:
+    """What each sink shows is what it showed after as many epochs of the calm run."""
+    for name in pipeline.stores:
+        number = len(pipeline.epochs(name))
+        if name == "state":
+            assert pipeline.state() == states[number], (name, number)
+        else:
+            assert pipeline.panes(name) == calm.panes()[:number], (name, number)
+        told = [(one.time, one.panes) for one in pipeline.markers(name)]
+        assert told == [(one.time, one.panes) for one in calm.markers(name)][:number], (name, number)
+
+
+# ---- killed
+
+
+@pytest.mark.parametrize(("point", "hit"), CRASHES, ids=str)
+def test_a_crash_anywhere_leaves_each_sink_at_an_epoch_and_the_log_is_that_of_no_crash(
+    make: Make, seed: int, point: Point, hit: int
+) -> None:
+    rules, epochs = drawn(seed)
+    calm, pipeline = make(), make()
+    states = undisturbed(calm, rules, epochs)
+    for number in range(1, len(epochs) + 1):
+        query = Query(pipeline, rules, epochs)
+        if number > 1:
+            query.writes(number - 1)
+        faults.arm(point, crash, hit)
+        with pytest.raises(Crash):
+            query.writes(number)
+        faults.disarm()
+        agrees(pipeline, calm, states)
+    Query(pipeline, rules, epochs).writes(len(epochs))
+    agrees(pipeline, calm, states)
+    assert {len(pipeline.epochs(name)) for name in APART} == {len(epochs)}
+
+
+IN_ONE = (
+    Point.STAGE_AFTER,
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_BEFORE,
+)
+
+
+@pytest.mark.parametrize("point", IN_ONE, ids=str)
+def test_where_state_is_beside_the_rows_a_crash_leaves_both_or_neither_and_nothing_is_staged_in_files(
+    make: Make, seed: int, point: Point
+) -> None:
+    rules, epochs = drawn(seed)
+    calm, pipeline = make(*BESIDE, beside=BESIDE), make(*BESIDE, beside=BESIDE)
+    states = undisturbed(calm, rules, epochs)
+    for number in range(1, len(epochs) + 1):
+        faults.arm(point, crash)
+        with pytest.raises(Crash):
+            Query(pipeline, rules, epochs).writes(number)
+        faults.disarm()
+        assert pipeline.epochs("a") == pipeline.epochs("state")
+        agrees(pipeline, calm, states)
+        Query(pipeline, rules, epochs).writes(number)
+        agrees(pipeline, calm, states)
+    assert not Path(pipeline.staging).exists() or not pipeline.staged()
+
+
+@pytest.mark.parametrize("hit", [1, 2])
+def test_sinks_left_behind_get_the_recorded_panes_and_state_whatever_the_batch_holds_by_now(
+    make: Make, seed: int, hit: int
+) -> None:
+    rules, epochs = drawn(seed)
+    calm, pipeline = make(), make()
+    states = undisturbed(calm, rules, epochs)
+    query = Query(pipeline, rules, epochs)
+    query.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash, hit)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    again = Query(pipeline, rules, epochs)
+    again.writes(2, rows=lambda _: [Row("z", 77, 1)])
+    assert again.asked == []
+    assert [len(pipeline.epochs(name)) for name in APART] == [2, 2, 2]
+    again.writes(*range(3, len(epochs) + 1))
+    agrees(pipeline, calm, states)
+
+
+# ---- bytes that are gone
+
+
+def bereft(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> None:
+    """Epoch 2 is in the first sink only, and what was staged of it is gone."""
+    query = Query(pipeline, rules, epochs)
+    query.writes(1)
+    faults.arm(Point.COMMIT_AFTER, crash)
+    with pytest.raises(Crash):
+        query.writes(2)
+    faults.disarm()
+    shutil.rmtree(pipeline.staging)
+
+
+def test_an_epoch_whose_bytes_are_gone_is_computed_again_where_the_keeper_stands_at_the_one_before(
+    make: Make, seed: int
+) -> None:
+    rules, epochs = drawn(seed)
+    calm, pipeline = make(), make()
+    states = undisturbed(calm, rules, epochs)
+    bereft(pipeline, rules, epochs)
+    again = Query(pipeline, rules, epochs)
+    again.writes(*range(2, len(epochs) + 1))
+    assert again.asked == [*range(3, len(epochs) + 1)]
+    agrees(pipeline, calm, states)
+
+
+def test_where_the_keeper_holds_the_epoch_whose_bytes_are_gone_nothing_is_computed(make: Make) -> None:
+    pipeline = make("state", "a", "b")
+    bereft(pipeline, COUNTING, TEN)
+    with pytest.raises(IdentityError, match="memory:a, memory:b stand one epoch behind") as refused:
+        Query(pipeline, COUNTING, TEN).writes(2)
+    assert refused.value.code == "E219"
+    assert [len(pipeline.epochs(name)) for name in ("state", "a", "b")] == [2, 1, 1]
+
+
+def test_where_the_batch_gives_other_panes_than_were_recorded_nothing_is_written(make: Make) -> None:
+    pipeline = make()
+    bereft(pipeline, COUNTING, TEN)
+    with pytest.raises(IdentityError, match="its windows were others, computed again") as refused:
+        Query(pipeline, COUNTING, TEN).writes(2, rows=lambda _: [Row("z", 77, 1)])
+    assert refused.value.code == "E219"
+    assert [len(pipeline.epochs(name)) for name in APART] == [2, 1, 1]
+
+
+# ---- others
+
+COUNTING = Rules(oracle.Fixed(10), count=1, lateness=20, retracting=True)
+"""A pane for each row, and windows that stay open for long."""
+
+TEN = [oracle.Epoch(at, (Row("a", at, at), Row(f"key {at}", 1, at)), at) for at in range(1, 11)]
+"""Ten epochs of two rows; each leaves one window more open."""
+
+
+@pytest.mark.parametrize(
+    ("point", "beside"),
+    [
+        (Point.COMMIT_BEFORE, ()),
+        (Point.STAGE_AFTER, BESIDE),
+        (Point.PREPARE_AFTER, BESIDE),
+        (Point.COMMIT_BEFORE, BESIDE),
+    ],
+    ids=str,
+)
+def test_who_recalls_state_sleeps_and_commits_is_fenced_out_and_changes_nothing(
+    make: Make, seed: int, point: Point, beside: tuple[str, ...]
+) -> None:
+    rules, epochs = drawn(seed)
+    names = beside or APART
+    calm, pipeline = make(*names, beside=beside), make(*names, beside=beside)
+    states = undisturbed(calm, rules, epochs)
+
+    def others_go_on() -> None:
+        faults.disarm()
+        Query(pipeline, rules, epochs).writes(2, 3)
+
+    zombie = Query(pipeline, rules, epochs)
+    zombie.writes(1)
+    faults.arm(point, others_go_on)
+    with pytest.raises(SupersededRun):
+        zombie.writes(2)
+    assert {len(pipeline.epochs(name)) for name in names} == {3}
+    agrees(pipeline, calm, states)
+
+
+def changed_by_hand(pipeline: Paned, **row: Any) -> None:
+    """Somebody writes a row of state past every epoch."""
+    store, writer = pipeline.stores["state"], ("orders", "memory:state")
+    newest = store.newest(writer)
+    assert newest is not None
+    epoch = row.pop("epoch", 1)
+    standing = next(entry.rows for entry in store.epochs(writer) if entry.rows is not None)
+    changed = pa.Table.from_pylist([{**standing.to_pylist()[0], **row}], schema=standing.schema)
+    store.add(Entry(writer, newest.fence, newest.marker, epoch, changed, 1, MERGE))
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"epoch": 9}, 'the window of key ["a"] from 0 on is of epoch 9'),
+        ({"body": "3"}, 'the window of key ["a"] from 0 on cannot be read'),
+    ],
+    ids=["of a later epoch", "unreadable"],
+)
+def test_state_that_no_epoch_left_stops_the_query(make: Make, row: dict[str, Any], problem: str) -> None:
+    pipeline = make()
+    Query(pipeline, COUNTING, TEN).writes(1)
+    changed_by_hand(pipeline, **row)
+    with pytest.raises(IdentityError) as refused:
+        Query(pipeline, COUNTING, TEN).writes(2)
+    assert refused.value.code == "E226"
+    assert problem in str(refused.value)
+    assert [len(pipeline.markers(name)) for name in ("a", "b")] == [1, 1]
+
+
+def test_more_windows_than_the_epoch_before_left_stop_the_query(make: Make) -> None:
+    pipeline = make()
+    closing = [TEN[0], oracle.Epoch(99, (), END)]
+    Query(pipeline, COUNTING, closing).writes(1)
+    changed_by_hand(pipeline, key='["put there"]')
+    with pytest.raises(IdentityError, match="there are more windows than that epoch left") as refused:
+        Query(pipeline, COUNTING, closing).writes(2)
+    assert refused.value.code == "E226"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"window": oracle.Fixed(20)}, "key, values, time, window, accumulation or the form of rows is another one"),
+        ({"retracting": False}, "key, values, time, window, accumulation or the form of rows is another one"),
+        ({"lateness": 30}, "trigger or lateness is another one, and 2 windows open"),
+        ({"count": 2}, "trigger or lateness is another one, and 2 windows open"),
+    ],
+    ids=["window", "accumulation", "lateness", "trigger"],
+)
+def test_another_definition_under_a_running_name_is_refused(make: Make, change: dict[str, Any], said: str) -> None:
+    pipeline = make()
+    Query(pipeline, COUNTING, TEN).writes(1)
+    with pytest.raises(OnceOnlyError) as refused:
+        Query(pipeline, replace(COUNTING, **change), TEN).writes(2)
+    assert refused.value.code == "E142"
+    assert said in str(refused.value)
+    assert [len(pipeline.epochs(name)) for name in APART] == [1, 1, 1]
+
+
+def test_trigger_and_lateness_may_change_once_no_window_is_open(make: Make) -> None:
+    pipeline = make()
+    epochs = [TEN[0], oracle.Epoch(50, (), 50), TEN[2]]
+    Query(pipeline, COUNTING, epochs).writes(1, 2)
+    assert pipeline.state() == []
+    Query(pipeline, replace(COUNTING, count=2, lateness=30), epochs).writes(3)
+    assert [len(pipeline.epochs(name)) for name in APART] == [3, 3, 3]
+
+
+def test_a_query_with_windows_does_not_go_on_without_them(make: Make) -> None:
+    pipeline = make()
+    Query(pipeline, COUNTING, TEN).writes(1)
+    with pytest.raises(OnceOnlyError, match="panes= was taken out of the call") as refused:
+        Query(pipeline, COUNTING, TEN, panes=False).writes(2)
+    assert refused.value.code == "E142"
+
+
+def test_more_open_windows_than_may_be_are_refused_and_said_once_before(make: Make) -> None:
+    pipeline = make()
+    query = Query(pipeline, COUNTING, TEN, at_most=5)
+    query.writes(1, 2, 3, 4)
+    with pytest.raises(OnceOnlyError) as refused:
+        query.writes(5)
+    assert refused.value.code == "E527"
+    assert [len(pipeline.epochs(name)) for name in APART] == [4, 4, 4]
+    assert len(pipeline.state()) == 5
+    assert sum("W705" in said for said in pipeline.events(EventKind.WARNED)) == 1
+
+
+# ---- right
+
+
+def test_where_the_recorded_clock_goes_back_timers_stand_still(make: Make) -> None:
+    rules = Rules(oracle.Fixed(100), period=10, lateness=20, retracting=True)
+    clocks, rows = (12, 5, 14, 21), (Row("a", 1, 1),)
+    back, still = make(), make()
+    Query(back, rules, [oracle.Epoch(at, rows) for at in clocks]).writes(1, 2, 3, 4)
+    Query(still, rules, [oracle.Epoch(max(12, at), rows) for at in clocks]).writes(1, 2, 3, 4)
+    assert [epoch.panes.clock for epoch in back.markers("a") if epoch.panes] == [12 * MS, 12 * MS, 14 * MS, 21 * MS]
+    assert (back.panes(), back.state()) == (still.panes(), still.state())
+    assert [len(rows) for rows in back.panes()] == [0, 0, 0, 1]
+
+
+def test_the_log_is_what_brute_force_says_of_the_same_epochs(make: Make, seed: int) -> None:
+    for at in range(20):
+        rules, epochs = drawn(seed + at)
+        pipeline, judge = make(*BESIDE, beside=BESIDE), Oracle(rules)
+        Query(pipeline, rules, epochs).writes(*range(1, len(epochs) + 1))
+        for said, rows in zip(epochs, pipeline.panes(), strict=True):
+            expected = sorted((pane.key, pane.value, pane.timing, pane.index) for pane in judge.epoch(said))
+            told = [(row["team"], row["total"] or 0, row["timing"], row["pane"]) for row in rows if row["sign"] > 0]
+            assert sorted(told) == expected, f"{rules} {epochs} of seed {seed + at}"
+
+
+def test_after_each_epoch_rows_and_what_state_has_not_shown_are_the_batch_result(make: Make, seed: int) -> None:
+    seen = Counter[str]()
+    for at in range(40):
+        rules, epochs = drawn(seed + at)
+        if isinstance(rules.window, Sessions):
+            continue
+        pipeline = make(*BESIDE, beside=BESIDE)
+        query = Query(pipeline, rules, epochs)
+        for number in range(1, len(epochs) + 1):
+            query.writes(number)
+            held, wanted = reconciled(pipeline, rules), aggregate(pipeline, rules, epochs[:number])
+            assert held == wanted, f"epoch {number} of {rules}, {epochs}, seed {seed + at}"
+            seen[_how(rules)] += len(wanted)
+    assert all(seen[how] for how in ("discarding", "retracting", "accumulating")), seen
+
+
+Of = tuple[str, int, int]
+
+
+def _how(rules: Rules) -> str:
+    return "discarding" if rules.discarding else "retracting" if rules.retracting else "accumulating"
+
+
+def reconciled(pipeline: Paned, rules: Rules) -> dict[Of, int]:
+    """What each window comes to by the rows that stand and by what state has not shown."""
+    found = dict[Of, int]()
+    for row in (row for rows in pipeline.panes() for row in rows):
+        value, place = row["sign"] * (row["total"] or 0), _of(row)
+        adds = rules.discarding or rules.retracting
+        found[place] = value + (found.get(place, 0) if adds else 0)
+    for row in pipeline.state():
+        (value,), fresh, _, _, emitted, _ = json.loads(row["body"])
+        place = json.loads(row["key"])[0], row["start"], row["stop"]
+        if rules.retracting:
+            found[place] = found.get(place, 0) + (value or 0) - sum(one[3][0] or 0 for one in emitted)
+        elif rules.discarding:
+            found[place] = found.get(place, 0) + (value or 0)
+        else:
+            assert fresh or found[place] == (value or 0), place
+            found[place] = value or 0
+    return found
+
+
+def aggregate(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> dict[Of, int]:
+    """The sum of each window over all rows, but those of windows that were closed by what epochs before had noted."""
+    found = dict[Of, int]()
+    noted = [None, *(one.time.noted if one.time else None for one in pipeline.markers("a"))]
+    for said, before in zip(epochs, noted, strict=False):
+        for row in said.rows:
+            for start, end in spans_of(rules.window, row.time):
+                if before == END or (before is not None and _closed(end, rules.lateness, before)):
+                    continue
+                place = row.key, *(one if one in (LEAST, END) else one * MS for one in (start, end))
+                found[place] = found.get(place, 0) + row.value
+    return found
+
+
+def _closed(end: int, lateness: int | None, noted: int) -> bool:
+    return lateness is not None and end != END and (end + lateness) * MS <= noted
+
+
+def _of(row: dict[str, Any]) -> Of:
+    start, end = row["window_start"], row["window_end"]
+    return (
+        row["team"],
+        LEAST if start is None else round(start.timestamp() * MS),
+        END if end is None else round(end.timestamp() * MS),
+    )

@@ -1,0 +1,61 @@
+"""The page on Streaming 102 shows what a run wrote, and the run wrote what the data asks for."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.panes import story
+
+ROOT = Path(__file__).parent.parent
+RUN = ROOT / "docs" / "streaming102.json"
+PAGE = ROOT / "docs" / "streaming-102.md"
+PICTURES = ROOT / "docs" / "images" / "streaming102"
+CASES = story.cases()
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = json.loads(RUN.read_text())["rows"]
+    return found
+
+
+def test_the_run_has_every_case_with_two_kills_in_each_epoch(rows: dict[str, list[dict[str, Any]]]) -> None:
+    assert rows.keys() == CASES.keys()
+    assert json.loads(RUN.read_text())["kills"] == 2 * sum(len(case.epochs) for case in CASES.values())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_rows_of_the_run_are_those_of_the_data(name: str, rows: dict[str, list[dict[str, Any]]]) -> None:
+    shown = [(row["epoch"], row["total"], row["timing"], row["fired_at"] // 1000 % 86_400) for row in rows[name]]
+    signs = [row["sign"] for row in rows[name]]
+    panes = [(number, pane.value, pane.timing, pane.fired_at) for number, pane in CASES[name].panes]
+    assert [row for row, sign in zip(shown, signs, strict=True) if sign > 0] == panes
+    taken = [value for _, pane in CASES[name].panes for _, value in pane.retracts]
+    assert [row[1] for row, sign in zip(shown, signs, strict=True) if sign < 0] == taken
+
+
+@pytest.fixture(scope="module")
+def script() -> Any:
+    spec = importlib.util.spec_from_file_location("streaming102_pictures", ROOT / "scripts/streaming102_pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for it
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pictures_are_drawn_from_the_run(
+    script: Any, rows: dict[str, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    script.main(str(RUN), str(tmp_path))
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert drawn == {path.name: path.read_text() for path in PICTURES.iterdir()}
+    assert len(drawn) == len(rows)
+    assert set(re.findall(r"images/streaming102/([^)]+)", PAGE.read_text())) == drawn.keys()
