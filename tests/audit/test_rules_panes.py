@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.audit.histories import PIPELINE, epoch_after, ledger_of, relinked, sink_of
-from tests.core.paned import Scores
+from tests.cli.scores import Scores
 from typer.testing import CliRunner
 
 from onceonly.audit import Facts, Finding, Verdict, gather, judge
