@@ -375,13 +375,13 @@ class _Epoch:
         if not places or tuple(places) == (place,):
             return
         olds = [self._open.pop(one) for one in places]
-        fresh, same = sum(one.fresh for one in olds), next((one for one in olds if one.place == place), None)
+        fresh = sum(one.fresh for one in olds)
         self._open[place] = _Open(
             place,
             self._joined([one.values for one in olds]),
             fresh,
             max(one.panes for one in olds),
-            same is not None and same.shown,
+            False,  # nothing was written with its bounds: sessions that stand do not overlap
             tuple(sorted(emitted for one in olds for emitted in one.emitted)),
             triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before),
             changed=True,
