@@ -52,9 +52,7 @@ MUTANTS = {
     "results that stand are lost where sessions merge": Mutant(
         "tuple(sorted(emitted for one in olds for emitted in one.emitted))", "()"
     ),
-    "rows that wait are lost where sessions merge": Mutant(
-        "fresh = sum(one.fresh for one in olds)", "fresh = 0"
-    ),
+    "rows that wait are lost where sessions merge": Mutant("fresh = sum(one.fresh for one in olds)", "fresh = 0"),
     "numbers of results begin anew where sessions merge": Mutant("max(one.panes for one in olds)", "0"),
     "a trigger begins anew where sessions merge": Mutant(
         "triggers.united(self._is.trigger, fresh, self._at.clock, passed=place.end <= self._before)", "None"
