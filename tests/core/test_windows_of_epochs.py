@@ -9,12 +9,14 @@ import pytest
 from tests.core.stories import SINK, epochs
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
+from onceonly import TimedEpoch
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, panes
 from onceonly.machine.noting import Noting
 from onceonly.machine.panes import Windows
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly.protocol.times import Times
+from onceonly.runtime import asking
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import PANES, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
@@ -124,6 +126,19 @@ def test_the_epoch_is_staged_as_its_windows_go_on_and_says_what_is_open_behind_i
     assert epoch.panes == state(4)
     assert epoch.time is not None
     assert (epoch.time.noted, epoch.time.closed) == (1002, 942)
+
+
+def test_windows_are_closed_by_what_the_epoch_notes_and_not_by_a_word_that_goes_back() -> None:
+    machine = paned(OURS, held(TWO, noted=900), Noting("function")).hears(c.Done())
+    assert isinstance(machine.asks, c.Stage)
+    asked: list[int | None] = []
+
+    def says(epoch: TimedEpoch) -> int:
+        asked.append(epoch.previous)
+        return 100
+
+    told, noted = asking.noted(machine.state, says, Times(), 3)
+    assert (told.said, noted, asked) == (100, 900, [900])
 
 
 def test_rows_as_they_come_are_staged_without_windows() -> None:
