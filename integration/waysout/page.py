@@ -34,6 +34,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/cli/test_taking_over.py": ("E221",),
     "integration/test_refresh.py": ("E246",),
     "tests/core/test_refresh_several.py": ("E247",),
+    "tests/cli/test_panes_command.py": ("E226",),
 }
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""
 

@@ -198,6 +198,23 @@ def test_a_driver_that_runs_is_fenced_out(at: Run, scores: Scores) -> None:
     assert after.generation > fence.generation
 
 
+def test_state_that_somebody_changed_stops_the_query_and_the_printed_way_out_goes_on(at: Run, scores: Scores) -> None:
+    log = scores.sinks()[1].store._log
+    rows = log[-1].rows
+    assert rows is not None
+    damaged = rows.set_column(rows.schema.get_field_index("body"), "body", [["{"] * rows.num_rows])
+    log[-1] = replace(log[-1], rows=damaged)
+    with pytest.raises(OnceOnlyError) as refused:
+        scores.writes([("c", 28, 1)])
+    assert refused.value.code == "E226"
+    scores._number -= 1  # that batch was not written: it is offered again
+    shown, given_up = re.findall(r"onceonly panes .*", refused.value.remedy)
+    assert_answerless(at(*shlex.split(shown)[1:]), '["c"]')
+    assert at(*shlex.split(given_up)[1:], "--yes").exit_code == 0
+    scores.writes([("c", 28, 1)], [("d", 31, 1)])
+    assert [one for one in scores.results() if one[1] == 20] == [("c", 20, 1, 0)]
+
+
 # ---- decisions that move the position
 
 

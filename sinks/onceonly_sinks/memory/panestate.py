@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from onceonly.errors import refuse
+from onceonly.protocol.guard import foreign
 from onceonly.protocol.optional import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly_sinks.memory.store import Entry, Merge
 
@@ -32,7 +32,7 @@ def recall(entries: Iterable[Entry], sink: str, wanted: StateWanted, as_of: AsOf
     rows = [_row(row, epoch) for row, epoch in asked]
     if ahead := next((one for one in rows if one.epoch >= as_of.epoch), None):
         problem = f"the window of key {ahead.key} from {ahead.start} on is of epoch {ahead.epoch}"
-        raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
+        raise foreign(sink, as_of, problem)
     return rows
 
 

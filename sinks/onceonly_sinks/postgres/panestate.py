@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.errors import refuse
+from onceonly.protocol.guard import foreign
 from onceonly.protocol.optional import GONE, STATE_KEY, OpenWindow, StateRow, StateWanted
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
 from onceonly_sinks.postgres.server import TableName, quote
@@ -94,7 +95,7 @@ def recall(connection: Connection, table: Table, sink: str, wanted: StateWanted,
             problem = (
                 f"the window of key {key} from {start} on is of {'no epoch' if epoch is None else f'epoch {epoch}'}"
             )
-            raise refuse("E226", sink=sink, epoch=as_of.epoch - 1, problem=problem, pipeline=as_of.pipeline)
+            raise foreign(sink, as_of, problem)
     return [StateRow(*row) for row in found.values()]
 
 

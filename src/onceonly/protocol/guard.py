@@ -29,8 +29,22 @@ from onceonly_checkpoints.epoch import Fence, Marker
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from onceonly.protocol.batch import AsOf
+
 
 _LOST = "the destination was restored to an earlier state or made anew, or the fence was never installed"
+
+
+def foreign(keeper: str, as_of: AsOf, problem: str) -> OnceOnlyError:
+    """E226: the state of windows is not what the epoch before left. Who knows the ledger says it in its place.
+
+    Args:
+        keeper: id of the sink of state.
+        as_of: the state that was meant.
+        problem: what is there instead.
+    """
+    said = {"sink": keeper, "epoch": as_of.epoch - 1, "problem": problem, "pipeline": as_of.pipeline}
+    return refuse("E226", **said)
 
 
 @dataclass(frozen=True, slots=True)

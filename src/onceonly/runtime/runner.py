@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import shlex
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from functools import partial
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 from onceonly import faults
-from onceonly.errors import refuse
+from onceonly.errors import IdentityError, refuse
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, endings, look
@@ -320,7 +321,11 @@ class Runner:
         if not isinstance(rows, Bindable):
             raise OutOfPhase(state.phase.value, "a batch with windows")
         with self._timed("step"):
-            paned = rows.bound(to, command.clock, partial(asking.noted, state, self._says))
+            try:
+                paned = rows.bound(to, command.clock, partial(asking.noted, state, self._says))
+            except IdentityError as error:
+                # The message must stand alone: the commands that it prints name the ledger.
+                raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
         with self._timed("stage"):
             still = None if command.lasting else together.collect(paned, self._of(state))
             reference, self._staged = (None, still) if still else self._in_files(state, command, paned)

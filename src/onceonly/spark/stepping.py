@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from onceonly.errors import refuse
 from onceonly.panes import kinds
 from onceonly.panes.rows import pane_table, state_table
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
 from onceonly.protocol.batch import Bound, Notes
+from onceonly.protocol.guard import foreign
 from onceonly.protocol.optional import RecallsState, StateWanted
 from onceonly.protocol.times import Times
 from onceonly.spark.paned import PanedBatch, Part, digest_of, part
@@ -175,4 +175,4 @@ def _hashed() -> pa.Schema:
 
 
 def _foreign(keeper: str, to: Bound, problem: str) -> Exception:
-    return refuse("E226", sink=keeper, epoch=to.as_of.epoch - 1, problem=problem, pipeline=to.as_of.pipeline)
+    return foreign(keeper, to.as_of, problem)
