@@ -15,7 +15,22 @@ from pyspark.sql import DataFrame
 
 from onceonly import EventTime, exactly_once, faults
 from onceonly.faults import Point
-from onceonly.panes import AtCount, AtMark, AtWatermark, Count, Fixed, Max, Mean, Panes, Sessions, Sliding, Sum, drain
+from onceonly.panes import (
+    AtCount,
+    AtMark,
+    AtWatermark,
+    Count,
+    Fixed,
+    Last,
+    Max,
+    Mean,
+    Panes,
+    Sessions,
+    Sliding,
+    Sum,
+    drain,
+)
+from onceonly_sinks.kafka import KafkaSink, read_committed
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -230,3 +245,43 @@ def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: E
     ]
     assert said("panes", "show").exit_code == 0
     assert said("audit", "--fail-on", "error").exit_code == 0
+
+
+def test_a_plan_that_keeps_state_of_its_own_is_refused_and_without_it_the_query_goes_on(
+    events: Events, pg: PostgresTarget
+) -> None:
+    write = exactly_once(pg.sink(), note_time="ingest", panes=panes(time="ingest"))
+
+    def stateful(df: DataFrame) -> DataFrame:
+        return df.withWatermark("at", "1 minute").dropDuplicates(["team", "at"])
+
+    assert "ONCE-E141" in events.come([("a", 1, 10)]).fail(write, shape=stateful)
+    assert pg.says("select to_regclass('orders')") == [(None,)]
+    events.lose_checkpoint()
+    events.run(exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes()))
+    assert scores(pg) == [("a", 1, "ON_TIME")]
+
+
+@pytest.mark.kafka
+def test_results_that_are_called_as_the_parts_of_a_record_go_into_a_topic_and_others_are_refused(
+    events: Events, pg: PostgresTarget, any_kafka: Any
+) -> None:
+    topic = any_kafka.topic("results")
+    state = PostgresSink(pg.dsn, table="scores_state")
+
+    def write(name: str) -> Any:
+        values = {name: Last("team", by="at"), "total": Sum("value")}
+        said = panes(key="key", values=values, state=state)
+        sink = KafkaSink(any_kafka.servers, topic=topic)
+        return exactly_once(
+            sink, note_time=EventTime("at", says=drain), panes=said, before=lambda df: df.withColumn("key", df.team)
+        )
+
+    events.come([("a", 1, 10), ("b", 2, 20)])
+    assert "the batch has no column value" in events.fail(write("said"))
+    events.lose_checkpoint()
+    events.run(write("value"))
+    options = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
+    committed = read_committed(events.spark.read.format("kafka").options(**options)).load()
+    found = committed.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)").collect()
+    assert sorted(map(tuple, found)) == [("a", "a"), ("b", "b")]

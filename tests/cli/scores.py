@@ -66,7 +66,8 @@ class Scores:
         sinks = self.sinks()
         stepping = Stepping(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
         runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders", sinks))
-        windows = Windows(self.definition.fingerprint, self.definition.meaning, self.definition.lateness)
+        told = self.definition
+        windows = Windows(told.fingerprint, told.meaning, told.lateness, told.panes.at_most)
         state: State | None = None
         for rows in batches:
             self._number += 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run, assert_answerless, document
 from tests.cli.scores import Event, Scores
+from tests.panes.making import made
 
 from onceonly.cli import openwindows
 from onceonly.errors import OnceOnlyError
@@ -213,6 +214,24 @@ def test_state_that_somebody_changed_stops_the_query_and_the_printed_way_out_goe
     assert at(*shlex.split(given_up)[1:], "--yes").exit_code == 0
     scores.writes([("c", 28, 1)], [("d", 31, 1)])
     assert [one for one in scores.results() if one[1] == 20] == [("c", 20, 1, 0)]
+
+
+def test_too_many_windows_stop_the_query_until_more_are_allowed_and_the_printed_command_shows_them(
+    run: Run, tmp_path: Path
+) -> None:
+    few = Scores(tmp_path / "few", at_most=2).writes([("a", 1, 5)])
+    with pytest.raises(OnceOnlyError) as refused:
+        few.writes([("b", 2, 1), ("c", 3, 1)])
+    assert refused.value.code == "E527"
+    printed = re.search(r"onceonly panes show [^;]*", refused.value.remedy)
+    assert printed
+    shown = run(*shlex.split(printed[0])[1:])
+    assert shown.exit_code == 0, shown.output
+    assert '["a"]' in shown.stdout
+    few._number -= 1  # that batch was not written: it is offered again
+    few.definition = made(at_most=3)
+    few.writes([("b", 2, 1), ("c", 3, 1)], [("d", 31, 1)])
+    assert [one[:3] for one in few.results()] == [("a", 0, 5), ("b", 0, 1), ("c", 0, 1)]
 
 
 # ---- decisions that move the position

@@ -78,7 +78,7 @@ def epoch(
     What is shown comes in an order that is drawn, and a second step sees more of the state: it must do the same.
     """
     noted = _later(world.noted, said.noted)
-    moment = engine.Moment(said.clock * _MS, world.clock, _scaled(noted), _scaled(world.noted))
+    moment = engine.Moment(said.clock * _MS, _scaled(noted), _scaled(world.noted))
     rows = [
         Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
     ]

@@ -77,7 +77,7 @@ class Pipeline:
         """One epoch: rows as pairs of time and value, ``marks`` the values of rows for which the mark is true."""
         given = [Row((team,), time, (value,), value in marks) for time, value in rows]
         partials = partials_of(self.definition, given)
-        moment = Moment(clock, self.clock, self.noted if noted is None else noted, self.noted)
+        moment = Moment(clock, self.noted if noted is None else noted, self.noted)
         asked = wanted(self.definition, moment, partials)
         held = [one for one in self.state.values() if _asked(one, asked)]
         found = step(self.definition, moment, held, partials)

@@ -83,7 +83,7 @@ def test_keys_come_back_as_they_were() -> None:
     partials = partials_of(told, [Row(key, 3, (1,)) for key in keys])
     run = Pipeline(told)
     assert [one.place.key for one in partials] == [key_text(told, key) for key in keys]
-    rows = step(run.definition, Moment(1, None, 10, None), [], partials).rows
+    rows = step(run.definition, Moment(1, 10, None), [], partials).rows
     found = [tuple(row[name] for name in kinds) for row in pane_table(told, rows).to_pylist()]
     assert sorted(found, key=str) == sorted(keys, key=str)
 
@@ -113,7 +113,7 @@ def test_a_sum_that_outgrows_its_type_is_refused_and_both_wider_ones_are_taken(
 def _written(value: Value, kind: str, rows: Sequence[Row]) -> Any:
     inputs = dict.fromkeys(value.inputs, kind)
     told = define(Panes(**said(values={"total": value})), {**COLUMNS, **inputs}, inputs)
-    return pane_table(told, step(told, Moment(1, None, 20, None), [], partials_of(told, rows)).rows)
+    return pane_table(told, step(told, Moment(1, 20, None), [], partials_of(told, rows)).rows)
 
 
 class Wrong(Aggregate):
@@ -131,7 +131,7 @@ class Wrong(Aggregate):
 
 def test_a_value_of_ones_own_that_gives_another_kind_than_it_says_is_refused() -> None:
     told = made(values={"mine": Wrong()})
-    rows = step(told, Moment(1, None, 20, None), [], [Partial(Place('["A"]', 0, 10), (1,), 1)]).rows
+    rows = step(told, Moment(1, 20, None), [], [Partial(Place('["A"]', 0, 10), (1,), 1)]).rows
     assert "an Aggregate whose value() gives another kind" in str(refused("E146", lambda: pane_table(told, rows)))
 
 

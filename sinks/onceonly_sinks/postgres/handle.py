@@ -11,9 +11,9 @@ from onceonly.doctor import Check, Observed
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Disturbance, Expired, Milestone, SinkBase
 from onceonly.protocol.demands import Rule
-from onceonly.protocol.optional import Span
+from onceonly.protocol.optional import OpenWindow, Span
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import classify, demands, epochrows, expirable, expiring, head, health, pruning
+from onceonly_sinks.postgres import classify, demands, epochrows, expirable, expiring, head, health, panestate, pruning
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Target
@@ -166,6 +166,26 @@ class Handle(SinkBase):
     def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self._refusals(), self._transactions.reading() as connection:
             yield from epochrows.of(connection, table, column, span)
+
+    def count_windows(self, since: int) -> int:
+        """How many windows are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            table = self._table(connection)
+            return panestate.count(connection, table, since) if table else 0
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        """Windows that are open; see ``ShowsState``.
+
+        Raises:
+            DestinationError: E501, E508: no answer.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            if table := self._table(connection):
+                yield from panestate.standing(connection, table, since, key, limit)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt, as far as the catalogue shows it: made anew, failed over."""

@@ -132,6 +132,11 @@ class Options:
         return said == (Merge(), "auto", "fail", None, "refuse")
 
     @property
+    def ways(self) -> dict[str, Any]:
+        """What was said of how rows go, and of nothing that they are: fit for another table of the same database."""
+        return {name: getattr(self, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
+
+    @property
     def append(self) -> bool:
         """Whether rows are only ever added, and by us."""
         return not self.merge.key and self.apply is None

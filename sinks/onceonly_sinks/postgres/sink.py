@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from onceonly.protocol import (
     Sink,
     own,
 )
-from onceonly.protocol.optional import OpenWindow, Span, StateRow, StateWanted
+from onceonly.protocol.optional import Span, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.postgres import committing, expiring, head, keeping, panestate, pruning, replacing, transactions
 from onceonly_sinks.postgres import schema as survey
@@ -203,8 +203,7 @@ class PostgresSink(Handle):
         if not said.unsaid:
             problem = f"{self._id} was told what stands in its table"
             raise refuse("E122", problem=problem, next=f'give the table alone: keep=pg.table("{self._name.text}")')
-        options = {name: getattr(said, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
-        return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **options)
+        return type(self)(self._server.dsn, self._name.text, id=self._id, keeps=f"{seconds} seconds", **said.ways)
 
     def lookup(self, as_of: AsOf) -> keeping.Catalogue:
         """What executors ask for ids, once the table can hold them; see ``Remembers``.
@@ -229,10 +228,8 @@ class PostgresSink(Handle):
         if not (beside or said.unsaid):
             problem = f"{self._id} was told what stands in its table"
             raise refuse("E143", problem=problem, next=f'give the table alone: state=pg.table("{self._name.text}")')
-        options = {name: getattr(said, name) for name in ("via", "driver_limit", "patience", "lock_timeout", "markers")}
-        if beside:
-            return type(self)(self._server.dsn, panestate.beside(self._name), holds="state", **options)
-        return type(self)(self._server.dsn, self._name.text, id=self._id, holds="state", **options)
+        name, id_ = (panestate.beside(self._name), None) if beside else (self._name.text, self._id)
+        return type(self)(self._server.dsn, name, id=id_, holds="state", **said.ways)
 
     def recall(self, wanted: StateWanted, as_of: AsOf) -> list[StateRow]:
         """Rows of state that are asked for; see ``RecallsState``.
@@ -244,26 +241,6 @@ class PostgresSink(Handle):
         with self._refusals(), self._transactions.reading() as connection:
             table = self._aim.plan(connection, panestate.columns()).table
             return panestate.recall(connection, table, self._id, wanted, as_of)
-
-    def count_windows(self, since: int) -> int:
-        """How many windows are open; see ``ShowsState``.
-
-        Raises:
-            DestinationError: E501, E508: no answer.
-        """
-        with self._refusals(), self._transactions.reading() as connection:
-            table = self._table(connection)
-            return panestate.count(connection, table, since) if table else 0
-
-    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
-        """Windows that are open; see ``ShowsState``.
-
-        Raises:
-            DestinationError: E501, E508: no answer.
-        """
-        with self._refusals(), self._transactions.reading() as connection:
-            if table := self._table(connection):
-                yield from panestate.standing(connection, table, since, key, limit)
 
     # ---- opening
 

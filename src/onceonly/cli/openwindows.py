@@ -12,7 +12,7 @@ from onceonly.errors import refuse
 from onceonly.panes.step import Kept
 from onceonly.panes.step import Place as Window
 from onceonly.protocol import ShowsState
-from onceonly.protocol.optional import OpenWindow
+from onceonly.protocol.optional import OpenWindow, StateRow
 from onceonly_checkpoints.content import STATE
 
 
@@ -55,8 +55,8 @@ def shown(one: OpenWindow) -> Shown:
     """
     row = one.state
     try:
-        kept = Kept.read(Window(row.key, row.start, row.stop), row.body)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        kept = _kept(row)
+    except ValueError as error:
         raise refuse(
             "E110",
             problem=f"The state of the window of key {row.key} from {row.start} on cannot be read.",
@@ -69,11 +69,14 @@ def shown(one: OpenWindow) -> Shown:
 
 def fresh(one: OpenWindow) -> int | None:
     """Rows since the last pane of a window; ``None`` where its state cannot be read."""
-    row = one.state
     try:
-        return Kept.read(Window(row.key, row.start, row.stop), row.body).fresh
-    except (ValueError, KeyError, TypeError, IndexError):
+        return _kept(one.state).fresh
+    except ValueError:
         return None
+
+
+def _kept(row: StateRow) -> Kept:
+    return Kept.read(Window(row.key, row.start, row.stop), row.body)
 
 
 def keeper_of(here: Place) -> ShowsState:

@@ -26,6 +26,7 @@ from onceonly.cli.options import (
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
 from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
+from onceonly.panes.windows import LEAST
 from onceonly.protocol import ShowsState
 from onceonly.reading.moments import spelled
 from onceonly.runtime.operator import nothing_to_reset
@@ -187,7 +188,7 @@ def _table(windows: Sequence[Shown], unit: Unit) -> Iterator[tuple[object, ...]]
 
 
 def _bound(number: int, unit: Unit) -> str:
-    return "-" if number in (-(2**63), END) else spelled(number, unit)
+    return "-" if number in (LEAST, END) else spelled(number, unit)
 
 
 def _wakes(one: Shown, unit: Unit) -> str:

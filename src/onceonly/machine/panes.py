@@ -51,10 +51,10 @@ def refused(windows: Windows | None, pipeline: str, last: Epoch | None, *, begin
     if windows is None or last.panes is None:
         return _other(pipeline, *_appeared(last))
     if windows.meaning != last.panes.meaning:
-        said = "key, values, time, window, accumulation or the form of rows is another one"
+        said = f"key, values, time, window, accumulation or the form of rows is another one than in epoch {last.number}"
         return _other(pipeline, said, "the definition was changed under a running name", _ANEW)
     if windows.definition != last.panes.definition and last.panes.open.rows:
-        said = f"trigger or lateness is another one, and {last.panes.text}"
+        said = f"trigger or lateness is another one, and {last.panes.text} behind epoch {last.number}"
         return _other(pipeline, said, "the definition was changed while windows were open", _DRAINED)
     return None
 
@@ -69,9 +69,7 @@ def _appeared(last: Epoch) -> tuple[str, str, str]:
 
 
 _ANEW = "give the query a name, a checkpoint and a table of its own: queryName(...)"
-_DRAINED = (
-    "give what it was before, and change it once no window is open; or, anew: queryName(...) and a new checkpoint"
-)
+_DRAINED = f"give what it was before, and change it once no window is open; or {_ANEW}"
 
 
 def _nothing_stands(last: Epoch) -> bool:

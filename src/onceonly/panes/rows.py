@@ -84,8 +84,8 @@ def _too_wide(name: str, kind: str, row: PaneRow) -> Exception:
 
 def _bounds(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array[Any]]:
     return {
-        "window_start": _times(definition, [row.place.start for row in rows]),
-        "window_end": _times(definition, [row.place.end for row in rows]),
+        "window_start": times_of(definition, [row.place.start for row in rows]),
+        "window_end": times_of(definition, [row.place.end for row in rows]),
     }
 
 
@@ -97,13 +97,13 @@ def _sent(definition: Definition, rows: Sequence[PaneRow]) -> dict[str, pa.Array
         "pane": kinds.array("int", [row.pane for row in rows]),
         "final": kinds.array("boolean", [row.final for row in rows]),
         "fired_at": kinds.array("timestamp", [row.fired_at * _MICROS for row in rows]),
-        "watermark": _times(definition, [row.watermark for row in rows]),
+        "watermark": times_of(definition, [row.watermark for row in rows]),
         "seq": kinds.array("bigint", [row.seq for row in rows]),
     }
 
 
-def _times(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
-    """Times of the unit; what has no bound is null, and so is an instant that no timestamp is."""
+def times_of(definition: Definition, times: Sequence[int | None]) -> pa.Array[Any]:
+    """Times of the unit in Arrow; what has no bound is null, and so is an instant that no timestamp is."""
     known = [None if one in (None, LEAST, END) else one for one in times]
     if definition.unit == "integer":
         return kinds.array("bigint", list(known))

@@ -65,13 +65,11 @@ class Moment:
 
     Attributes:
         clock: the recorded one, to which timers run: never less than in the epoch before.
-        clock_before: that of the epoch before; ``None`` without one.
         noted: what is noted with the epoch; ``None`` for nothing.
         noted_before: what the epoch before noted.
     """
 
     clock: int
-    clock_before: int | None
     noted: int | None
     noted_before: int | None
 
@@ -129,10 +127,14 @@ class Kept:
         """The inverse of :attr:`body`.
 
         Raises:
-            ValueError: it is none; KeyError, IndexError and TypeError as well.
+            ValueError: it is none.
         """
-        values, fresh, panes, shown, emitted, trigger = json.loads(body)
-        return cls(place, tuple(values), fresh, panes, bool(shown), tuple(Emitted(*one) for one in emitted), trigger)
+        try:
+            values, fresh, panes, shown, emitted, trigger = json.loads(body)
+            stands = tuple(Emitted(*one) for one in emitted)
+            return cls(place, tuple(values), fresh, panes, bool(shown), stands, trigger)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"no state of a window: {error}") from error
 
 
 class PaneRow(NamedTuple):

@@ -76,6 +76,18 @@ class Value(ABC):
 
 
 @dataclass(frozen=True, slots=True)
+class OfColumn(Value):
+    """A value of one column, or of Spark SQL on one row."""
+
+    column: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
 class Count(Value):
     """How many rows there are, or how many in which a column is not null.
 
@@ -100,7 +112,7 @@ class Count(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Sum(Value):
+class Sum(OfColumn):
     """The sum of a column, exact: of whole numbers and decimals; null where all are null.
 
     Args:
@@ -108,13 +120,7 @@ class Sum(Value):
         approximate: take floating point as well, whose sum hangs on the order of rows.
     """
 
-    column: str
     approximate: bool = field(default=False, kw_only=True)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """A sum, 0 of no row: whole numbers as ``bigint``, decimals with ten digits more, as Spark's."""
@@ -129,19 +135,12 @@ class Sum(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Min(Value):
+class Min(OfColumn):
     """The least value of a column; null where all are null.
 
     Args:
         column: a column, or Spark SQL on one row.
     """
-
-    column: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """The least, by Spark's order of the kind."""
@@ -149,19 +148,12 @@ class Min(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Max(Value):
+class Max(OfColumn):
     """The greatest value of a column; null where all are null.
 
     Args:
         column: a column, or Spark SQL on one row.
     """
-
-    column: str
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """The greatest, by Spark's order of the kind."""
@@ -169,7 +161,7 @@ class Max(Value):
 
 
 @dataclass(frozen=True, slots=True)
-class Mean(Value):
+class Mean(OfColumn):
     """The mean of a column, of an exact sum: whole numbers as ``double``, decimals with four digits more.
 
     Args:
@@ -177,13 +169,7 @@ class Mean(Value):
         approximate: take floating point as well, whose sum hangs on the order of rows.
     """
 
-    column: str
     approximate: bool = field(default=False, kw_only=True)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The column."""
-        return (self.column,)
 
     def over(self, name: str, inputs: Sequence[str]) -> Fold:
         """A mean; null of no row. The partial result is the sum and how many there were."""

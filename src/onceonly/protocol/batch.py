@@ -216,16 +216,11 @@ class Bindable(Protocol):
         ...
 
 
-class Paned(Batch, Protocol):
-    """What became of a batch: rows of panes and of state, in the memory of this process."""
+class Paned(Batch, Divided, TellsTime, Protocol):
+    """What became of a batch: rows of panes and of state, in the memory of this process.
 
-    def outputs(self) -> tuple[Output, ...]:
-        """What each sink gets of it."""
-        ...
-
-    def times(self) -> Times:
-        """What the rows that were aggregated said of time, and the user."""
-        ...
+    Its times are what the rows that were aggregated said, and the user.
+    """
 
     def panes(self) -> PaneState:
         """What the epoch says of its windows."""
@@ -464,7 +459,7 @@ class ArrowBatch:
             with files.open(f"{place}/part-{partition:05d}.parquet", "wb") as file:
                 pq.write_table(self._table.slice(partition * size, size), file)
 
-    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> ArrowBatch:
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
         """A batch over Parquet files of ``schema``."""
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -40,7 +40,7 @@ from onceonly.protocol import (
     Superseded,
     TooLargeForDriver,
 )
-from onceonly.protocol.batch import Bindable, Bound, Recalling, TellsTime
+from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
 from onceonly.protocol.times import NO_TIMES
 from onceonly.runtime import asking, indexing, replacing, staging, stops, together
 from onceonly.runtime.asking import Says
@@ -301,39 +301,34 @@ class Runner:
     def _stage(self, state: State, command: c.Stage) -> c.Outcome:
         rows = asking.trimmed(self._rows(state), command.trim)
         faults.fire(Point.STAGE_BEFORE)
-        if command.bound:
-            return self._stage_panes(state, command, command.bound, rows)
+        paned = self._stepped(state, command, command.bound, rows) if command.bound else None
         with self._timed("stage"):
             if command.as_of and isinstance(rows, Recalling):
                 rows = rows.as_of(command.as_of)
-            still = None if command.lasting else together.collect(rows, self._of(state))
-            reference, self._staged = (None, still) if still else self._in_files(state, command, rows)
+            still = None if command.lasting else together.collect(paned or rows, self._of(state))
+            reference, self._staged = (None, still) if still else self._in_files(state, command, paned or rows)
             # Not in the action that stages them: the horizon would have it compiled anew for each epoch.
-            times = self._staged.times_of(command.clock) if command.clock else NO_TIMES
+            times = self._staged.times_of(command.clock) if command.clock and not paned else NO_TIMES
         if command.healing:
             self._borrowed = reference  # computed again for sinks that were behind: no marker names it
         digest = self._staged.digest()
-        told = None if command.healing else asking.said(state, times, digest, self._says)
+        told = None if command.healing else paned.times() if paned else asking.said(state, times, digest, self._says)
         faults.fire(Point.STAGE_AFTER)
-        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told)
+        windows = paned.panes() if paned else None
+        return c.Staged(reference, self._staged.rows, digest, self._staged.outputs, told, windows)
 
-    def _stage_panes(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> c.Outcome:
+    def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
+        """The batch's one action, and what it makes of the windows that go on."""
         if not isinstance(rows, Bindable):
             raise OutOfPhase(state.phase.value, "a batch with windows")
         with self._timed("step"):
             try:
-                paned = rows.bound(to, command.clock, partial(asking.noted, state, self._says))
+                return rows.bound(to, command.clock, partial(asking.noted, state, self._says))
             except IdentityError as error:
+                if error.code != "E226":
+                    raise
                 # The message must stand alone: the commands that it prints name the ledger.
                 raise refuse(error.code, **{**error.details, "ledger": shlex.quote(self._ledger.address)}) from error
-        with self._timed("stage"):
-            still = None if command.lasting else together.collect(paned, self._of(state))
-            reference, self._staged = (None, still) if still else self._in_files(state, command, paned)
-        if command.healing:
-            self._borrowed = reference
-        faults.fire(Point.STAGE_AFTER)
-        told = None if command.healing else paned.times()
-        return c.Staged(reference, self._staged.rows, self._staged.digest(), self._staged.outputs, told, paned.panes())
 
     def _in_files(self, state: State, command: c.Stage, rows: Batch) -> tuple[str, Still]:
         if self._staging is None:

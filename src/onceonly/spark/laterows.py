@@ -6,19 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.panes import kinds
 from onceonly.panes.here import Row, key_text
+from onceonly.panes.rows import times_of
 from onceonly.panes.spec import Definition
 from onceonly.panes.step import Partial
-from onceonly.panes.windows import LEAST
 from onceonly.spark import frames
-from onceonly_checkpoints.epochtime import END
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-_MICROS = 1000
 
 START, CLOSED, HORIZON = "window_start", "window_end", "horizon"
 """Columns behind those of the row: its window, and what was noted when it came."""
@@ -125,13 +121,5 @@ def _table(setting: Setting, rows: Any, starts: Sequence[int | None], ends: Sequ
     else:
         batch = frames.cast(pa.RecordBatch.from_arrays(rows.flatten(), names=schema.names), schema)
     noted = [setting.noted] * len(starts)
-    arrays = [*batch.columns, *(_times(setting, one) for one in (starts, ends, noted))]
+    arrays = [*batch.columns, *(times_of(setting.definition, one) for one in (starts, ends, noted))]
     return pa.Table.from_arrays(arrays, names=[*schema.names, START, CLOSED, HORIZON])
-
-
-def _times(setting: Setting, times: Sequence[int | None]) -> Any:
-    """Times of the unit; what has no bound is null."""
-    known = [None if one in (None, LEAST, END) else one for one in times]
-    if setting.definition.unit == "integer":
-        return kinds.array("bigint", known)
-    return kinds.array("timestamp", [None if one is None else one * _MICROS for one in known])

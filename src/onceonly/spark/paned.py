@@ -6,23 +6,23 @@ that all of an epoch is staged, counted, healed and audited as any epoch with ou
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from onceonly.protocol import Attempt, Batch, Estimate, Task
+from onceonly.protocol import Batch
+from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import Times
 from onceonly.spark import digest, frames
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output, column_of
 from onceonly_checkpoints.panestate import PaneState
-from onceonly_checkpoints.storage import file_system
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from onceonly.spark.batch import LyingRows, SparkBatch
+    from onceonly.spark.batch import SparkBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def struct_of(schema: pa.Schema) -> Any:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-class PanedBatch:
-    """The ``Batch`` contract over the rows of all outputs, and what else the machine is told.
+class PanedBatch(ArrowBatch):
+    """Rows of all outputs, which lie here, and what else the machine is told.
 
     Args:
         parts: each output once.
@@ -98,49 +98,13 @@ class PanedBatch:
     """
 
     def __init__(self, parts: Sequence[Part], times: Times, panes: PaneState, live: SparkBatch | None = None) -> None:
+        super().__init__(_union({column_of(one.name): one.rows for one in parts}), partitions=1)
         self._parts = tuple(parts)
         self._times = times
         self._panes = panes
         self._live = live
-        self._table = _union({column_of(one.name): one.rows for one in parts})
 
-    @property
-    def schema(self) -> pa.Schema:
-        """A column for each output."""
-        return self._table.schema
-
-    @property
-    def estimate(self) -> Estimate:
-        """Exact size."""
-        return Estimate(self._table.num_rows, self._table.nbytes)
-
-    @property
-    def dataframe(self) -> DataFrame:
-        """There is none.
-
-        Raises:
-            TypeError: always.
-        """
-        raise TypeError("rows in the driver's memory have no DataFrame")
-
-    def arrow(self) -> Iterator[pa.RecordBatch]:
-        """The rows, output by output."""
-        yield from self._table.to_batches()
-
-    def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
-        """Run the task here: the rows are here."""
-        return [task(Attempt(0, 0), self.arrow())]
-
-    def write(self, directory: str) -> None:
-        """Write all rows as one Parquet file into a directory that is made, a path or a URL of a store."""
-        import pyarrow.parquet as pq
-
-        files, place = file_system(directory)
-        files.makedirs(place)
-        with files.open(f"{place}/part-00000.parquet", "wb") as file:
-            pq.write_table(self._table, file)
-
-    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> LyingRows | Batch:
+    def reread(self, paths: tuple[str, ...], schema: pa.Schema) -> Batch:
         """A batch over Parquet files of ``schema``.
 
         Raises:

@@ -108,7 +108,7 @@ class Action:
         panes = self.definition.panes
         keys = [f"{quote(name)} AS {own}" for name, own in zip(panes.keys, self._keys, strict=True)]
         inputs = [f"{self._sql(text)} AS {own}" for text, own in self._inputs.items()]
-        marks = [f"coalesce({panes.marks}, false) AS {quote(_MARK)}"] if panes.marks else []
+        marks = [f"coalesce({self._sql(panes.marks)}, false) AS {quote(_MARK)}"] if panes.marks else []
         row = [f"struct(*) AS {quote(ROW)}"] if self.keeps_late else []
         return [*keys, *inputs, *marks, *row]
 
@@ -164,10 +164,11 @@ class Action:
     # ---- any number of rows
 
     def _there(self) -> Counted:
-        found = Groups(self.definition, self._aggregated())
+        values = self._aggregated()
+        found = Groups(self.definition, values)
         late: list[laterows.Piece] = []
         with self._tasks():
-            for piece in self.bring(self._grouped()):
+            for piece in self.bring(self._grouped(values)):
                 found.join(piece)
                 if self.keeps_late:
                     late.append(found.late(piece))
@@ -177,14 +178,14 @@ class Action:
     def _tasks(self) -> AbstractContextManager[None]:
         return nullcontext() if self.tasks is None else frames.setting(self.rows, _TASKS, str(self.tasks))
 
-    def _grouped(self) -> DataFrame:
+    def _grouped(self, values: Sequence[Aggregated]) -> DataFrame:
         from pyspark.sql import functions as f
 
         # Aggregates of the user's own may ask for any column.
         whole = ["*"] if self.definition.by_spark else []
         taken = self.rows.selectExpr(*whole, *self._taken(), self._time())
         parted, by = sliced(self.definition.panes.window, taken, quote(_TIME), self._keys)
-        return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *self._values())
+        return parted.groupBy(*self._keys, *by).agg(*map(f.expr, self._sums()), *_columns(values))
 
     def _sums(self) -> list[str]:
         """Of rows and not of windows, and behind the shuffle: before it, a task that ran twice would count twice."""
@@ -210,12 +211,13 @@ class Action:
             for value in self.definition.panes.values.values()
         ]
 
-    def _values(self) -> list[Column]:
-        from pyspark.sql import functions as f
 
-        columns = [one for value in self._aggregated() for one in value.columns]
-        said = [f.expr(one) if isinstance(one, str) else one for one in columns]
-        return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
+def _columns(values: Sequence[Aggregated]) -> list[Column]:
+    from pyspark.sql import functions as f
+
+    columns = [one for value in values for one in value.columns]
+    said = [f.expr(one) if isinstance(one, str) else one for one in columns]
+    return [one.alias(f"{VALUE}{at}") for at, one in enumerate(said)]
 
 
 def _told(rows: Sequence[Row], horizon: int | None) -> Times:

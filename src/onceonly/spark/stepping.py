@@ -17,7 +17,7 @@ from onceonly.panes.spec import Definition
 from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
 from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.guard import foreign
-from onceonly.protocol.optional import RecallsState, StateWanted
+from onceonly.protocol.optional import RecallsState, StateRow, StateWanted
 from onceonly.protocol.times import Times
 from onceonly.spark.paned import PanedBatch, Part, digest_of, part
 from onceonly_checkpoints.content import LATE, PANES, STATE, Digest
@@ -63,12 +63,6 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
-    place: Place
-    body: str
-
-
-@dataclass(frozen=True, slots=True)
 class Stepping:
     """Steps the windows of one pipeline from epoch to epoch.
 
@@ -98,12 +92,12 @@ class Stepping:
         """
         definition, targets = self.definition, self.targets
         times, noted = notes(counted.times, counted.rows)
-        moment = Moment(to.clock, to.clock_before, noted, to.noted_before)
+        moment = Moment(to.clock, noted, to.noted_before)
         found = self._recalled(moment, counted.partials, to)
         held = [_read(row, targets.state, to) for row in found]
         done = step(definition, moment, held, counted.partials)
         changed = frozenset((*(one.place for one in done.kept), *done.gone))
-        left = _left(to, done, [row for row in found if row.place in changed], targets.state)
+        left = _left(to, done, [row for row in found if _place(row) in changed], targets.state)
         dropped = done.dropped + times.untimed
         panes = PaneState(
             definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, since=to.since
@@ -116,36 +110,36 @@ class Stepping:
         ]
         return PanedBatch(parts, times, panes, live)
 
-    def _recalled(self, moment: Moment, partials: Sequence[Partial], to: Bound) -> list[_Row]:
+    def _recalled(self, moment: Moment, partials: Sequence[Partial], to: Bound) -> Sequence[StateRow]:
         asked = wanted(self.definition, moment, partials)
         places = [(one.key, one.start, one.end) for one in asked.places]
-        rows = self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
-        return [_Row(Place(row.key, row.start, row.stop), row.body) for row in rows]
+        return self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
 
 
 def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[Part]:
     return [part(LATE, (sink,), rows, session)] if rows is not None and sink is not None else []
 
 
-def _read(row: _Row, keeper: str, to: Bound) -> Kept:
+def _place(row: StateRow) -> Place:
+    return Place(row.key, row.start, row.stop)
+
+
+def _read(row: StateRow, keeper: str, to: Bound) -> Kept:
     try:
-        return Kept.read(row.place, row.body)
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        key, start = row.place.key, row.place.start
-        raise _foreign(keeper, to, f"the window of key {key} from {start} on cannot be read") from error
+        return Kept.read(_place(row), row.body)
+    except ValueError as error:
+        problem = f"the window of key {row.key} from {row.start} on cannot be read"
+        raise foreign(keeper, to.as_of, problem) from error
 
 
-def _left(to: Bound, done: Stepped, replaced: Sequence[_Row], keeper: str) -> Digest:
+def _left(to: Bound, done: Stepped, replaced: Sequence[StateRow], keeper: str) -> Digest:
     """Digest of all state behind the epoch: nobody reads it to know."""
-    written = [_Row(one.place, one.body) for one in done.kept]
-    left = to.open - _digest(replaced) + _digest(written)
+    taken = state_digest((row.key, row.start, row.stop, row.body) for row in replaced)
+    written = state_digest((one.place.key, one.place.start, one.place.end, one.body) for one in done.kept)
+    left = to.open - taken + written
     if left.rows < 0:
-        raise _foreign(keeper, to, "there are more windows than that epoch left")
+        raise foreign(keeper, to.as_of, "there are more windows than that epoch left")
     return left
-
-
-def _digest(rows: Sequence[_Row]) -> Digest:
-    return state_digest((row.place.key, row.place.start, row.place.end, row.body) for row in rows)
 
 
 _PIECE = 10_000
@@ -172,7 +166,3 @@ def _hashed() -> pa.Schema:
 
     text, number = kinds.arrow("string"), kinds.arrow("bigint")
     return pa.schema([("key", text), ("start", number), ("stop", number), ("body", text)])
-
-
-def _foreign(keeper: str, to: Bound, problem: str) -> Exception:
-    return foreign(keeper, to.as_of, problem)
