@@ -1,0 +1,250 @@
+"""How a sink that lacks epochs is brought level, or a pipeline is cut back to what all its sinks hold. Pure.
+
+A rewind takes no rows out of a sink. Either every sink stands at the same epoch, and what the ledger and the checkpoint
+say beyond it is set aside, so that Spark reads those rows again; or some sinks lack epochs that are known in full, and
+get them as they were, each from the first place that proves its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.strenum import StrEnum
+
+
+class OriginKind(StrEnum):
+    """Where rows of an epoch come from, the one that proves most first."""
+
+    NONE = "none"
+    """The epoch brought no rows to the sink."""
+    STAGED = "stage"
+    """Bytes that were staged for all sinks; the marker holds their hash."""
+    SINK = "sink"
+    """Another sink that got the same rows; their digest proves them."""
+    SOURCE = "source"
+    """The source, through the query's own code; the digest proves the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of one epoch come from.
+
+    Attributes:
+        kind: what kind of place it is.
+        sink: id of the other sink; empty for other kinds.
+    """
+
+    kind: OriginKind
+    sink: str = ""
+
+    @property
+    def text(self) -> str:
+        """As ``--from`` takes it, and as plans print it."""
+        return f"{self.kind}:{self.sink}" if self.sink else str(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an operator wants.
+
+    Attributes:
+        to: the epoch at which the named sinks stand, or all of them.
+        sinks: ids of those that are brought level; none: the pipeline is cut back.
+        origin: the only kind of place that rows may come from, with its sink; ``None`` for any.
+        lost: first and last of the epochs of which a part may be lost; ``None`` for none.
+    """
+
+    to: int
+    sinks: tuple[str, ...] = ()
+    origin: Origin | None = None
+    lost: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewindFacts:
+    """Everything that a rewind is decided on.
+
+    Attributes:
+        asked: what is wanted.
+        stands: number of the newest epoch of each sink, in the order of the call.
+        epochs: what is known of epochs, by number: from the ledger and from markers.
+        staged: numbers of epochs whose staged bytes are there.
+        readable: sinks whose rows can be read by epoch.
+        code: whether the query's code is at hand, so that the source can be read.
+        gone: what the source lacks, by epoch, in words.
+    """
+
+    asked: Asked
+    stands: Mapping[str, int]
+    epochs: Mapping[int, Epoch]
+    staged: Collection[int] = ()
+    readable: Collection[str] = ()
+    code: bool = False
+    gone: Mapping[int, str] = ()  # type: ignore[assignment]
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch that is known."""
+        return max((*self.epochs, *self.stands.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One epoch for one sink.
+
+    Attributes:
+        sink: which.
+        epoch: what it gets.
+        origin: of its rows.
+    """
+
+    sink: str
+    epoch: Epoch
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class CutBack:
+    """Every sink stands at ``to``; epochs of the ledger beyond it are set aside.
+
+    Attributes:
+        to: the epoch that Spark goes on after.
+        beyond: numbers of the epochs that are set aside, oldest first; empty where only the checkpoint is ahead.
+    """
+
+    to: int
+    beyond: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BringUp:
+    """Sinks get the epochs that they lack, each sink in order.
+
+    Attributes:
+        newest: the epoch that they stand at in the end.
+        steps: what they get.
+    """
+
+    newest: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hindered:
+    """Why a rewind is not carried out.
+
+    Attributes:
+        code: of the error.
+        details: what its message says, beside the commands that only the caller can spell.
+        to: the epoch of the command that would do; ``None`` where none would.
+        sinks: the sinks that this command names.
+    """
+
+    code: str
+    details: Mapping[str, Any]
+    to: int | None = None
+    sinks: tuple[str, ...] = ()
+
+
+def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
+    """What a rewind does; the first of these that speaks decides: names, where sinks stand, origins, the source."""
+    asked = facts.asked
+    if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
+        known = ", ".join(facts.stands)
+        return Hindered("E110", {"problem": f"There is no sink {strangers[0]}.", "cause": f"its sinks are: {known}"})
+    return _bring_up(facts) if asked.sinks else _cut_back(facts)
+
+
+def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
+    to, stands = facts.asked.to, facts.stands
+    elsewhere = {sink: epoch for sink, epoch in stands.items() if epoch != to}
+    if elsewhere:
+        least, most = min(stands.values()), max(stands.values())
+        sink, epoch = next(iter(elsewhere.items()))
+        behind = tuple(one for one in stands if stands[one] < most)
+        cause = "sinks stand at different epochs" if behind else "the epoch is another one, or the sink went on since"
+        return _elsewhere(sink, epoch, cause, least, behind)
+    if not to:
+        what = {"problem": "There is no epoch to cut back to: no sink holds one.", "cause": "they were all made anew"}
+        return Hindered("E110", what)
+    beyond = tuple(sorted(number for number in facts.epochs if number > to))
+    if lacking := _lacking(facts, beyond):
+        return lacking
+    return CutBack(to, beyond)
+
+
+def _lacking(facts: RewindFacts, beyond: tuple[int, ...]) -> Hindered | None:
+    """Whether the source lacks rows of epochs that it would have to give again, beyond what may be lost."""
+    first, last = facts.asked.lost or (0, -1)
+    gone = [number for number in beyond if number in facts.gone and not first <= number <= last]
+    if not gone:
+        return None
+    said = {"first": gone[0], "last": gone[-1], "reason": facts.gone[gone[0]]}
+    return Hindered("E230", said, facts.asked.to)
+
+
+def _elsewhere(sink: str, epoch: int, cause: str, to: int | None, sinks: tuple[str, ...]) -> Hindered:
+    return Hindered("E231", {"sink": sink, "stands": epoch, "cause": cause}, to, sinks)
+
+
+def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
+    asked, stands = facts.asked, facts.stands
+    newest = facts.newest
+    short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
+    if short:
+        return _elsewhere(short[0], stands[short[0]], "it lacks more than that", stands[short[0]], asked.sinks)
+    others = tuple(sink for sink in stands if sink not in asked.sinks and stands[sink] < newest)
+    if others:
+        least = min(stands[sink] for sink in (*asked.sinks, *others))
+        return _elsewhere(others[0], stands[others[0]], "it lacks epochs, too", least, (*asked.sinks, *others))
+    steps: list[Step] = []
+    for sink in asked.sinks:
+        for number in range(stands[sink] + 1, newest + 1):
+            found = _step(facts, sink, number)
+            if isinstance(found, Hindered):
+                return found
+            if found:
+                steps.append(found)
+    return BringUp(newest, tuple(steps))
+
+
+def _step(facts: RewindFacts, sink: str, number: int) -> Step | Hindered | None:
+    epoch, before = facts.epochs.get(number), facts.epochs.get(number - 1)
+    if epoch is None or not chain.sound(epoch) or (before and epoch.previous_chain != before.chain):
+        return _no_origin(sink, number, "neither the ledger nor a sink knows it", rebuild=True)
+    if number < dict(epoch.sinks).get(sink, number + 1):
+        return None  # the sink joined later
+    origin = _origin(facts, sink, epoch)
+    return Step(sink, epoch, origin) if origin else _no_origin(sink, number, _nowhere(facts.asked.origin))
+
+
+def _no_origin(sink: str, number: int, reason: str, *, rebuild: bool = False) -> Hindered:
+    return Hindered("E232", {"sink": sink, "epoch": number, "reason": reason, "rebuild": rebuild})
+
+
+def _nowhere(wanted: Origin | None) -> str:
+    if wanted:
+        return f"its rows are not to be had from {wanted.text}"
+    return "its rows are staged nowhere any more, and no other sink can be read by epoch that got the same ones"
+
+
+def _origin(facts: RewindFacts, sink: str, epoch: Epoch) -> Origin | None:
+    """The first place that proves the rows of an epoch, of those that may be asked."""
+    if epoch.adoption or not epoch.digest_in(sink).rows:
+        return Origin(OriginKind.NONE)
+    found = [Origin(OriginKind.STAGED)] if epoch.number in facts.staged else []
+    found += [Origin(OriginKind.SINK, one) for one in facts.readable if _holds_the_same(facts, one, sink, epoch)]
+    if facts.code and epoch.output(sink) is None and not epoch.outputs and epoch.lineage:
+        found.append(Origin(OriginKind.SOURCE))
+    wanted = facts.asked.origin
+    return next((one for one in found if wanted is None or one == wanted), None)
+
+
+def _holds_the_same(facts: RewindFacts, other: str, sink: str, epoch: Epoch) -> bool:
+    there = epoch.number >= dict(epoch.sinks).get(other, epoch.number + 1) and facts.stands[other] >= epoch.number
+    same = epoch.output(other) == epoch.output(sink)
+    return other != sink and other not in facts.asked.sinks and there and same

@@ -1,0 +1,189 @@
+"""The decision table of a rewind: every line by a test that makes it speak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.stories import adoption, changed, epochs, opening, reading
+
+from onceonly.machine.facts import Heal, Proceed, Refusal
+from onceonly.machine.opening import decide_opening
+from onceonly.machine.rewind import Asked, BringUp, CutBack, Hindered, Origin, OriginKind, RewindFacts, Step, decide
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import Digest, Output
+
+A, B = "memory:a", "memory:b"
+LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1), (B, 1)))
+ONE, TWO, THREE, FOUR = LINE
+STAGED, BROTHER, SOURCE = Origin(OriginKind.STAGED), Origin(OriginKind.SINK, B), Origin(OriginKind.SOURCE)
+
+
+def facts(stands: dict[str, int], asked: Asked, **options: object) -> RewindFacts:
+    made = RewindFacts(asked, stands, {epoch.number: epoch for epoch in LINE}, gone={})
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def hindered(found: object, code: str) -> Hindered:
+    assert isinstance(found, Hindered), found
+    assert found.code == code
+    return found
+
+
+def brought(found: object) -> list[tuple[str, int, str]]:
+    assert isinstance(found, BringUp), found
+    assert found.newest == 4
+    return [(step.sink, step.epoch.number, step.origin.text) for step in found.steps]
+
+
+# ---- cut back
+
+
+def test_all_sinks_at_an_epoch_are_gone_on_from_and_what_the_ledger_says_beyond_is_set_aside():
+    assert decide(facts({A: 2, B: 2}, Asked(2))) == CutBack(2, (3, 4))
+
+
+def test_a_ledger_that_was_restored_as_well_leaves_only_the_checkpoint_to_be_cut():
+    assert decide(facts({A: 4, B: 4}, Asked(4))) == CutBack(4, ())
+
+
+def test_another_epoch_than_the_one_where_all_stand_is_refused_with_theirs():
+    found = hindered(decide(facts({A: 2, B: 2}, Asked(3))), "E231")
+    assert (found.to, found.sinks, found.details["stands"]) == (2, (), 2)
+
+
+def test_a_cut_back_while_one_sink_stands_further_on_is_refused_and_names_the_ones_behind():
+    found = hindered(decide(facts({A: 2, B: 4}, Asked(2))), "E231")
+    assert (found.to, found.sinks) == (2, (A,))
+
+
+def test_nothing_is_cut_back_to_before_the_first_epoch():
+    hindered(decide(facts({A: 0, B: 0}, Asked(0))), "E110")
+
+
+def test_a_source_that_lacks_rows_of_epochs_refuses_a_cut_back_unless_just_these_may_be_lost():
+    lacking = {"gone": {4: "file f4 is gone"}}
+    found = hindered(decide(facts({A: 2, B: 2}, Asked(2), **lacking)), "E230")
+    assert (found.details["first"], found.details["last"], found.to) == (4, 4, 2)
+    assert decide(facts({A: 2, B: 2}, Asked(2, lost=(4, 4)), **lacking)) == CutBack(2, (3, 4))
+    hindered(decide(facts({A: 2, B: 2}, Asked(2, lost=(3, 3)), **lacking)), "E230")
+
+
+def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
+    assert decide(facts({A: 2, B: 2}, Asked(2), gone={1: "gone", 2: "gone"})) == CutBack(2, (3, 4))
+
+
+# ---- bring up
+
+
+def test_a_sink_behind_gets_each_epoch_from_the_first_place_that_proves_it():
+    said = facts({A: 1, B: 4}, Asked(1, (A,)), staged={4}, readable=[A, B], code=True)
+    assert brought(decide(said)) == [(A, 2, "sink:memory:b"), (A, 3, "sink:memory:b"), (A, 4, "stage")]
+
+
+def test_the_code_is_asked_last():
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True))) == [(A, 4, "source")]
+
+
+@pytest.mark.parametrize("wanted", [STAGED, BROTHER, SOURCE])
+def test_a_place_that_is_named_is_the_only_one_asked(wanted: Origin):
+    all_ = {"staged": {4}, "readable": [B], "code": True}
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,), wanted), **all_))) == [(A, 4, wanted.text)]
+    hindered(decide(facts({A: 3, B: 4}, Asked(3, (A,), wanted))), "E232")
+
+
+def test_all_sinks_are_brought_up_where_the_stage_kept_what_they_lack():
+    said = facts({A: 2, B: 3}, Asked(2, (A, B)), staged={3, 4})
+    assert brought(decide(said)) == [(A, 3, "stage"), (A, 4, "stage"), (B, 4, "stage")]
+
+
+def test_a_sink_that_is_brought_up_itself_is_nobodys_origin():
+    hindered(decide(facts({A: 2, B: 3}, Asked(2, (A, B)), readable=[A, B])), "E232")
+
+
+def test_a_command_that_was_killed_goes_on_where_the_sink_stands_now():
+    assert brought(decide(facts({A: 3, B: 4}, Asked(1, (A,)), readable=[B]))) == [(A, 4, "sink:memory:b")]
+    assert brought(decide(facts({A: 4, B: 4}, Asked(1, (A,))))) == []
+
+
+def test_a_sink_that_lacks_more_than_was_said_is_refused():
+    found = hindered(decide(facts({A: 1, B: 4}, Asked(2, (A,)))), "E231")
+    assert (found.to, found.sinks) == (1, (A,))
+
+
+def test_a_sink_behind_that_is_not_named_is_refused_and_named():
+    found = hindered(decide(facts({A: 2, B: 3}, Asked(2, (A,)), staged={3, 4})), "E231")
+    assert (found.to, found.sinks) == (2, (A, B))
+
+
+def test_a_sink_that_nobody_knows_is_refused():
+    hindered(decide(facts({A: 2, B: 4}, Asked(2, ("memory:x",)))), "E110")
+
+
+def test_an_epoch_that_nobody_knows_or_that_does_not_follow_has_no_origin():
+    known = {number: epoch for number, epoch in enumerate(LINE, 1) if number != 3}
+    found = hindered(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known)), "E232")
+    assert (found.details["epoch"], found.details["rebuild"]) == (3, True)
+    other = chain.linked(replace(THREE, previous_chain=ONE.chain))
+    found = hindered(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs={**known, 3: other})), "E232")
+    assert found.details["epoch"] == 3
+
+
+def test_an_epoch_whose_words_were_changed_has_no_origin():
+    changed_by_hand = replace(THREE, digest=Digest(11))
+    known = {1: ONE, 2: TWO, 3: changed_by_hand, 4: FOUR}
+    hindered(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known)), "E232")
+
+
+def test_a_sink_that_joined_later_gets_no_epoch_from_before():
+    line = changed(*LINE, sinks=((A, 4), (B, 1)))
+    known = {epoch.number: epoch for epoch in line}
+    assert brought(decide(facts({A: 0, B: 4}, Asked(0, (A,)), readable=[B], epochs=known))) == [(A, 4, "sink:memory:b")]
+
+
+def test_a_decision_of_an_operator_needs_no_rows():
+    five = adoption(FOUR, "accept-loss", FOUR.written.end, first=2, last=2)
+    known = {epoch.number: epoch for epoch in (*LINE, five)}
+    found = decide(facts({A: 4, B: 5}, Asked(4, (A,)), epochs=known))
+    assert found == BringUp(5, (Step(A, five, Origin(OriginKind.NONE)),))
+
+
+def test_a_sink_with_other_rows_of_an_epoch_is_no_origin():
+    line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
+    known = {epoch.number: epoch for epoch in line}
+    hindered(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known)), "E232")
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), staged={4}, epochs=known))) == [(A, 4, "stage")]
+
+
+def test_the_source_gives_no_outputs_back():
+    line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
+    known = {epoch.number: epoch for epoch in line}
+    hindered(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, epochs=known)), "E232")
+
+
+# ---- the opening that it begins with
+
+
+def test_an_opening_lets_those_sinks_pass_that_are_brought_level_and_no_others():
+    behind = reading(ONE, known=FOUR, sink=A)
+    level = reading(FOUR, known=FOUR, sink=B)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR)), Refusal)
+    assert decide_opening(opening(behind, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR, rewound=(B,))), Refusal)
+
+
+def test_an_opening_heals_no_sink_that_is_brought_level():
+    behind, level = reading(THREE, sink=A), reading(FOUR, known=FOUR, sink=B)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR)), Heal)
+    assert decide_opening(opening(behind, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+
+
+def test_an_opening_takes_a_sink_that_was_made_anew_if_it_is_brought_level():
+    anew = reading(None, known=FOUR, sink=A, identity="table-2", rows=False)
+    level = reading(FOUR, known=FOUR, sink=B)
+    assert decide_opening(opening(anew, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+
+
+def test_an_opening_in_which_all_sinks_are_rewound_goes_on_from_where_they_stand():
+    back = [reading(TWO, known=FOUR, sink=sink) for sink in (A, B)]
+    assert decide_opening(opening(*back, head=FOUR, rewound=(A, B))) == Proceed(TWO)
