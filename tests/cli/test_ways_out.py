@@ -38,7 +38,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import stops
 from onceonly.runtime.operator import adopt
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.ledger import EventKind, Ledger
@@ -75,7 +75,9 @@ def write(sinks: Sequence[Sink], ledger: Ledger, root: Path, what: Offer, table:
     """Start a query whose first batch is ``what``."""
     ids = tuple(sink.id for sink in sinks)
     state = coordinator.start("orders", ids, secrets.token_hex(4), what, **options)  # type: ignore[arg-type]
-    return Runner(sinks, ledger, staging=Staging(str(root / "staging"), "orders", sinks)).run(state, Executable(table))
+    return Runner(sinks, ledger, staging=StagedEpochs(str(root / "staging"), "orders", sinks)).run(
+        state, Executable(table)
+    )
 
 
 def starts(pipeline: Pipeline, what: Offer, table: pa.Table | None = None, **options: object) -> State:

@@ -394,7 +394,7 @@ def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     found: dict[int, Digest] = {}
     try:
         for (schema, left_out), numbers in _alike(sink, epochs).items():
-            columns = written_columns(rows.dtypes[:-1], schema)
+            columns = chain.written(rows.dtypes[:-1], schema)
             if columns:
                 with reading():
                     found.update(digest.by_epoch(rows, columns, frozenset(left_out), numbers))
@@ -441,8 +441,3 @@ def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, 
         if (held := epoch.digest_in(sink)).rows:
             found.setdefault((epoch.schema_in(sink), held.left_out), []).append(epoch.number)
     return found
-
-
-def written_columns(columns: Sequence[tuple[str, str]], schema: str) -> int:
-    """How many of the leading columns were written by an epoch with this fingerprint; 0 where none or others were."""
-    return next((count for count in range(len(columns), 0, -1) if chain.fingerprint(columns[:count]) == schema), 0)

@@ -11,7 +11,7 @@ from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.line import Line, ranges
 from onceonly.machine import acceptance, look
-from onceonly.runtime.stops import Where, rewind, set_back, tally
+from onceonly.runtime.stops import Where, rewound, set_back, tally
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -55,7 +55,7 @@ class Finding:
             where=where,
             accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
-            rewind=rewind(engine, self.epoch or 1),
+            rewind=rewound(engine, self.epoch or 1),
         )
         return replace(self, remedy=remedy)
 

@@ -84,11 +84,10 @@ def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool,
     if gone:
         ways.append(f"(what was staged for it cannot be read here: {gone})")
     if behind_others:
-        ways.append("(the other sinks stand further on: their rows cannot be brought to this one by a command yet)")
+        level = rewound(where, lost.first - 1, lost.sinks)
+        ways.append(f"or, the rows being staged or in another sink, nothing is lost by: {level}")
     elif lost.first > 1:
-        rebuild = "onceonly ledger rebuild " + where.query
-        ways.append(f"or, the source still holding the rows, nothing is lost by: {rebuild}")
-        ways.append(f"and after it: {rewind(where, lost.first - 1)}")
+        ways.append(f"or, the source still holding the rows, nothing is lost by: {rewound(where, lost.first - 1)}")
     ways.append(f"or give up {told}: {where.adopt(lost)}")
     return "\n".join(ways)
 
@@ -104,10 +103,10 @@ def filled(where: Where) -> str:
     return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
 
 
-def rewind(where: Where, epoch: int) -> str:
-    """The command by which Spark goes on right after an epoch, under its old query id."""
-    place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
-    return "onceonly checkpoint rebuild " + f"{place} {where.query} --at {epoch}"
+def rewound(where: Where, epoch: int, sinks: Iterable[str] = ()) -> str:
+    """The command that cuts a pipeline back to an epoch, or brings sinks level that stand there."""
+    command = "onceonly queries rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {epoch}"
+    return command + acceptance.named(sinks)
 
 
 def again(where: Where, accepted: Adoption | None, told: str) -> str:
@@ -153,6 +152,14 @@ def moved(where: Where, accepted: Adoption | None) -> str:
     if accepted is None:
         return ""
     return f"\nor, it being the same data at another place, which is checked: {where.adopt(accepted)}"
+
+
+def level(where: Where, stop: Stop, newest: Epoch | None) -> str:
+    """The way out for sinks that were made anew beside others, on a line of its own; empty where all were."""
+    whole = newest is not None and set(dict(newest.sinks)) <= set(stop.sinks)
+    if newest is None or whole:
+        return ""
+    return f"or, the rows being staged or in another sink, nothing is lost by: {rewound(where, 0, stop.sinks)}\n"
 
 
 # ---- What a refusal leaves behind: details that only the ledger can tell, and what ``queries adopt`` needs.
@@ -299,6 +306,7 @@ def tell(
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
+        details["level"] = "" if said.get("holds") else level(where, stop, newest)
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))

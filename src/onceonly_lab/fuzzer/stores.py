@@ -13,7 +13,7 @@ from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
@@ -332,6 +332,16 @@ class SceneLedger:
         ledger = self._scene.ledger
         kept = tuple(one for one in ledger.records if one.epoch.number < first)
         self._scene.ledger = replace(ledger, records=kept)
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+        """Set epochs from ``first`` on aside."""
+        aside = [Superseded(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        self.discard(pipeline, first)
+        return aside
+
+    def superseded(self, pipeline: str) -> Sequence[Superseded]:
+        """Nobody asks."""
+        return ()
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch."""

@@ -11,6 +11,7 @@ from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
     DROPPED,
@@ -271,6 +272,17 @@ class BenchLedger:
         self._bench.step()
         kept = tuple(one for one in self._bench.ledger.records if one.epoch.number < first)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
+        """Set epochs from ``first`` on aside, with their intents forgotten."""
+        aside = [SetAside(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        self.discard(pipeline, first)
+        self._intents = {number: one for number, one in self._intents.items() if number < first}
+        return aside
+
+    def superseded(self, pipeline: str) -> Sequence[SetAside]:
+        """Nobody asks."""
+        return ()
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch, and what was kept besides."""
