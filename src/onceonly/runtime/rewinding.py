@@ -230,6 +230,7 @@ def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise _went_on(of, way.to, stands)
     why = f"every sink stands at epoch {way.to}"
+    faults.fire(Point.RECORD_BEFORE)
     aside = of.ledger.supersede(of.name, way.to + 1, why)
     faults.fire(Point.RECORD_AFTER)
     count = len(aside)
