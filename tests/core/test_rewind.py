@@ -9,11 +9,22 @@ from tests.core.stories import adoption, changed, epochs, opening, reading
 
 from onceonly.machine.facts import Heal, Proceed, Refusal
 from onceonly.machine.opening import decide_opening
-from onceonly.machine.rewind import Asked, BringUp, CutBack, Hindered, Origin, OriginKind, RewindFacts, Step, decide
+from onceonly.machine.rewind import (
+    Asked,
+    BringUp,
+    CutBack,
+    Hindered,
+    Origin,
+    OriginKind,
+    RewindFacts,
+    Step,
+    decide,
+    level,
+)
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
 
-A, B = "memory:a", "memory:b"
+A, B, C = "memory:a", "memory:b", "memory:c"
 LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1), (B, 1)))
 ONE, TWO, THREE, FOUR = LINE
 STAGED, BROTHER, SOURCE = Origin(OriginKind.STAGED), Origin(OriginKind.SINK, B), Origin(OriginKind.SOURCE)
@@ -111,9 +122,24 @@ def test_a_sink_that_lacks_more_than_was_said_is_refused():
     assert (found.to, found.sinks) == (1, (A,))
 
 
+def test_a_sink_is_brought_level_with_one_that_lacks_epochs_itself_so_that_both_can_be_cut_back():
+    found = decide(facts({A: 1, B: 3}, Asked(1, (A,)), readable=[B]))
+    assert isinstance(found, BringUp)
+    assert (found.newest, [step.epoch.number for step in found.steps]) == (3, [2, 3])
+
+
 def test_a_sink_behind_that_is_not_named_is_refused_and_named():
-    found = hindered(decide(facts({A: 2, B: 3}, Asked(2, (A,)), staged={3, 4})), "E231")
-    assert (found.to, found.sinks) == (2, (A, B))
+    found = hindered(decide(facts({A: 2, B: 1, C: 4}, Asked(2, (A,)), staged={3, 4})), "E231")
+    assert (found.to, found.sinks) == (1, (A, B))
+
+
+def test_what_is_printed_for_sinks_that_were_set_back_is_a_rewind_that_is_possible():
+    assert level({A: 2, B: 2}) == Asked(2)
+    assert level({A: 2, B: 4}) == Asked(2, (A,))
+    assert level({A: 2, B: 1, C: 4}) == Asked(1, (A, B))
+    for stands in ({A: 2, B: 2}, {A: 2, B: 4}, {A: 2, B: 1, C: 3}):
+        found = decide(facts(stands, level(stands), readable=list(stands), staged={2, 3, 4}))
+        assert not isinstance(found, Hindered)
 
 
 def test_a_sink_that_nobody_knows_is_refused():

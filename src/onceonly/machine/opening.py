@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from onceonly.machine.acceptance import covers, stop_of, version_of
 from onceonly.machine.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
+from onceonly.machine.rewind import level
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
@@ -74,7 +75,7 @@ def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -
         receipt=receipt,
         first=found + 1,
         last=_newest_of(facts, reading),
-        all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+        level=level({one.sink: one.position.epoch for one in facts.readings}),
         staged=_staged(facts),
     )
 

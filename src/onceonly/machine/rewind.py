@@ -122,7 +122,7 @@ class CutBack:
 
 @dataclass(frozen=True, slots=True)
 class BringUp:
-    """Sinks get the epochs that they lack, each sink in order.
+    """Sinks get the epochs that they lack beside the others, or, all of them, beside the ledger; each sink in order.
 
     Attributes:
         newest: the epoch that they stand at in the end.
@@ -150,6 +150,16 @@ class Hindered:
     sinks: tuple[str, ...] = ()
 
 
+def level(stands: Mapping[str, int]) -> Asked:
+    """What loses nothing where sinks were set back: those behind are brought level, or, all alike, cut back to there.
+
+    Args:
+        stands: number of the newest epoch of each sink.
+    """
+    behind = tuple(sink for sink, epoch in stands.items() if epoch < max(stands.values()))
+    return Asked(min(stands.values(), default=0), behind)
+
+
 def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
     """What a rewind does; the first of these that speaks decides: names, where sinks stand, origins, the source."""
     asked = facts.asked
@@ -163,11 +173,10 @@ def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
     to, stands = facts.asked.to, facts.stands
     elsewhere = {sink: epoch for sink, epoch in stands.items() if epoch != to}
     if elsewhere:
-        least, most = min(stands.values()), max(stands.values())
         sink, epoch = next(iter(elsewhere.items()))
-        behind = tuple(one for one in stands if stands[one] < most)
-        cause = "sinks stand at different epochs" if behind else "the epoch is another one, or the sink went on since"
-        return _elsewhere(sink, epoch, cause, least, behind)
+        would = level(stands)
+        cause = "sinks stand at different epochs" if would.sinks else "the epoch is another one, or the sink went on"
+        return _elsewhere(sink, epoch, cause, would.to, would.sinks)
     if not to:
         what = {"problem": "There is no epoch to cut back to: no sink holds one.", "cause": "they were all made anew"}
         return Hindered("E110", what)
@@ -193,7 +202,9 @@ def _elsewhere(sink: str, epoch: int, cause: str, to: int | None, sinks: tuple[s
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     asked, stands = facts.asked, facts.stands
-    newest = facts.newest
+    others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
+    # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back.
+    newest = max(others_at, default=facts.newest)
     short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
     if short:
         return _elsewhere(short[0], stands[short[0]], "it lacks more than that", stands[short[0]], asked.sinks)

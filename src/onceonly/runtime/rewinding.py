@@ -175,7 +175,7 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
         nothing = found.to is None or (found.to == asked.to and found.sinks == asked.sinks)
         said["next"] = f"see where they stand: onceonly audit {of.where.query}"
         if not nothing:
-            said["next"] = rewound(of.where, found.to or 0, found.sinks)
+            said["next"] = rewound(of.where, Asked(found.to or 0, found.sinks))
     if found.code == "E232":
         given_up = applicable(AdoptionKind.ACCEPT_LOSS, stop_of(_as_behind(of, facts)))
         rebuild = f"fill the ledger from the sinks: onceonly ledger rebuild {of.where.query}"
@@ -185,7 +185,7 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             said["next"] += f"\nor give the rows up: {of.where.adopt(given_up)}"
     if found.code == "E230":
         lost = f" --accept-loss {said['first']}..{said['last']}"
-        said["next"] = rewound(of.where, asked.to, asked.sinks) + lost
+        said["next"] = rewound(of.where, asked) + lost
     if found.code == "E110":
         said["next"] = f"see where the sinks stand: onceonly audit {of.where.query}"
     return refuse(found.code, **said)
@@ -193,8 +193,8 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
 
 def _as_behind(of: Pipeline, facts: RewindFacts) -> Refusal:
     """What the next start of the query is refused for."""
-    lacking = tuple(facts.asked.sinks)
-    first = min(facts.stands[sink] for sink in lacking) + 1
+    lacking = tuple(sink for sink, epoch in facts.stands.items() if epoch < facts.newest)
+    first = min(facts.stands.values()) + 1
     return Refusal.of("E207", sink=lacking[0], lacking=lacking, first=first, last=facts.newest)
 
 
@@ -256,9 +256,12 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, rows: Rows) -> Rewound:
         OnceOnlyError: E233 rows of an epoch came out otherwise than they were committed; E301 an answer was lost, E401
             a newer driver opened the pipeline; what opening and the sinks raise.
     """
-    state = _open(of, asked.sinks)
     way = planned.way
-    assert isinstance(way, BringUp)
+    if not isinstance(way, BringUp):
+        raise TypeError(f"{way} brings nothing up")
+    # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
+    all_behind = way.newest < max(planned.epochs, default=0)
+    state = _open(of, tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks))
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
     for sink in (one for one in of.sinks if one.id in asked.sinks):
@@ -340,9 +343,8 @@ def _batch(step: Step, rows: Rows) -> Batch:
     epoch = step.epoch
     if step.origin.kind is not OriginKind.STAGED:
         return rows(step)
-    assert epoch.manifest is not None
     output = epoch.output(step.sink)
-    return staging.fetch(epoch.manifest, None).output(output.name if output else None)
+    return staging.fetch(epoch.manifest or "", None).output(output.name if output else None)
 
 
 def _remember(of: Pipeline, sink: Sink, after: int) -> None:
