@@ -8,8 +8,7 @@ get them as they were, each from the first place that proves its rows.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
@@ -84,7 +83,7 @@ class RewindFacts:
     staged: Collection[int] = ()
     readable: Collection[str] = ()
     code: bool = False
-    gone: Mapping[int, str] = ()  # type: ignore[assignment]
+    gone: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -134,20 +133,69 @@ class BringUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Hindered:
-    """Why a rewind is not carried out.
+class Unfit:
+    """What was asked for names something that is not there.
 
     Attributes:
-        code: of the error.
-        details: what its message says, beside the commands that only the caller can spell.
-        to: the epoch of the command that would do; ``None`` where none would.
-        sinks: the sinks that this command names.
+        problem: what, in a sentence.
+        cause: why, in words.
     """
 
-    code: str
-    details: Mapping[str, Any]
-    to: int | None = None
-    sinks: tuple[str, ...] = ()
+    problem: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A sink does not stand where it was said to stand.
+
+    Attributes:
+        sink: which.
+        stands: where it stands.
+        cause: why, in words.
+        instead: the rewind that is possible.
+    """
+
+    sink: str
+    stands: int
+    cause: str
+    instead: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Rows of an epoch are not to be had.
+
+    Attributes:
+        sink: that lacks it.
+        epoch: its number.
+        reason: why, in words.
+        unknown: whether the epoch itself is not known in full.
+    """
+
+    sink: str
+    epoch: int
+    reason: str
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The source lacks rows that it would have to give again.
+
+    Attributes:
+        first: the first epoch of which it lacks some.
+        last: the last.
+        reason: what it lacks of the first, in words.
+    """
+
+    first: int
+    last: int
+    reason: str
+
+
+Hindered = Unfit | Elsewhere | Nowhere | Gone
+"""Why a rewind is not carried out."""
 
 
 def level(stands: Mapping[str, int]) -> Asked:
@@ -165,7 +213,7 @@ def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
     asked = facts.asked
     if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
         known = ", ".join(facts.stands)
-        return Hindered("E110", {"problem": f"There is no sink {strangers[0]}.", "cause": f"its sinks are: {known}"})
+        return Unfit(f"There is no sink {strangers[0]}.", f"its sinks are: {known}")
     return _bring_up(facts) if asked.sinks else _cut_back(facts)
 
 
@@ -176,28 +224,20 @@ def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
         sink, epoch = next(iter(elsewhere.items()))
         would = level(stands)
         cause = "sinks stand at different epochs" if would.sinks else "the epoch is another one, or the sink went on"
-        return _elsewhere(sink, epoch, cause, would.to, would.sinks)
+        return Elsewhere(sink, epoch, cause, would)
     if not to:
-        what = {"problem": "There is no epoch to cut back to: no sink holds one.", "cause": "they were all made anew"}
-        return Hindered("E110", what)
+        return Unfit("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
     beyond = tuple(sorted(number for number in facts.epochs if number > to))
     if lacking := _lacking(facts, beyond):
         return lacking
     return CutBack(to, beyond)
 
 
-def _lacking(facts: RewindFacts, beyond: tuple[int, ...]) -> Hindered | None:
+def _lacking(facts: RewindFacts, beyond: tuple[int, ...]) -> Gone | None:
     """Whether the source lacks rows of epochs that it would have to give again, beyond what may be lost."""
     first, last = facts.asked.lost or (0, -1)
     gone = [number for number in beyond if number in facts.gone and not first <= number <= last]
-    if not gone:
-        return None
-    said = {"first": gone[0], "last": gone[-1], "reason": facts.gone[gone[0]]}
-    return Hindered("E230", said, facts.asked.to)
-
-
-def _elsewhere(sink: str, epoch: int, cause: str, to: int | None, sinks: tuple[str, ...]) -> Hindered:
-    return Hindered("E231", {"sink": sink, "stands": epoch, "cause": cause}, to, sinks)
+    return Gone(gone[0], gone[-1], facts.gone[gone[0]]) if gone else None
 
 
 def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
@@ -207,34 +247,31 @@ def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
     newest = max(others_at, default=facts.newest)
     short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
     if short:
-        return _elsewhere(short[0], stands[short[0]], "it lacks more than that", stands[short[0]], asked.sinks)
+        least = min(stands[sink] for sink in asked.sinks)
+        return Elsewhere(short[0], stands[short[0]], "it lacks more than that", Asked(least, asked.sinks))
     others = tuple(sink for sink in stands if sink not in asked.sinks and stands[sink] < newest)
     if others:
         least = min(stands[sink] for sink in (*asked.sinks, *others))
-        return _elsewhere(others[0], stands[others[0]], "it lacks epochs, too", least, (*asked.sinks, *others))
+        return Elsewhere(others[0], stands[others[0]], "it lacks epochs, too", Asked(least, (*asked.sinks, *others)))
     steps: list[Step] = []
     for sink in asked.sinks:
         for number in range(stands[sink] + 1, newest + 1):
             found = _step(facts, sink, number)
-            if isinstance(found, Hindered):
+            if isinstance(found, Nowhere):
                 return found
             if found:
                 steps.append(found)
     return BringUp(newest, tuple(steps))
 
 
-def _step(facts: RewindFacts, sink: str, number: int) -> Step | Hindered | None:
+def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
     epoch, before = facts.epochs.get(number), facts.epochs.get(number - 1)
     if epoch is None or not chain.sound(epoch) or (before and epoch.previous_chain != before.chain):
-        return _no_origin(sink, number, "neither the ledger nor a sink knows it", rebuild=True)
+        return Nowhere(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
     if number < dict(epoch.sinks).get(sink, number + 1):
         return None  # the sink joined later
     origin = _origin(facts, sink, epoch)
-    return Step(sink, epoch, origin) if origin else _no_origin(sink, number, _nowhere(facts.asked.origin))
-
-
-def _no_origin(sink: str, number: int, reason: str, *, rebuild: bool = False) -> Hindered:
-    return Hindered("E232", {"sink": sink, "epoch": number, "reason": reason, "rebuild": rebuild})
+    return Step(sink, epoch, origin) if origin else Nowhere(sink, number, _nowhere(facts.asked.origin))
 
 
 def _nowhere(wanted: Origin | None) -> str:

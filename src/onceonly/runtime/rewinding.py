@@ -16,16 +16,19 @@ from onceonly import faults
 from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
-from onceonly.machine.acceptance import applicable, stop_of
-from onceonly.machine.facts import Refusal
+from onceonly.machine.acceptance import Stop, applicable
 from onceonly.machine.rewind import (
     Asked,
     BringUp,
     CutBack,
+    Elsewhere,
+    Gone,
     Hindered,
+    Nowhere,
     OriginKind,
     RewindFacts,
     Step,
+    Unfit,
     decide,
 )
 from onceonly.machine.state import State
@@ -114,7 +117,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         gone=gone,
     )
     found = decide(facts)
-    if isinstance(found, Hindered):
+    if not isinstance(found, CutBack | BringUp):
         raise _hindered(of, asked, found, facts)
     return Plan(found, epochs, gone, unasked)
 
@@ -170,32 +173,31 @@ def _is_there(url: str) -> bool | None:
 
 def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
     """The error of a rewind that is not carried out, with the command that would be."""
-    said = {"pipeline": of.name, "to": asked.to, **found.details}
-    if found.code == "E231":
-        nothing = found.to is None or (found.to == asked.to and found.sinks == asked.sinks)
-        said["next"] = f"see where they stand: onceonly audit {of.where.query}"
-        if not nothing:
-            said["next"] = rewound(of.where, Asked(found.to or 0, found.sinks))
-    if found.code == "E232":
-        given_up = applicable(AdoptionKind.ACCEPT_LOSS, stop_of(_as_behind(of, facts)))
-        rebuild = f"fill the ledger from the sinks: onceonly ledger rebuild {of.where.query}"
-        said["next"] = f"{rebuild}\nor " if found.details["rebuild"] else ""
-        said["next"] += "restore a newer backup of the sink"
-        if given_up:
-            said["next"] += f"\nor give the rows up: {of.where.adopt(given_up)}"
-    if found.code == "E230":
-        lost = f" --accept-loss {said['first']}..{said['last']}"
-        said["next"] = rewound(of.where, asked) + lost
-    if found.code == "E110":
-        said["next"] = f"see where the sinks stand: onceonly audit {of.where.query}"
-    return refuse(found.code, **said)
+    audit = f"see where the sinks stand: onceonly audit {of.where.query}"
+    match found:
+        case Unfit():
+            return refuse("E110", problem=found.problem, cause=found.cause, next=audit)
+        case Elsewhere():
+            stood = {"sink": found.sink, "stands": found.stands, "cause": found.cause}
+            way = rewound(of.where, found.instead)
+            return refuse("E231", pipeline=of.name, to=asked.to, next=way, **stood)
+        case Gone():
+            gone = {"first": found.first, "last": found.last, "reason": found.reason}
+            way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
+            return refuse("E230", pipeline=of.name, to=asked.to, next=way, **gone)
+        case Nowhere():
+            way = f"fill the ledger: onceonly ledger rebuild {of.where.query}\nor " if found.unknown else ""
+            way += "restore a newer backup of the sink"
+            if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
+                way += f"\nor give the rows up: {of.where.adopt(given_up)}"
+            return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
 
 
-def _as_behind(of: Pipeline, facts: RewindFacts) -> Refusal:
-    """What the next start of the query is refused for."""
+def _as_behind(facts: RewindFacts) -> Stop:
+    """Why the next start of the query stops."""
     lacking = tuple(sink for sink, epoch in facts.stands.items() if epoch < facts.newest)
     first = min(facts.stands.values()) + 1
-    return Refusal.of("E207", sink=lacking[0], lacking=lacking, first=first, last=facts.newest)
+    return Stop("E207", lacking, first, facts.newest)
 
 
 # ---- Doing it.
@@ -305,9 +307,8 @@ def _bring(of: Pipeline, state: State, sink: Sink, step: Step, rows: Rows) -> Re
         theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
         raise refuse("E401", sink=sink.id, theirs=theirs, ours=fence.generation, by=by) from fenced
     except OutcomeUnknown as lost:
-        ledger = shlex.quote(of.ledger.address)
-        said = {"epoch": epoch.number, "sink": sink.id, "reason": lost.reason, "pipeline": of.name, "ledger": ledger}
-        raise refuse("E301", **said) from lost
+        said = {"sink": sink.id, "reason": lost.reason, "ledger": shlex.quote(of.ledger.address)}
+        raise refuse("E301", epoch=epoch.number, pipeline=of.name, **said) from lost
     except BaseException:
         if prepared:
             prepared.abandon()
@@ -330,13 +331,17 @@ def _prepared(of: Pipeline, sink: Sink, step: Step, rows: Rows) -> Prepared | No
     found, wanted = batch.digest(), epoch.digest_in(sink.id)
     if found != wanted or prepared.rows != wanted.rows:
         prepared.abandon()
-        said = {"pipeline": of.name, "ledger": shlex.quote(of.ledger.address), "first": epoch.number}
-        said |= {"sink": sink.id, "epoch": epoch.number, "origin": step.origin.text}
-        head = of.ledger.head(of.name)
-        last = head.epoch.number if head else epoch.number
-        raise refuse("E233", **said, last=last, found=found.text, recorded=wanted.text)
+        raise _otherwise(of, step, found.text, wanted.text)
     faults.fire(Point.PREPARE_AFTER)
     return prepared
+
+
+def _otherwise(of: Pipeline, step: Step, found: str, recorded: str) -> OnceOnlyError:
+    head = of.ledger.head(of.name)
+    number = step.epoch.number
+    said = {"first": number, "last": head.epoch.number if head else number, "found": found, "recorded": recorded}
+    where = {"sink": step.sink, "origin": step.origin.text, "ledger": shlex.quote(of.ledger.address)}
+    return refuse("E233", pipeline=of.name, epoch=number, **where, **said)
 
 
 def _batch(step: Step, rows: Rows) -> Batch:
