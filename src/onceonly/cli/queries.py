@@ -314,7 +314,7 @@ def rewind(
     and the checkpoint is cut back, so that Spark reads their rows again.
     """
     named, addresses = _ids(name, sink or (), ledger)
-    with place(ledger, name, addresses) as here:
+    with place(ledger, name, addresses, forgiving=not named) as here:
         plan = rewinding.plan(here, rewinding.asked(to, named, origin, accept_loss))
         emit_pairs(plan.pairs)
         if confirmed(yes):

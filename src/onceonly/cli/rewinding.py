@@ -33,6 +33,7 @@ class Plan:
         planned: what it does to ledger and sinks.
         checkpoint: of the query, where the pipeline is cut back; empty where it is not known.
         hindered: why the checkpoint is not cut back by this command; empty where it is.
+        fences: whether the sinks are there to fence drivers out.
     """
 
     of: rewinding.Pipeline
@@ -40,6 +41,7 @@ class Plan:
     planned: rewinding.Plan
     checkpoint: str = ""
     hindered: str = ""
+    fences: bool = True
 
     @property
     def pairs(self) -> Iterator[tuple[str, object]]:
@@ -66,7 +68,10 @@ class Plan:
             yield "loses", "; ".join(f"epoch {number}: {self.planned.lacking[number]}" for number in lost)
         if self.planned.unasked:
             yield "not asked", f"whether {self.planned.unasked} input files are still there"
-        yield "does", "fences every running driver out; takes no rows out of a sink"
+        if self.fences:
+            yield "does", "fences every running driver out; takes no rows out of a sink"
+        else:
+            yield "does", "nothing to sinks, which cannot all be found from here: stop every driver first"
         yield "after", "readers see the rows under new epoch numbers; of a plan that is not deterministic, other values"
 
     def _rebuild(self, way: CutBack) -> str:
@@ -143,19 +148,41 @@ def plan(place: Place, wanted: Asked) -> Plan:
     ledger = place.certain_ledger
     where = Where(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
     of = rewinding.Pipeline(place.pipeline, place.sinks, ledger, where)
-    planned = rewinding.plan(of, wanted)
+    planned = rewinding.plan(of, wanted) if _all_found(place) else _by_the_ledger(place, wanted)
     if not isinstance(planned.way, CutBack):
         return Plan(of, wanted, planned)
-    path = _checkpoint(place, planned)
+    fences, path = _all_found(place), _checkpoint(place, planned)
     if not path:
-        return Plan(of, wanted, planned, "", "no epoch says where it lies")
+        return Plan(of, wanted, planned, "", "no epoch says where it lies", fences)
     try:
         with checkpoint.opened(path) as storage:
             _files(place, storage, planned.way.to)
             _demand_state(place, storage, planned.epochs[planned.way.to])
     except CheckpointError as error:
-        return Plan(of, wanted, planned, path, error.what)
-    return Plan(of, wanted, planned, path)
+        return Plan(of, wanted, planned, path, error.what, fences)
+    return Plan(of, wanted, planned, path, fences=fences)
+
+
+def _all_found(place: Place) -> bool:
+    known = place.entry.sinks if place.entry else ()
+    return bool(place.sinks) and len(place.sinks) >= len(known)
+
+
+def _by_the_ledger(place: Place, wanted: Asked) -> rewinding.Plan:
+    """What is left to do where sinks are not to be found from here: the checkpoint alone, if it alone is ahead.
+
+    Raises:
+        ConfigurationError: E110, the ledger is ahead as well, so that they are needed.
+    """
+    records = place.certain_ledger.epochs(place.pipeline, wanted.to)
+    if not records or records[-1].epoch.number != wanted.to:
+        raise refuse(
+            "E110",
+            problem=f'Not every sink of "{place.pipeline}" can be found, and where they stand must be asked.',
+            cause="a sink of your own without from_address(), one in the memory of another process, or a moved place",
+            next="name each by an address that leads to it: --sink KIND:TARGET",
+        )
+    return rewinding.Plan(CutBack(wanted.to, ()), {one.epoch.number: one.epoch for one in records}, {})
 
 
 def _checkpoint(place: Place, planned: rewinding.Plan) -> str:
@@ -188,8 +215,8 @@ def carry_out(place: Place, plan: Plan) -> None:
     """
     way = plan.planned.way
     if isinstance(way, CutBack):
-        done = rewinding.cut_back(plan.of, way, plan.planned.lacking)
-        for line in done.said:
+        done = rewinding.cut_back(plan.of, way, plan.planned.lacking) if plan.fences else None
+        for line in done.said if done else ():
             say(line)
         if plan.checkpoint and not plan.hindered:
             with checkpoint.opened(plan.checkpoint) as storage:
@@ -205,7 +232,8 @@ def carry_out(place: Place, plan: Plan) -> None:
             done = rewinding.bring_up(plan.of, plan.planned, plan.asked, rows)
         for line in done.said:
             say(line)
-    talk(f"generation {done.generation} is installed; now start the query")
+    fenced = f"generation {done.generation} is installed; " if done else ""
+    talk(f"{fenced}now start the query")
 
 
 def _nowhere(step: Step) -> Batch:

@@ -35,7 +35,7 @@ from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stops import Where, rewound
+from onceonly.runtime.stops import Where, filled, rewound
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -186,7 +186,7 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
             return refuse("E230", pipeline=of.name, to=asked.to, next=way, **gone)
         case Nowhere():
-            way = f"fill the ledger: onceonly ledger rebuild {of.where.query}\nor " if found.unknown else ""
+            way = filled(of.where) if found.unknown else ""
             way += "restore a newer backup of the sink"
             if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
