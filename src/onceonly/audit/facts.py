@@ -33,7 +33,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epochtime import Unit
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
 from onceonly_checkpoints.spark import offsets
@@ -136,6 +136,7 @@ class LedgerFacts:
         intent: newest intent for the epoch after the newest known one.
         events: what happened besides ordinary epochs, oldest first; shown, never judged.
         unreadable: why it could not be read; ``None`` if it was.
+        superseded: epochs that the pipeline was cut back behind, oldest cut first.
     """
 
     address: str
@@ -144,6 +145,7 @@ class LedgerFacts:
     intent: Intent | None = None
     events: tuple[Event, ...] = ()
     unreadable: str | None = None
+    superseded: tuple[Superseded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +340,10 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
         intents = (ledger.intent(pipeline, number) for number in (following + 1, following))
         intent = next((found for found in intents if found is not None), None)
         events = tuple(ledger.events(pipeline))
+        superseded = tuple(ledger.superseded(pipeline))
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
-    return LedgerFacts(mask(ledger.address), entry, records, intent, events)
+    return LedgerFacts(mask(ledger.address), entry, records, intent, events, superseded=superseded)
 
 
 def read_state(sink: Sink, epochs: Sequence[Epoch]) -> Digest | None:
