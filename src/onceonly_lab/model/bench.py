@@ -213,10 +213,11 @@ class BenchSink(SinkBase):
         """
         self._bench.step()
         owned = replace(marker, fence=self._bench.owned(marker.fence))
-        if isinstance(prepared, Lying):
-            reply = next(self._wire.commit(self._target, owned, prepared.content, None, healing=True))
-        else:
+        if marker.epoch.adoption:
             reply = next(self._wire.adopt(self._target, owned))
+        else:
+            content = prepared.content if isinstance(prepared, Lying) else marker.epoch.digest_in(self.id)
+            reply = next(self._wire.commit(self._target, owned, content, None, healing=True))
         if not isinstance(reply.outcome, Committed):
             raise Turned(str(reply.outcome))
         self._bench.targets[self.id] = reply.target
