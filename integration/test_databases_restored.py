@@ -36,7 +36,7 @@ def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothin
     found = audit(pg, code=1)
     assert found.startswith("GAPS")
     assert "A180" in found
-    run(command(said, "checkpoint rebuild"), "--yes")
+    run(command(said, "queries rewind"), "--yes")
     stream.run(exactly_once(pg.sink()))
     assert pg.ids() == list(range(20))
     assert audit(pg).startswith("EXACTLY ONCE")

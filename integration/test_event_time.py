@@ -21,7 +21,7 @@ from onceonly import EventTime, Output, Quality, TimedEpoch, exactly_once
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
 from onceonly.protocol.times import Clock, Times
-from onceonly.runtime.staging import Staging, Still
+from onceonly.runtime.staging import StagedEpochs, Still
 from onceonly.runtime.together import InMemory
 from onceonly.spark import frames, outputs
 from onceonly.spark.batch import SparkBatch
@@ -100,7 +100,7 @@ def test_each_way_of_rows_counts_the_same_by_floor(
 
 
 def in_files(batch: SparkBatch, root: Path) -> Still:
-    return Staging(str(root), "orders", [MemorySink()]).write(batch, 1, Fence(1, "us"), cut(0, 10)).batch
+    return StagedEpochs(str(root), "orders", [MemorySink()]).write(batch, 1, Fence(1, "us"), cut(0, 10)).batch
 
 
 def in_memory(batch: SparkBatch, root: Path) -> Still:

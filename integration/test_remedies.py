@@ -56,7 +56,7 @@ def test_a_batch_that_was_not_handed_over_is_read_again(stream, either):
     stream.receive(range(5)).run(exactly_once(either.sink()))
     stream.receive(range(5, 10)).run(lambda df, batch_id: None)
     said = stream.receive(range(10, 15)).fail(exactly_once(either.sink()))
-    run(command(said, "checkpoint rebuild"), "--yes")
+    run(command(said, "queries rewind"), "--yes")
     stream.run(exactly_once(either.sink()))
     assert either.ids() == list(range(15))
 

@@ -191,7 +191,7 @@ def test_a_checkpoint_that_another_callback_moved_on_is_ahead(stream, sink, ledg
     said = stream.fail(exactly_once(sink, ledger=ledger))
     assert "[ONCE-E229]" in said
     assert ids(sink) == list(range(5))
-    obey(said, "checkpoint rebuild")
+    obey(said, "queries rewind")
     stream.run(exactly_once(sink, ledger=ledger))
     assert ids(sink) == list(range(20))
 
@@ -210,7 +210,7 @@ def test_returning_early_on_an_empty_batch_is_noticed_and_said(stream, sink, led
     assert "[ONCE-E229]" in said
     assert "isEmpty" in said
     assert ids(sink) == list(range(5))
-    obey(said, "checkpoint rebuild")
+    obey(said, "queries rewind")
     stream.run(exactly_once(sink, ledger=ledger), **wanted)
     assert ids(sink) == [*range(5), *range(10, 15)]
     assert [record.epoch.digest.rows for record in ledger.epochs("orders")] == [5, 0, 5]

@@ -30,6 +30,11 @@ def fingerprint(columns: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(canonical([list(column) for column in columns]).encode()).hexdigest()[:16]
 
 
+def written(columns: Sequence[tuple[str, str]], schema: str) -> int:
+    """How many of the leading columns were written by an epoch with this fingerprint; 0 where none or others were."""
+    return next((count for count in range(len(columns), 0, -1) if fingerprint(columns[:count]) == schema), 0)
+
+
 def inputs(files: Iterable[InputFile]) -> str:
     """Hash of a file list, independent of its order: 16 hex digits over paths and times."""
     names = sorted(f"{file.source} {file.path} {file.modified_ms}" for file in files)

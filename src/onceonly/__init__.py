@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from onceonly.api.outputs import Output
     from onceonly.api.quality import Quality
     from onceonly.api.routes import Route
+    from onceonly.api.staging import Staging
     from onceonly.api.starting import start
     from onceonly.api.upstream import FromUpstream
     from onceonly.api.wrapper import ExactlyOnce, exactly_once
@@ -35,6 +36,7 @@ __all__ = [
     "ReadPoint",
     "Refused",
     "Route",
+    "Staging",
     "TimedEpoch",
     "bad_rows",
     "exactly_once",
@@ -66,13 +68,14 @@ def __getattr__(name: str) -> Any:
 
         said = {"Dataset": Dataset, "EventTime": EventTime, "FromUpstream": FromUpstream}
         found = {**said, "TimedEpoch": TimedEpoch}
-    elif name in ("Dedupe", "Output", "Quality", "Route"):
+    elif name in ("Dedupe", "Output", "Quality", "Route", "Staging"):
         from onceonly.api.dedupe import Dedupe
         from onceonly.api.outputs import Output
         from onceonly.api.quality import Quality
         from onceonly.api.routes import Route
+        from onceonly.api.staging import Staging
 
-        found = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route}
+        found = {"Dedupe": Dedupe, "Output": Output, "Quality": Quality, "Route": Route, "Staging": Staging}
     elif name == "bad_rows":
         from onceonly.spark.badrow import bad_rows
 

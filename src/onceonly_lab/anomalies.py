@@ -1,4 +1,4 @@
-"""The pages of the seventeen anomalies: what was seen, what usually breaks the promise, where to look."""
+"""The pages of the eighteen anomalies: what was seen, what usually breaks the promise, where to look."""
 
 from __future__ import annotations
 
@@ -137,6 +137,14 @@ PAGES: dict[Anomaly, Page] = {
         "position was put back and began no turn of its own",
         "compare the times of both epochs in the finding's lines: were both in the transaction of their rows, and of "
         "one turn? Of a real pipeline: onceonly time history --query NAME",
+    ),
+    Anomaly.PANE: Page(
+        "The windows of an epoch hold other rows than the epochs up to it have brought.",
+        "state was read before the fence stood, or under another driver's; state was committed in another transaction "
+        "than the rows; an epoch that was computed again found what it had itself left in the state",
+        "compare what the marker says of its windows with the rows of the epochs before, in the finding's lines: which "
+        "epoch is the first to differ, and when was its state read? Of a real pipeline: onceonly panes show --query "
+        "NAME",
     ),
 }
 """One page each, in the order of the anomalies."""

@@ -147,7 +147,7 @@ class Gets(StrEnum):
     BAD = BAD
 
 
-_LATER = ("gets", "wants", "bad", "keys")
+_LATER = ("gets", "wants", "bad", "keys", "windows")
 """Fields that are written down only where they say something."""
 
 
@@ -180,6 +180,7 @@ class Schedule:
         bad: sets of records that are bad.
         keys: of each record; the first Postgres keeps a catalogue of those that were seen, and a record whose key was
             is in no sink. Empty: records have no keys.
+        windows: whether rows are aggregated in windows, whose state the first Postgres keeps.
     """
 
     sinks: tuple[Kind, ...]
@@ -204,6 +205,7 @@ class Schedule:
     wants: tuple[int, ...] = ()
     bad: tuple[int, ...] = ()
     keys: tuple[int, ...] = ()
+    windows: bool = False
 
     def __post_init__(self) -> None:
         _check(self)
@@ -211,7 +213,7 @@ class Schedule:
     @property
     def divided(self) -> bool:
         """Whether an epoch is staged for what is made of its rows, also for a single sink."""
-        return bool(self.gets or self.keys)
+        return bool(self.gets or self.keys or self.windows)
 
     def division(self, sinks: Sequence[str], number: int) -> Division:
         """What the call of a driver makes of a batch.
@@ -230,7 +232,7 @@ class Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
         losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
         plain = replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
-        return replace(plain, keys=())
+        return replace(plain, keys=(), windows=False)
 
     @property
     def peopled(self) -> bool:
@@ -304,7 +306,9 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims, lost input and keys")
+        raise UnreadableSchedule(
+            "only the simulated world has people, ailing sinks, trims, lost input, keys and windows"
+        )
 
 
 def load_schedule(path: Path | str) -> Schedule:
@@ -332,6 +336,7 @@ def _check(schedule: Schedule) -> None:
         raise UnreadableSchedule(f"program: wants one of {', '.join(Program)}, got {schedule.program!r}")
     _check_division(schedule)
     _check_keys(schedule)
+    _check_windows(schedule)
     for at, fault in enumerate(schedule.faults):
         _check_fault(f"faults[{at}]", fault, schedule.incarnations)
     for at, loss in enumerate(schedule.losses):
@@ -366,6 +371,16 @@ def _check_keys(schedule: Schedule) -> None:
     for name in ("gets", "files", "stateful"):
         if getattr(schedule, name):
             raise UnreadableSchedule(f"keys: cannot be played together with {name}")
+
+
+def _check_windows(schedule: Schedule) -> None:
+    if not schedule.windows:
+        return
+    if Kind.POSTGRES not in schedule.sinks:
+        raise UnreadableSchedule(f"windows: no sink of {', '.join(schedule.sinks)} keeps their state, as postgres does")
+    for name in ("gets", "keys", "stateful", "trims"):
+        if getattr(schedule, name):
+            raise UnreadableSchedule(f"windows: cannot be played together with {name}")
 
 
 def _check_fault(where: str, fault: Fault, incarnations: int) -> None:
@@ -473,5 +488,6 @@ _READERS: dict[Callable[..., Any], dict[str, Callable[[str, object], Any]]] = {
         "wants": _many(_integer),
         "bad": _many(_integer),
         "keys": _many(_integer),
+        "windows": _flag,
     },
 }

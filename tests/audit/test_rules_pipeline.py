@@ -216,8 +216,7 @@ def test_batches_that_spark_finished_and_no_epoch_knows_are_a_gap() -> None:
     result = judge(facts)
     assert [finding.code for finding in result.findings] == ["A180"]
     assert (result.verdict, result.exit_code) == (Verdict.GAPS, 1)
-    assert "checkpoint rebuild file:/ck --query orders" in result.findings[0].remedy
-    assert result.findings[0].remedy.endswith("--at 4")
+    assert "queries rewind orders --ledger sqlite:///l.db --to 4" in result.findings[0].remedy
 
 
 @pytest.mark.parametrize(

@@ -358,3 +358,23 @@ def test_an_event_that_this_version_does_not_know_is_said_in_the_ledgers_own_wor
     with pytest.raises(LedgerUnavailable, match="a newer version wrote it"):
         list(ledger.events("orders"))
     ledger.close()
+
+
+def test_what_is_superseded_is_set_aside_with_its_words_and_its_numbers_are_free_again(ledger: SqlLedger) -> None:
+    records = fill(ledger, 5)
+    ledger.intend(Intent("orders", 6, Fence(1, "a"), Slice(at(1), at(2)), 10))
+    aside = ledger.supersede("orders", 4, "cut back to epoch 3")
+    assert [one.epoch for one in aside] == [record.epoch for record in records[3:]]
+    assert list(ledger.epochs("orders")) == records[:3]
+    assert ledger.intent("orders", 6) is None
+    second = another(records[3])
+    ledger.record(second)
+    assert ledger.supersede("orders", 6, "again") == []
+    assert [(one.epoch, one.why) for one in ledger.superseded("orders")] == [
+        (record.epoch, "cut back to epoch 3") for record in records[3:]
+    ]
+    ledger.supersede("orders", 4, "once more")
+    assert [one.epoch.chain for one in ledger.superseded("orders")][-1] == second.epoch.chain
+    assert list(ledger.superseded("payments")) == []
+    ledger.forget("orders")
+    assert list(ledger.superseded("orders")) == []

@@ -20,7 +20,7 @@ from onceonly.panes.spec import Definition
 from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly.spark.paned import PanedBatch
 from onceonly.spark.stepping import Counted, Stepping, Targets
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -65,7 +65,7 @@ class Scores:
     def writes(self, *batches: Sequence[Event]) -> Scores:
         sinks = self.sinks()
         stepping = Stepping(self.definition, sinks[1], Targets((sinks[0].id,), sinks[1].id))
-        runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders", sinks))
+        runner = Runner(sinks, self.ledger, staging=StagedEpochs(str(self.root / "staging"), "orders", sinks))
         told = self.definition
         windows = Windows(told.fingerprint, told.meaning, told.lateness, told.panes.at_most)
         state: State | None = None

@@ -29,7 +29,7 @@ from onceonly.protocol.batch import ArrowBatch, Bound, Notes
 from onceonly.protocol.times import Clock, Times
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly.spark.paned import PanedBatch
 from onceonly.spark.stepping import Counted, Stepping, Targets
 from onceonly_checkpoints.epoch import Epoch
@@ -130,7 +130,7 @@ class Query:
         keeper = next(sink for sink in self.sinks if sink.id == "memory:state")
         targets = Targets(tuple(sink.id for sink in self.sinks if sink is not keeper), keeper.id)
         self.stepping = Stepping(self.definition, keeper, targets)
-        staging = Staging(pipeline.staging, "orders", self.sinks)
+        staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=self.says)
         said = (self.definition.fingerprint, self.definition.meaning, self.definition.lateness, at_most)
         self.windows = Windows(*said) if panes else None

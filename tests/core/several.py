@@ -21,7 +21,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import operator, together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stagefiles import directory
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -101,7 +101,7 @@ class Driver:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.sinks = pipeline.sinks()
-        staging = Staging(pipeline.staging, "orders", self.sinks)
+        staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging)
         self.state: State | None = None
 

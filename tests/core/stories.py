@@ -22,6 +22,7 @@ FROM_THE_LEDGER = dict.fromkeys(
         "onward",
         "again",
         "copy",
+        "level",
         "lost",
         "named",
         "first",

@@ -11,6 +11,7 @@ from statistics import median
 import pytest
 
 from onceonly.api.options import OURS, Options
+from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol.registry import keyed
 from onceonly.runtime.taskfiles import TaskFiles
@@ -72,7 +73,7 @@ def test_options_say_what_exactly_once_would_have_been_given() -> None:
     given = Options.parse({**SAID, "key": "id,line", "ledger": "/l.db", "pipeline": "p"}).arguments()
     assert (given.name, given.ledger, given.ids) == ("p", "/l.db", ("delta:orders",))
     assert given.sinks[0].address == "delta:/lake/orders#key=id&key=line"
-    assert given.staging == "/cp/orders.onceonly.staging"
+    assert given.staging == Staging("/cp/orders.onceonly.staging")
     assert given.on_refresh == "stop"
 
 

@@ -24,7 +24,7 @@ from onceonly.reading import Reader
 from onceonly.reading.peers import Peers
 from onceonly.runtime import operator
 from onceonly.runtime.runner import ReadPeers, Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_checkpoints.ledger import EventKind
@@ -58,7 +58,7 @@ class Writer:
 
     def start(self) -> None:
         self.sinks = [MemorySink(store=store) for store in self.stores]
-        staging = Staging(str(self.root / "staging"), self.name, self.sinks)
+        staging = StagedEpochs(str(self.root / "staging"), self.name, self.sinks)
         self.peers: ReadPeers = Peers(self.sinks)
         self.runner = Runner(self.sinks, self.ledger, staging=staging, says=lambda _: self.said, peers=self.reads)
         self.state: State | None = None

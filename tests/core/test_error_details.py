@@ -37,7 +37,7 @@ DECIDES: Mapping[str, frozenset[str]] = {
     "E203": frozenset({"hole", "state_lost"}),
     "E204": frozenset({"state_lost"}),
     "E206": frozenset({"after"}),
-    "E207": frozenset({"all_back", "staged", "first", "last"}),
+    "E207": frozenset({"level", "staged", "first", "last"}),
     "E208": frozenset({"holds"}),
     "E209": frozenset({"versions"}),
     "E211": frozenset({"state_lost"}),

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
-from onceonly.machine.estimate import units
+import pytest
+from tests.core.stories import epochs
+
+from onceonly.machine.estimate import Past, units
+from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.model import Slice, SourceOffsets
+from onceonly_checkpoints.panestate import PaneState
 
 
 def offsets(**by_source: int | None) -> SourceOffsets:
@@ -32,3 +37,14 @@ def test_files_are_counted_by_their_bytes():
 
 def test_offsets_that_are_no_numbers_tell_nothing():
     assert units(Slice(SourceOffsets.of({"a": "x"}), SourceOffsets.of({"a": "y"})), ()) is None
+
+
+def test_the_next_batch_is_as_large_as_the_last_one_was_before_windows_or_a_quarantine_took_its_rows():
+    [plain] = epochs(10)
+    assert Past.of(7, plain) == Past(7, 10)
+    windows = PaneState("d", "d", Digest(3), rows=1_000, dropped=0, clock=0)
+    assert Past.of(7, replace(plain, panes=windows)) == Past(7, 1_000)
+    bad = Output(BAD, ("memory:bad",), "schema", Digest(90))
+    assert Past.of(7, replace(plain, outputs=(bad,))) == Past(7, 100)
+    seen = Output(SEEN, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
+    assert Past.of(7, replace(plain, outputs=(seen,))) == Past(7, 50)

@@ -22,7 +22,7 @@ from onceonly.machine.sources import kafka_identity
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch, FileTrim, Held, OffsetTrim, Span, plain
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import EventKind
@@ -388,7 +388,7 @@ class Pipeline:
 
     def drive(self, offered: Offer, first: int, end: int) -> State:
         sinks = self.sinks()
-        runner = Runner(sinks, self.ledger, staging=Staging(str(self.root / "staging"), "orders", sinks))
+        runner = Runner(sinks, self.ledger, staging=StagedEpochs(str(self.root / "staging"), "orders", sinks))
         ids = tuple(sink.id for sink in sinks)
         state = coordinator.start("orders", ids, secrets.token_hex(4), offered, overlap="trim")
         return runner.run(state, ArrowBatch(rows(first, end)))

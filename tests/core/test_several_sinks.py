@@ -23,7 +23,7 @@ from onceonly.faults import Point
 from onceonly.protocol import Conflict, OutcomeUnknown
 from onceonly.runtime import operator
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -285,7 +285,9 @@ def test_a_lost_answer_of_any_sink_is_one_copy(pipeline, lose, which):
     driver = pipeline.driver()
     forgetful = Forgetful(driver.sinks[which].id, list(pipeline.stores.values())[which])
     driver.sinks[which] = forgetful
-    driver.runner = Runner(driver.sinks, pipeline.ledger, staging=Staging(pipeline.staging, "orders", driver.sinks))
+    driver.runner = Runner(
+        driver.sinks, pipeline.ledger, staging=StagedEpochs(pipeline.staging, "orders", driver.sinks)
+    )
     driver.writes(1)
     forgetful.lose = lose
     driver.writes(2, 3)
@@ -313,7 +315,7 @@ def test_one_sink_that_is_told_to_reads_each_epoch_from_files_that_go_with_the_n
 def test_bytes_that_a_reference_finds_elsewhere_are_not_removed(pipeline, tmp_path):
     other = tmp_path / "elsewhere" / "e000000000001-g1-0123456789ab"
     other.mkdir(parents=True)
-    staging = Staging(str(tmp_path / "staging"), "orders", pipeline.sinks())
+    staging = StagedEpochs(str(tmp_path / "staging"), "orders", pipeline.sinks())
     staging.drop(Reference(str(other), "0" * 64).text)
     assert other.is_dir()
 
@@ -334,7 +336,7 @@ def test_a_copy_of_an_environment_does_not_remove_the_bytes_of_the_original(tmp_
     original = left_behind(tmp_path / "prod", str(tmp_path / "staging"))
     marker, _ = list(original.sinks_open()[0].history())[-1]
     copied = Pipeline(tmp_path / "dev", staging=str(tmp_path / "staging"))
-    Staging(copied.staging, "orders", copied.sinks()).drop(marker.epoch.manifest or "")
+    StagedEpochs(copied.staging, "orders", copied.sinks()).drop(marker.epoch.manifest or "")
     assert original.resolve().epoch == 2
 
 

@@ -15,7 +15,7 @@ from onceonly import exactly_once
 from onceonly.errors import ConfigurationError, DestinationError
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.stagefiles import hindrance
-from onceonly.runtime.staging import Staged, Staging, fetch
+from onceonly.runtime.staging import Staged, StagedEpochs, fetch
 from onceonly.runtime.stops import Where, set_back
 from onceonly_checkpoints.epoch import Fence
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
@@ -49,7 +49,7 @@ class Scattering(ArrowBatch):
 
 def stage(place: Path | str, batch: ArrowBatch) -> Staged:
     """Stage a batch as the first epoch of a pipeline."""
-    staging = Staging(str(place), "orders", [MemorySink("a"), MemorySink("b")])
+    staging = StagedEpochs(str(place), "orders", [MemorySink("a"), MemorySink("b")])
     return staging.write(batch, 1, Fence(1, "owner"), offered(1).slice)
 
 
@@ -85,7 +85,7 @@ class Unusable(fsspec.AbstractFileSystem):  # type: ignore[misc]
 def test_a_driver_that_does_not_work_is_a_refusal_with_its_first_words() -> None:
     fsspec.register_implementation("unusable", Unusable, clobber=True)
     with pytest.raises(ConfigurationError, match="E114") as refused:
-        Staging("unusable://node/staging", "orders", [MemorySink("a"), MemorySink("b")])
+        StagedEpochs("unusable://node/staging", "orders", [MemorySink("a"), MemorySink("b")])
     assert "driver of fsspec for unusable:// does not work here: Unable to load libjvm\n" in str(refused.value)
     assert "dlopen" not in str(refused.value)
     assert refused.value.remedy.startswith("install the driver of fsspec")

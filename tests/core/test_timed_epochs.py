@@ -28,7 +28,7 @@ from onceonly.protocol.times import Unsaid
 from onceonly.runtime import operator, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import EpochTime
@@ -46,7 +46,7 @@ class Query:
     def __init__(self, pipeline: Pipeline, noting: Noting | None = ROWS, says: Says | None = None) -> None:
         self.pipeline, self.noting, self.says = pipeline, noting, says
         self.sinks = pipeline.sinks()
-        staging = Staging(pipeline.staging, "orders", self.sinks)
+        staging = StagedEpochs(pipeline.staging, "orders", self.sinks)
         self.runner = Runner(self.sinks, pipeline.ledger, staging=staging, says=says)
         self.state: State | None = None
 

@@ -248,7 +248,8 @@ class World:
         held = len(content.share(sink.output))
         mark = Mark(content.number, generation, held, content.digest, time=MarkTime(content.end, content.end))
         if not content.parts:
-            return mark
+            brought = sum(len(one.rows) for one, _ in sink.epochs if one.number <= content.number)
+            return replace(mark, windows=brought)
         bad = 0 if sink.output == BAD else len(content.share(BAD))
         return replace(mark, filtered=len(content.rows) - held - bad, bad=bad)
 

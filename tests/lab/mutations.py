@@ -212,6 +212,15 @@ def take_time_back(run: Clean) -> History | None:
     return run.changed(read, _newest_says(read, replace(before, noted=before.noted - 1)))
 
 
+def lose_a_row_of_the_windows(run: Clean) -> History | None:
+    read = _two_epochs(run)
+    if read is None or not (markers := read.markers) or not markers[-1].windows:
+        return None
+    *before, newest = markers
+    assert newest.windows is not None
+    return run.changed(read, replace(read, markers=(*before, replace(newest, windows=newest.windows - 1))))
+
+
 def heal_with_another_time(run: Clean) -> History | None:
     sinks = [promise.sink for promise in run.history.header.sinks]
     markers = run.final(sinks[-1]).markers or ()
@@ -404,6 +413,7 @@ MUTATIONS: dict[Mutation, str] = {
     give_a_row_the_key_of_another: "X-AGAIN",
     say_nothing_of_time: "X-TIME",
     take_time_back: "X-TIME",
+    lose_a_row_of_the_windows: "X-PANE",
     heal_with_another_time: "X-CROSS",
     change_a_digest: "X-CROSS",
     change_the_only_digest: "X-AUDIT",

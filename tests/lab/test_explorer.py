@@ -227,6 +227,7 @@ ONE = {"records": 1, "unknowns": 0}
 LOST = {"records": 1, "unknowns": 1}
 REFRESHED = {**ONE, "damages": (Damage.REFRESHED,), "on_refresh": "replace"}
 REPEATED = {"records": 2, "longest": 1, "unknowns": 0, "keys": (1, 1)}
+WINDOWS = {"records": 2, "longest": 1, "unknowns": 0, "windows": True}
 BROKEN = [
     (Rule.OWNER, (P,), ONE, Anomaly.ZOMBIE),
     (Rule.HIGHEST, (P,), {**ONE, "drivers": 3, "ledgers": 1}, Anomaly.ZOMBIE),
@@ -259,6 +260,9 @@ BROKEN = [
     (Rule.SEEN_UNDER_FENCE, (P, K), REPEATED, Anomaly.AGAIN),
     (Rule.SEEN_WITH_MARKER, (P, K), REPEATED, Anomaly.AGAIN),
     (Rule.SEEN_ANEW, (P, D), {**REFRESHED, "keys": (1,)}, Anomaly.LOSS),
+    (Rule.SEEN_UNDER_FENCE, (P, K), WINDOWS, Anomaly.PANE),
+    (Rule.SEEN_WITH_MARKER, (P, K), WINDOWS, Anomaly.PANE),
+    (Rule.SEEN_ANEW, (P, D), {**REFRESHED, "windows": True}, Anomaly.PANE),
     (Rule.TIME_WITH_MARKER, (P,), ONE, Anomaly.TIME),
     (Rule.TIME_COPIED, (P, D), ONE, Anomaly.CROSS),
     (Rule.EVERY_SINK, (P, D), {**ONE, "drivers": 1}, Anomaly.STUCK),

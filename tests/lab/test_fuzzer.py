@@ -13,7 +13,7 @@ from onceonly.faults import Point
 from onceonly.machine import look
 from onceonly_lab.checker import Anomaly, Verdict, judge
 from onceonly_lab.fuzzer.draw import aimed, draw
-from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, play
+from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, fuzz_all, play
 from onceonly_lab.history import parse
 from onceonly_lab.model.invariants import Breach
 from onceonly_lab.model.parts import Harm, Kind
@@ -184,7 +184,7 @@ def test_after_a_full_refresh_every_key_comes_once_more():
 
 @pytest.mark.parametrize(("rule", "anomaly"), [(Rule.SEEN_WITH_MARKER, Anomaly.AGAIN), (Rule.SEEN_ANEW, Anomaly.LOSS)])
 def test_random_schedules_notice_a_catalogue_of_keys_that_is_kept_otherwise(rule, anomaly):
-    fuzzed = fuzz(400, 1000, frozenset({rule}))
+    fuzzed = fuzz_all((one for one in map(draw, range(400, 9000)) if one.keys), frozenset({rule}))
     assert fuzzed.shrunk is not None
     print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
     assert fuzzed.shrunk.name is anomaly
@@ -378,3 +378,43 @@ def test_what_is_drawn_differs_in_every_way():
     assert any(one.sinks.count(Kind.POSTGRES) > 1 and Gets.BAD in one.gets for one in divided)
     assert any(loss.what == Damage.REFRESHED for one in divided for loss in one.losses)
     assert any(len(set(one.keys)) < len(one.keys) for one in drawn)
+
+
+WINDOWED = Schedule((Kind.KAFKA, Kind.POSTGRES), records=4, cuts=(2,), windows=True, incarnations=1)
+"""Two epochs, of which the second one goes on with the windows that the first one left open."""
+
+
+def test_open_windows_hold_each_row_once_whoever_brings_it():
+    for point in (Point.STAGE_AFTER, Point.COMMIT_BEFORE, Point.COMMIT_AFTER, Point.RETURN_BEFORE):
+        played = play(replace(WINDOWED, faults=(Fault(1, point, Action.KILL),)))
+        assert broken(played) is None, point
+        assert any("goes on with windows that hold records 1 to 2" in step for step in played.steps), point
+
+
+@pytest.mark.parametrize("rule", [Rule.SEEN_WITH_MARKER, Rule.SEEN_ANEW])
+def test_random_schedules_notice_state_of_windows_that_is_kept_otherwise(rule):
+    fuzzed = fuzz_all(filter(windowed, map(draw, range(400, 4000))), frozenset({rule}))
+    assert fuzzed.shrunk is not None
+    print(fuzzed.schedules, fuzzed.shrunk.name, fuzzed.shrunk.schedule.line)
+    assert fuzzed.shrunk.name is Anomaly.PANE
+    assert broken(play(fuzzed.shrunk.schedule)) is None
+
+
+def windowed(schedule: Schedule) -> bool:
+    return schedule.windows
+
+
+def test_state_that_is_read_before_the_fence_lacks_what_another_driver_commits_until_then():
+    """It goes on when the second driver has looked, and dies before that one has a fence."""
+    between = (Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=5), Fault(1, Point.RETURN_BEFORE, Action.KILL))
+    schedule = replace(WINDOWED, sinks=(Kind.POSTGRES,), faults=between, incarnations=2)
+    played = play(schedule, frozenset({Rule.SEEN_UNDER_FENCE}))
+    assert broken(played) is Anomaly.PANE
+    assert judge(played.history).anomalies == {Anomaly.PANE}, "a history tells as well"
+    assert broken(play(schedule)) is None
+
+
+def test_windows_are_drawn_and_hold_in_random_schedules():
+    report = fuzz_all(filter(windowed, map(draw, range(1, 1200))))
+    assert report.schedules > 50
+    assert report.shrunk is None, report.shrunk

@@ -115,8 +115,8 @@ CUT = {
     "a sink is left out": replace(BOUNDS["left-out"], unknowns=0, drivers=1),
 }
 KILLED = {
-    "one sink": {"queries adopt", "ledger rebuild"},
-    "two sinks": {"queries adopt", "txn resolve"},  # the second sink gets the decision of the first
+    "one sink": {"queries adopt", "queries rewind"},
+    "two sinks": {"queries adopt", "queries rewind", "txn resolve"},  # the second sink gets the decision of the first
     "a sink is left out": {"queries drop-sink"},
 }
 
@@ -174,3 +174,9 @@ def test_two_commands_that_are_printed_one_after_the_other_are_read_as_one_way()
     text = f"or, nothing is lost by: {first}\n  and after it: {second}"
     assert printed(text) == (Way("ledger rebuild", then=Way("checkpoint rebuild", ("--at", "1"))),)
     assert printed(text)[0].then.at == 1
+
+
+def test_a_rewind_without_a_sink_also_rebuilds_the_checkpoint():
+    [cut, level] = printed("onceonly queries rewind a --to 1\nonceonly queries rewind a --to 1 --sink b")
+    assert (cut.at, cut.sinks, cut.cuts_back) == (1, (), True)
+    assert (level.at, level.sinks, level.cuts_back) == (1, ("b",), False)

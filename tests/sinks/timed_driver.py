@@ -27,7 +27,7 @@ from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.driver import end_with_parent
 from onceonly_sinks.delta import DeltaSink
@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
     sinks = [make_sink(*one) for one in job.sinks]
     ledger = SqlLedger(f"{job.folder}/ledger.db")
     ledger.open()
-    staging = Staging(f"{job.folder}/staging", PIPELINE, sinks)
+    staging = StagedEpochs(f"{job.folder}/staging", PIPELINE, sinks)
     runner = Runner(sinks, ledger, staging=staging, says=lambda epoch: _word(job, epoch))
     number = int(job.done.read_text()) if job.done.exists() else 0
     state: State | None = None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from onceonly_checkpoints.epoch import EpochRecord, Fence
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.strenum import StrEnum
 
@@ -58,6 +58,8 @@ class EventKind(StrEnum):
     WRITER_SILENT = "writer-silent"
     UNPOLLED = "writers-unread"
     BEHIND = "behind-time"
+    REWOUND = "rewound"
+    BROUGHT_UP = "brought-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,23 @@ class Pipeline:
     epoch: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """An epoch that a pipeline was cut back behind; its number has come again, or will.
+
+    Attributes:
+        pipeline: the user's stable name.
+        epoch: as it was recorded.
+        why: in words.
+        at_ms: when, milliseconds since 1970; 0 = the ledger fills it in.
+    """
+
+    pipeline: str
+    epoch: Epoch
+    why: str
+    at_ms: int = 0
+
+
 @runtime_checkable
 class Ledger(Protocol):
     """What onceonly needs of a ledger. All methods raise :class:`LedgerUnavailable`.
@@ -187,6 +206,14 @@ class Ledger(Protocol):
 
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on (before a rebuild, or when a loss was accepted)."""
+        ...
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+        """Set epochs from ``first`` on aside, with their intents forgotten; returns them, oldest first."""
+        ...
+
+    def superseded(self, pipeline: str) -> Sequence[Superseded]:
+        """What was ever set aside, oldest first."""
         ...
 
     def prune(self, pipeline: str, before: int) -> None:

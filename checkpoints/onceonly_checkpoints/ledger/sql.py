@@ -17,7 +17,15 @@ from sqlalchemy import Connection, Delete, Engine, Row, Select, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerConflict, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import (
+    Event,
+    Intent,
+    Ledger,
+    LedgerConflict,
+    LedgerUnavailable,
+    Pipeline,
+    Superseded,
+)
 from onceonly_checkpoints.ledger import tables as rows
 from onceonly_checkpoints.ledger.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.ledger.location import place_of, unavailable
@@ -221,6 +229,28 @@ class SqlLedger(Ledger):
         """Forget epochs from ``first`` on; intents and events stay."""
         self._forget(pipeline, first, FAR)
 
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+        """Set epochs from ``first`` on aside and forget their intents, in one transaction; events stay."""
+        key = {"pipeline": pipeline, "first": first, "last": FAR}
+        now = _now_ms()
+
+        def work(connection: Connection) -> list[Superseded]:
+            found = [rows.epoch_of(row) for row in connection.execute(self._sql.epochs, key).all()]
+            aside = [Superseded(pipeline, epoch, why, now) for epoch in found]
+            if aside:
+                connection.execute(self._sql.supersede, [rows.superseded_values(one) for one in aside])
+            for drop in (self._sql.drop_epochs, *(part.drop for part in self._sql.parts), self._sql.drop_intents):
+                connection.execute(drop, key)
+            return aside
+
+        return self._write(work)
+
+    def superseded(self, pipeline: str) -> Sequence[Superseded]:
+        """What was ever set aside, oldest first."""
+        with self._reading() as connection:
+            found = connection.execute(self._sql.superseded, {"pipeline": pipeline}).all()
+            return [rows.superseded_of(row) for row in found]
+
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents; events stay."""
         self._forget(pipeline, 1, before - 1, self._sql.drop_intents)
@@ -265,15 +295,15 @@ class SqlLedger(Ledger):
             self._place.check(connection)
             yield connection
 
-    def _write(self, work: Callable[[Connection], object], engine: Engine | None = None) -> None:
+    def _write(self, work: Callable[[Connection], _T], engine: Engine | None = None) -> _T:
         with self._failures():
             try:
-                self._transact(work, engine)
+                return self._transact(work, engine)
             except DBAPIError as error:
                 if not error.connection_invalidated:
                     raise
                 log.info("ledger %s dropped its connection; sending once more on a new one", self.address)
-                self._transact(work, engine)
+                return self._transact(work, engine)
 
     def _transact(self, work: Callable[[Connection], _T], engine: Engine | None = None) -> _T:
         with (engine or self._engine).begin() as connection:

@@ -82,7 +82,13 @@ class Statements:
         self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
         self.drop_epochs = delete(epochs).where(_within(epochs))
         self.drop_intents = delete(all_.intents).where(_within(all_.intents))
-        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.sinks, all_.pipelines)
+        self.supersede = self._upsert(all_.superseded, "pipeline", "epoch", "chain")
+        self.superseded = (
+            select(all_.superseded)
+            .where(_is(all_.superseded, "pipeline"))
+            .order_by(all_.superseded.c.at_ms, all_.superseded.c.epoch)
+        )
+        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.superseded, all_.sinks, all_.pipelines)
         self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.

@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline, Superseded
 from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
 
 Values = dict[str, Any]
@@ -37,6 +37,7 @@ _COLUMNS = {
     "files": "pipeline epoch ordinal source log_offset path modified_ms",
     "phases": "pipeline epoch ordinal phase seconds",
     "events": "id token pipeline kind reason epoch generation at_ms",
+    "superseded": "pipeline epoch chain body why at_ms",
 }
 
 
@@ -61,6 +62,7 @@ class Tables:
     files: TableClause
     phases: TableClause
     events: TableClause
+    superseded: TableClause
 
     @property
     def parts(self) -> tuple[TableClause, TableClause, TableClause]:
@@ -221,12 +223,17 @@ def grouped(rows: Iterable[Row[Any]]) -> Grouped:
     return groups
 
 
+def epoch_of(row: Row[Any]) -> Epoch:
+    """The epoch of its row."""
+    return Epoch.from_json(json.loads(row.body))
+
+
 def record_of(row: Row[Any], receipts: Grouped, files: Grouped, phases: Grouped) -> EpochRecord:
     """Inverse of :func:`epoch_values` and :func:`part_values`."""
     return EpochRecord(
         pipeline=row.pipeline,
         fence=Fence(row.generation, row.owner),
-        epoch=Epoch.from_json(json.loads(row.body)),
+        epoch=epoch_of(row),
         receipts=tuple(_receipt(each) for each in receipts.get(row.epoch, ())),
         files=tuple(_file(each) for each in files.get(row.epoch, ())),
         phases=tuple((each.phase, each.seconds) for each in phases.get(row.epoch, ())),
@@ -258,3 +265,20 @@ def event_of(row: Row[Any]) -> Event:
     except ValueError as error:
         raise UnreadableMarker(f"an event {row.kind!r}: a newer version wrote it") from error
     return Event(row.pipeline, kind, row.reason, row.epoch, row.generation, row.at_ms)
+
+
+def superseded_values(found: Superseded) -> Values:
+    """Row of an epoch that was set aside."""
+    return {
+        "pipeline": found.pipeline,
+        "epoch": found.epoch.number,
+        "chain": found.epoch.chain,
+        "body": canonical(found.epoch.to_json()),
+        "why": found.why,
+        "at_ms": found.at_ms,
+    }
+
+
+def superseded_of(row: Row[Any]) -> Superseded:
+    """Inverse of :func:`superseded_values`."""
+    return Superseded(row.pipeline, epoch_of(row), row.why, row.at_ms)

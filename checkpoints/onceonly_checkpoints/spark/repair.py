@@ -260,6 +260,28 @@ def _layout(last: int) -> tuple[list[int], range]:
     return [newest - COMPACT_INTERVAL, newest], range(newest + 1, last + 1)
 
 
+def keeps_state(storage: Storage, version: int) -> bool | None:
+    """Whether a checkpoint holds the state that a batch left; ``None`` where the query keeps none.
+
+    Args:
+        storage: the checkpoint.
+        version: of the state: the number of the batch that reads it.
+    """
+    operators = [f"state/{name}" for name in storage.names("state") if name.isdecimal()]
+    if not operators:
+        return None
+    return all(_has_version(storage, operator, version) for operator in operators)
+
+
+def _has_version(storage: Storage, operator: str, version: int) -> bool:
+    # Files of a version begin with its number, whatever the provider: ``7.delta``, ``7.zip``, ``7_4b1c.changelog``.
+    first = next(iter(storage.names(operator)), "0")
+    stores = [name for name in storage.names(f"{operator}/{first}") if not re.match(r"\d", name)]
+    folders = [f"{operator}/{first}", *(f"{operator}/{first}/{store}" for store in stores)]
+    names = [name for folder in folders for name in storage.names(folder)]
+    return any(re.match(rf"{version}[._]", name) for name in names)
+
+
 # ---- Carrying out plans on a checkpoint: nothing is overwritten by accident, and a crash may be repeated.
 
 

@@ -13,13 +13,13 @@ from onceonly.api.dedupe import Dedupe
 from onceonly.api.guarantee import Chosen
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
+from onceonly.api.staging import Staging
 from onceonly.errors import refuse
 from onceonly.machine.facts import Adopt, OnRefresh, Overlap
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.overlap import unfit
 from onceonly.protocol import Sink
 from onceonly.runtime import replacing
-from onceonly.runtime.stagefiles import directory
 from onceonly.spark.engine import LOSSY, Plan, Run, Told
 from onceonly_checkpoints.content import BAD, LATE, PANES, SEEN, STATE
 from onceonly_checkpoints.ledger import Ledger
@@ -46,7 +46,7 @@ class Arguments:
     before: Callable[[Any], Any] | None = None
     adopt: Adopt = None
     overlap: Overlap = "stop"
-    staging: str | None = None
+    staging: Staging | None = None
     lossy_source: str | None = None
     checkpoint: str | None = None
     on_refresh: OnRefresh = "stop"
@@ -203,19 +203,6 @@ def checkpoint_place(checkpoint: str | os.PathLike[str] | None) -> str | None:
     return place
 
 
-def staging_place(staging: str | os.PathLike[str] | None) -> str | None:
-    """Where epochs are staged, as text.
-
-    Raises:
-        ConfigurationError: E114, files cannot lie there, or not be read from here.
-    """
-    if staging is None:
-        return None
-    place = os.fspath(staging)
-    directory(place)  # what cannot be reached from here is refused before the query starts
-    return place
-
-
 def adopted(adopt: str | Mapping[str, Any] | None) -> Adopt:
     """Where a target stands that already holds rows.
 
@@ -254,7 +241,7 @@ def check_sinks(sinks: tuple[Sink, ...]) -> None:
         raise refuse("E102", problem=problem, next="tell them apart: PostgresSink(..., id='orders-eu')")
 
 
-def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None, *, divided: bool) -> None:
+def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool) -> None:
     """Refuse what a sink without a transaction cannot carry.
 
     Args:
@@ -273,7 +260,7 @@ def check_one_by_one(sinks: tuple[Sink, ...], overlap: Overlap, staging: str | N
 
 
 def _too_much(
-    sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: str | None, *, divided: bool
+    sink: Sink, sinks: tuple[Sink, ...], overlap: Overlap, staging: Staging | None, *, divided: bool
 ) -> Iterator[tuple[str, str]]:
     """Each thing that was asked of a sink without a transaction and hangs on one, with the way out."""
     others = ", ".join(other.id for other in sinks if other is not sink)

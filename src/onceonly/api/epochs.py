@@ -77,7 +77,7 @@ class Epochs:
         self._report(opening, state)
         self._tell(opening, state, found, read)
         if read.covered and state.work.epoch:
-            opening.past = Past(read.covered, state.work.epoch.digest.rows)
+            opening.past = Past.of(read.covered, state.work.epoch)
         faults.fire(Point.RETURN_BEFORE)
         return state
 

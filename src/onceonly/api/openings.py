@@ -19,6 +19,7 @@ from typing import Any
 
 from onceonly.api import noting
 from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
+from onceonly.api.staging import Staging
 from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
 from onceonly.machine.estimate import Past
@@ -29,7 +30,7 @@ from onceonly.reading.upstream import Upstream
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.runs import Runs
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
 from onceonly.spark.outputs import ResolvedOutput
 from onceonly.spark.written import Written
@@ -219,10 +220,12 @@ def _ledger(chosen: Arguments, run: Run) -> tuple[Ledger, bool]:
     return chosen.ledger, False
 
 
-def _staging(chosen: Arguments, run: Run, pipeline: str) -> Staging | None:
+def _staging(chosen: Arguments, run: Run, pipeline: str) -> StagedEpochs | None:
     if not chosen.stages:
         return None
-    return Staging(chosen.staging or beside(run.checkpoint, "onceonly.staging"), pipeline, chosen.sinks)
+    said = chosen.staging or Staging()
+    place = os.fspath(said.place) if said.place is not None else beside(run.checkpoint, "onceonly.staging")
+    return StagedEpochs(place, pipeline, chosen.sinks, said.keep)
 
 
 def beside(checkpoint: str, what: str) -> str:

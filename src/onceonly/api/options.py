@@ -14,6 +14,7 @@ from importlib.util import find_spec
 
 from onceonly.api.arguments import ON_REFRESH, Arguments, check_name, check_sinks
 from onceonly.api.openings import beside
+from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError, mask, nearest, refuse
 from onceonly.machine.facts import OnRefresh
 from onceonly.protocol import Sink
@@ -120,7 +121,7 @@ class Options:
                 )
         if self.on_refresh == "replace":
             replacing.demand(sinks, self.pipeline)
-        return Arguments(sinks, self.pipeline, self.ledger, staging=self.staging, on_refresh=self.on_refresh)
+        return Arguments(sinks, self.pipeline, self.ledger, staging=Staging(self.staging), on_refresh=self.on_refresh)
 
     def _sinks(self) -> tuple[Sink, ...]:
         dsn = self._dsn()

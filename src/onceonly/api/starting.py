@@ -13,6 +13,7 @@ from onceonly.api.noting import NoteTime
 from onceonly.api.outputs import Output
 from onceonly.api.quality import Quality
 from onceonly.api.routes import Route
+from onceonly.api.staging import Staging
 from onceonly.api.wrapper import exactly_once
 from onceonly.errors import refusals
 from onceonly.panes.spec import Panes
@@ -34,7 +35,7 @@ def start(
     before: Callable[[DataFrame], DataFrame] | None = None,
     adopt: str | Mapping[str, Any] | None = None,
     overlap: str = "stop",
-    staging: str | os.PathLike[str] | None = None,
+    staging: str | os.PathLike[str] | Staging | None = None,
     lossy_source: str | None = None,
     on_refresh: str = "stop",
     quality: Quality | None = None,
@@ -57,7 +58,7 @@ def start(
         before: a pure function applied to each batch.
         adopt: what to do when the target already holds rows that are not ours.
         overlap: what to do when rows of recorded epochs are offered again.
-        staging: where batches for several sinks are written.
+        staging: where batches for several sinks are written, and how many stay.
         lossy_source: the kind of a source that cannot give its rows again.
         on_refresh: what to do at a full refresh of a declarative pipeline.
         quality: what is expected of each row, and the sink of those that are bad; on classic sessions.

@@ -33,6 +33,7 @@ from onceonly.api.quality import Quality, check_kind, keeping, said_of
 from onceonly.api.quality import check as check_quality
 from onceonly.api.routes import Route, expecting
 from onceonly.api.routes import check as check_route
+from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
@@ -253,7 +254,7 @@ def exactly_once(
     before: Callable[[DataFrame], DataFrame] | None = None,
     adopt: str | Mapping[str, Any] | None = None,
     overlap: str = "stop",
-    staging: str | os.PathLike[str] | None = None,
+    staging: str | os.PathLike[str] | Staging | None = None,
     lossy_source: str | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     on_refresh: str = "stop",
@@ -282,7 +283,7 @@ def exactly_once(
         staging: where batches for several sinks are written: a directory that driver and executors share, or a URL
             that Spark and an installed driver of fsspec both reach. Default: beside the checkpoint. A single sink needs
             none; given one, it reads each epoch from files, piece by piece: so a topic takes epochs larger than the
-            driver does.
+            driver does. As a :class:`onceonly.Staging` also how many epochs stay there, to bring a restored sink level.
         lossy_source: the kind of a source that cannot give its rows again, ``"socket"`` or ``"memory"``: what it has
             handed out is lost with a batch that a crash cuts off before it is written. Without this it is refused.
         checkpoint: the query's ``checkpointLocation``, which Spark Connect does not tell the callback: needed there,
@@ -343,7 +344,7 @@ def exactly_once(
     arguments.check_name(name)
     arguments.check_ledger(ledger)
     arguments.check_lossy(lossy_source)
-    chosen, place = arguments.overlap(overlap), arguments.staging_place(staging)
+    chosen, place = arguments.overlap(overlap), Staging.of(staging)
     arguments.check_one_by_one(given, chosen, place, divided=bool(divided or quality or dedupe or panes))
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)

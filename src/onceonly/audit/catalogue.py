@@ -517,6 +517,17 @@ _PANES = {
     ),
 }
 
+_REWOUND = {
+    "A181": Rule(
+        "Epochs were set aside, and their rows read from the source again.",
+        Severity.INFO,
+        None,
+        "Every sink had been set back behind them, and somebody cut the pipeline back. Readers saw rows of these "
+        "numbers twice, before and after. Other rows come from a plan that is not deterministic, or a changed source.",
+        "nothing to do; see when and why: onceonly queries show {pipeline}{ledger}",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -540,5 +551,6 @@ RULES: dict[str, Rule] = {
     **_ALLOWED,
     **_PRUNED,
     **_ENGINE,
+    **_REWOUND,
 }
 """Every audit code, in the order in which the rules look."""

@@ -33,7 +33,7 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import STATE, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epochtime import Unit
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
 from onceonly_checkpoints.model import SourceOffsets, UnreadableMarker
 from onceonly_checkpoints.spark import offsets
@@ -136,6 +136,7 @@ class LedgerFacts:
         intent: newest intent for the epoch after the newest known one.
         events: what happened besides ordinary epochs, oldest first; shown, never judged.
         unreadable: why it could not be read; ``None`` if it was.
+        superseded: epochs that the pipeline was cut back behind, oldest cut first.
     """
 
     address: str
@@ -144,6 +145,7 @@ class LedgerFacts:
     intent: Intent | None = None
     events: tuple[Event, ...] = ()
     unreadable: str | None = None
+    superseded: tuple[Superseded, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +340,10 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
         intents = (ledger.intent(pipeline, number) for number in (following + 1, following))
         intent = next((found for found in intents if found is not None), None)
         events = tuple(ledger.events(pipeline))
+        superseded = tuple(ledger.superseded(pipeline))
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
-    return LedgerFacts(mask(ledger.address), entry, records, intent, events)
+    return LedgerFacts(mask(ledger.address), entry, records, intent, events, superseded=superseded)
 
 
 def read_state(sink: Sink, epochs: Sequence[Epoch]) -> Digest | None:
@@ -394,7 +397,7 @@ def _content(sink: str, rows: DataFrame, epochs: Sequence[Epoch]) -> Content:
     found: dict[int, Digest] = {}
     try:
         for (schema, left_out), numbers in _alike(sink, epochs).items():
-            columns = written_columns(rows.dtypes[:-1], schema)
+            columns = chain.written(rows.dtypes[:-1], schema)
             if columns:
                 with reading():
                     found.update(digest.by_epoch(rows, columns, frozenset(left_out), numbers))
@@ -441,8 +444,3 @@ def _alike(sink: str, epochs: Sequence[Epoch]) -> Mapping[tuple[str, tuple[str, 
         if (held := epoch.digest_in(sink)).rows:
             found.setdefault((epoch.schema_in(sink), held.left_out), []).append(epoch.number)
     return found
-
-
-def written_columns(columns: Sequence[tuple[str, str]], schema: str) -> int:
-    """How many of the leading columns were written by an epoch with this fingerprint; 0 where none or others were."""
-    return next((count for count in range(len(columns), 0, -1) if chain.fingerprint(columns[:count]) == schema), 0)

@@ -11,7 +11,8 @@ from onceonly.audit.catalogue import RULES, Severity, Verdict
 from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.line import Line, ranges
 from onceonly.machine import acceptance, look
-from onceonly.runtime.stops import Where, rewind, set_back, tally
+from onceonly.machine.rewind import Asked, level
+from onceonly.runtime.stops import Where, rewound, set_back, tally
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -55,7 +56,7 @@ class Finding:
             where=where,
             accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
-            rewind=rewind(engine, self.epoch or 1),
+            rewind=rewound(engine, Asked(self.epoch or 1)),
         )
         return replace(self, remedy=remedy)
 
@@ -83,11 +84,11 @@ class Finding:
             return _MESSAGE
         records = facts.ledger.records if facts.ledger else ()
         lineage = records[-1].epoch.standing.lineage if records else None
-        others = [sink.head.number for sink in facts.sinks if sink.id not in lost.sinks and sink.head]
+        stands = {sink.id: sink.head.number if sink.head else 0 for sink in facts.sinks if sink.unreadable is None}
         return set_back(
             Where(self.pipeline, where, lineage.checkpoint if lineage else ""),
             lost,
-            behind_others=max(others, default=0) >= lost.first,
+            level=level(stands),
             staged=found.staged and (facts.elsewhere or not facts.unstaged),
             told=tally(records, lost.first, lost.last),
             gone=facts.unstaged if found.staged else "",

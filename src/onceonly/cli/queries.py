@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from onceonly.cli import adoption, dropping, refreshing, takeover
+from onceonly.cli import adoption, dropping, refreshing, rewinding, takeover
 from onceonly.cli.epochs import clock
 from onceonly.cli.options import (
     LedgerOption,
@@ -25,7 +25,7 @@ from onceonly.errors import mask
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
 from onceonly_checkpoints.model import AdoptionKind
 
-app = typer.Typer(no_args_is_help=True, help="Pipelines of a ledger: list, show, adopt, refresh, forget.")
+app = typer.Typer(no_args_is_help=True, help="Pipelines of a ledger: list, show, adopt, rewind, refresh, forget.")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
 AcceptLossOption = Annotated[
@@ -280,6 +280,45 @@ def refresh(
         emit_pairs(plan.pairs)
         if confirmed(yes):
             refreshing.carry_out(here, plan)
+
+
+@app.command()
+def rewind(
+    name: NameArgument,
+    *,
+    to: Annotated[int, typer.Option("--to", min=0, metavar="N", help="The epoch at which the sinks stand.")],
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sink",
+            metavar="ID",
+            help="Bring this sink level with the others, as its id in queries show; or the address (KIND:TARGET) of a "
+            "sink that the ledger does not know. May be given more than once. Without it all sinks stand at N.",
+        ),
+    ] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="stage|sink:ID", help="Where rows come from. Default: whatever proves them."),
+    ] = None,
+    accept_loss: Annotated[
+        str | None,
+        typer.Option("--accept-loss", metavar="A..B", help="Rows of these epochs that the source lacks may be lost."),
+    ] = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Bring a restored sink level with the others, or cut a pipeline back to the epoch at which all its sinks stand.
+
+    Takes no rows out of a sink, stops every driver that is running, and may be given again after a crash. With --sink
+    the sink gets the epochs that it lacks, as they were committed. Without it later epochs of the ledger are set aside
+    and the checkpoint is cut back, so that Spark reads their rows again.
+    """
+    named, addresses = _ids(name, sink or (), ledger)
+    with place(ledger, name, addresses, forgiving=not named) as here:
+        plan = rewinding.plan(here, rewinding.asked(to, named, origin, accept_loss))
+        emit_pairs(plan.pairs)
+        if confirmed(yes):
+            rewinding.carry_out(here, plan)
 
 
 @app.command()

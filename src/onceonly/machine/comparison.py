@@ -261,7 +261,7 @@ def _r8_mismatch(facts: BatchFacts) -> Refusal:
     if way != Order.AFTER:
         return Refusal.of("E203", **said, range=range_, cause=_cause(facts, way), trim=_trim_hint(offer))
     if not anew and (more := _finished_more(facts, last)) > 0:
-        done = {"batch": offer.lineage.batch_id - 1, "checkpoint": offer.lineage.checkpoint}
+        done = {"batch": offer.lineage.batch_id - 1}
         return _gap("E229", last, offer, more, **_standing(facts, last), **done, range=range_)
     return _gap("E204", last, offer, 1, **said, range=range_, cause=_cause(facts, way))
 

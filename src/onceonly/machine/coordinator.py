@@ -89,10 +89,11 @@ def start(
     divided: bool = False,
     noting: Noting | None = None,
     windows: Windows | None = None,
+    rewound: tuple[str, ...] = (),
 ) -> State:
     """The state before an opening. ``owner`` is a fresh random token."""
     said = (adopt, accepted, dropped, heals, overlap, stages, on_refresh, max_bad, together, divided, noting, windows)
-    job = Job(pipeline, sinks, owner, offer, *said)
+    job = Job(pipeline, sinks, owner, offer, *said, rewound)
     return State(Phase.PROBE, job, Opening(Fence(0, owner)))
 
 

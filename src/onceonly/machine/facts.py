@@ -86,6 +86,7 @@ class OpeningFacts:
         dropped: set by ``queries drop-sink`` only: the sink that is taken out of the pipeline.
         lost: the epoch that sinks cannot be brought to, and need not: that loss is accepted; 0 for none.
         heals: set by ``txn resolve`` only: a sink is brought to the epoch of the others although it once held it.
+        rewound: set by ``queries rewind`` only: sinks that may lack epochs or be made anew, for they are brought level.
     """
 
     pipeline: str
@@ -96,6 +97,12 @@ class OpeningFacts:
     dropped: str = ""
     lost: int = 0
     heals: bool = False
+    rewound: tuple[str, ...] = ()
+
+    @property
+    def held(self) -> tuple[Reading, ...]:
+        """Readings of sinks that must hold what they confirmed."""
+        return tuple(reading for reading in self.readings if reading.sink not in self.rewound)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from onceonly.machine.acceptance import covers, stop_of, version_of
 from onceonly.machine.facts import Happening, Heal, OpeningFacts, Proceed, Reading, Refusal
+from onceonly.machine.rewind import level
 from onceonly.protocol import Disturbance
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Marker, Receipt
@@ -48,7 +49,7 @@ _REPLACED = ("recreated", "moved")
 
 
 def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
-    for reading in facts.readings:
+    for reading in facts.held:
         was = reading.receipt.identity if reading.receipt else reading.position.identity
         told = [event for event in reading.position.disturbances if event.kind in _REPLACED]
         if was != reading.position.identity or told:
@@ -60,7 +61,7 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
 
 
 def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
-    for reading in facts.readings:
+    for reading in facts.held:
         heals = facts.heals and _staged(facts) is not None
         if reading.receipt and reading.position.epoch < reading.receipt.epoch and not heals:
             yield _set_back(facts, reading, reading.position.epoch, reading.receipt.epoch)
@@ -74,7 +75,7 @@ def _set_back(facts: OpeningFacts, reading: Reading, found: int, receipt: int) -
         receipt=receipt,
         first=found + 1,
         last=_newest_of(facts, reading),
-        all_back=all(max(one.position.epoch, found) == found for one in facts.readings),
+        level=level({one.sink: one.position.epoch for one in facts.readings}),
         staged=_staged(facts),
     )
 
@@ -132,7 +133,7 @@ def _r6_other_history(facts: OpeningFacts) -> Iterator[Refusal]:
 
 def _r6_two_behind(facts: OpeningFacts) -> Iterator[Refusal]:
     highest = _highest(facts)
-    for reading in facts.readings:
+    for reading in facts.held:
         first = dict(highest.epoch.sinks).get(reading.sink) if highest else None
         found = max(reading.position.epoch, first - 1 if first else 0)
         if highest and first and found < highest.epoch.number - 1:
@@ -188,7 +189,7 @@ def _r3_behind(facts: OpeningFacts) -> Heal | None:
     first = dict(highest.epoch.sinks)
     behind = [
         reading.sink
-        for reading in facts.readings
+        for reading in facts.held
         if reading.sink in first and max(reading.position.epoch, first[reading.sink] - 1) == highest.epoch.number - 1
     ]
     return Heal(tuple(behind), highest) if behind else None

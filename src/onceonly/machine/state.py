@@ -68,6 +68,7 @@ class Job:
         divided: batches have outputs.
         noting: how time is said; ``None`` where nobody says it.
         windows: how rows are aggregated in windows; ``None`` where they are written as they come.
+        rewound: sinks that may lack epochs, for they are brought level after the opening (``queries rewind``).
     """
 
     pipeline: str
@@ -86,6 +87,7 @@ class Job:
     divided: bool = False
     noting: Noting | None = None
     windows: Windows | None = None
+    rewound: tuple[str, ...] = ()
 
     @property
     def staged(self) -> bool:

@@ -145,7 +145,7 @@ def _decide_opening(state: State) -> State:
     head = opening.head.epoch if opening.head else None
     adopt = job.adopt is not None
     facts = OpeningFacts(
-        job.pipeline, opening.readings, head, adopt, job.accepted, job.dropped, opening.lost, job.heals
+        job.pipeline, opening.readings, head, adopt, job.accepted, job.dropped, opening.lost, job.heals, job.rewound
     )
     match decide_opening(facts):
         case Refusal() as refusal:

@@ -100,7 +100,7 @@ class Staged:
 
 
 class Stages(Protocol):
-    """Where a runner stages epochs: :class:`Staging`, or the fault lab's memory."""
+    """Where a runner stages epochs: :class:`StagedEpochs`, or the fault lab's memory."""
 
     def write(self, batch: Batch, epoch: int, fence: Fence, slice_: Slice) -> Staged:
         """Run the batch's action into bytes that last."""
@@ -115,7 +115,7 @@ class Stages(Protocol):
         ...
 
 
-class Staging:
+class StagedEpochs:
     """Staged epochs of one pipeline below a directory that driver and executors share.
 
     The pipelines of several environments may share the place and the name. What tells them apart is where their sinks
@@ -125,13 +125,15 @@ class Staging:
         root: path, ``file:`` URI or URL of a store; made when it is needed.
         pipeline: its name.
         sinks: the pipeline's sinks.
+        keep: how many of the newest epochs stay.
 
     Raises:
         ConfigurationError: E114, rows cannot be staged there.
     """
 
-    def __init__(self, root: str, pipeline: str, sinks: Sequence[Sink]) -> None:
+    def __init__(self, root: str, pipeline: str, sinks: Sequence[Sink], keep: int = 1) -> None:
         self._pipeline = pipeline
+        self._keep = keep
         self._sinks = tuple(sorted((sink.id, sink.address) for sink in sinks))
         self._place = directory(root)
         self._kin = folder_of(pipeline)
@@ -204,8 +206,19 @@ class Staging:
         with suppress(UnreadableManifest):
             above, _, name = Reference.parse(reference).directory.rpartition("/")
             place, _, folder = above.rpartition("/")
-            if place == self._place.address and folder.startswith(self._kin) and _NAME.fullmatch(name):
-                self._remove(self._place.child(folder), name)
+            named = _NAME.fullmatch(name)
+            if place == self._place.address and folder.startswith(self._kin) and named:
+                self._drop(self._place.child(folder), name, int(named["epoch"]))
+
+    def _drop(self, folder: Directory, name: str, epoch: int) -> None:
+        """Remove an epoch that stands everywhere, or the one that is too many since it does."""
+        if self._keep == 1:
+            self._remove(folder, name)
+            return
+        for other in folder.names():
+            named = _NAME.fullmatch(other)
+            if named and int(named["epoch"]) <= epoch + 1 - self._keep:
+                self._remove(folder, other)
 
     def sweep(self, generation: int, keep: str | None) -> None:
         """Remove what lower generations left, except what ``keep``, the newest markers' reference, names.
@@ -214,10 +227,15 @@ class Staging:
         manifest says for nobody's sinks that it was made, and stays.
         """
         kept = Reference.parse(keep).directory.rpartition("/")[2] if keep else ""
+        found = _NAME.fullmatch(kept)
+        newest = int(found["epoch"]) if found else 0
         for folder in self._folders():
             for name in folder.names():
                 named = _NAME.fullmatch(name)
-                if named and int(named["generation"]) < generation and name != kept:
+                if named is None or int(named["generation"]) >= generation or name == kept:
+                    continue
+                # Of older ones a marker names one each, and which, the ledger may not know: all of them stay.
+                if not newest - self._keep < int(named["epoch"]) < newest:
                     self._remove(folder, name)
 
     def _folders(self) -> list[Directory]:

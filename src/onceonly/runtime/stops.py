@@ -12,6 +12,7 @@ from onceonly.machine import acceptance
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.endings import RECENT, WINDOW, Begun, Moment, begun
 from onceonly.machine.facts import Offer, Refusal
+from onceonly.machine.rewind import Asked
 from onceonly.machine.sources import describe
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import plain
@@ -62,13 +63,13 @@ def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
     return f"{epochs}, {rows} row{'' if rows == 1 else 's'}"
 
 
-def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool, told: str, gone: str = "") -> str:
+def set_back(where: Where, lost: Adoption, *, level: Asked, staged: bool, told: str, gone: str = "") -> str:
     """What can be done for a sink that no longer holds epochs which it once confirmed.
 
     Args:
         where: what the commands name.
-        lost: the acceptance of the loss: sink and epochs.
-        behind_others: whether other sinks of the pipeline stand further on.
+        lost: the acceptance of the loss: sinks and epochs.
+        level: the rewind that loses nothing, as far as rows are to be had.
         staged: whether it lacks one epoch, which others hold and whose bytes were staged for all of them, and may
             still be there.
         told: how many epochs and rows are gone.
@@ -83,12 +84,9 @@ def set_back(where: Where, lost: Adoption, *, behind_others: bool, staged: bool,
     ways = ["a newer backup of the sink loses nothing, if there is one"]
     if gone:
         ways.append(f"(what was staged for it cannot be read here: {gone})")
-    if behind_others:
-        ways.append("(the other sinks stand further on: their rows cannot be brought to this one by a command yet)")
-    elif lost.first > 1:
-        rebuild = "onceonly ledger rebuild " + where.query
-        ways.append(f"or, the source still holding the rows, nothing is lost by: {rebuild}")
-        ways.append(f"and after it: {rewind(where, lost.first - 1)}")
+    if level.sinks or level.to:
+        rows = "being staged or in another sink" if level.sinks else "still in the source"
+        ways.append(f"or, the rows {rows}, nothing is lost by: {rewound(where, level)}")
     ways.append(f"or give up {told}: {where.adopt(lost)}")
     return "\n".join(ways)
 
@@ -104,10 +102,10 @@ def filled(where: Where) -> str:
     return "fill the ledger and restart:  onceonly ledger rebuild " + f"{where.query}\nor "
 
 
-def rewind(where: Where, epoch: int) -> str:
-    """The command by which Spark goes on right after an epoch, under its old query id."""
-    place = shlex.quote(where.checkpoint) if where.checkpoint else "PATH"
-    return "onceonly checkpoint rebuild " + f"{place} {where.query} --at {epoch}"
+def rewound(where: Where, asked: Asked) -> str:
+    """The command that cuts a pipeline back to an epoch, or brings sinks level that stand there."""
+    command = "onceonly queries rewind " + f"{shlex.quote(where.pipeline)}{where.ledger} --to {asked.to}"
+    return command + acceptance.named(asked.sinks)
 
 
 def again(where: Where, accepted: Adoption | None, told: str) -> str:
@@ -153,6 +151,14 @@ def moved(where: Where, accepted: Adoption | None) -> str:
     if accepted is None:
         return ""
     return f"\nor, it being the same data at another place, which is checked: {where.adopt(accepted)}"
+
+
+def beside(where: Where, stop: Stop, newest: Epoch | None) -> str:
+    """The way out for sinks that were made anew beside others, on a line of its own; empty where all were."""
+    whole = newest is not None and set(dict(newest.sinks)) <= set(stop.sinks)
+    if newest is None or whole:
+        return ""
+    return f"or, the rows being staged or in another sink, nothing is lost by: {rewound(where, Asked(0, stop.sinks))}\n"
 
 
 # ---- What a refusal leaves behind: details that only the ledger can tell, and what ``queries adopt`` needs.
@@ -293,12 +299,13 @@ def tell(
         )
         details["again"] = again(where, acceptance.applicable(AdoptionKind.ACCEPT_DUPLICATES, stop, end), counted)
     if refusal.code == "E207" and (lost := acceptance.applicable(AdoptionKind.ACCEPT_LOSS, stop, end)):
-        behind, staged = not said.get("all_back"), said.get("staged") is not None
-        gone = str(said.get("gone") or "")
-        details["ways"] = set_back(where, lost, behind_others=behind, staged=staged, told=counted, gone=gone)
+        gone, staged, level = str(said.get("gone") or ""), said.get("staged") is not None, said.get("level")
+        asked = level if isinstance(level, Asked) else Asked(0)
+        details["ways"] = set_back(where, lost, level=asked, staged=staged, told=counted, gone=gone)
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
+        details["level"] = "" if said.get("holds") else beside(where, stop, newest)
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))

@@ -33,6 +33,7 @@ class Anomaly(StrEnum):
     ASIDE = "X-ASIDE"
     AGAIN = "X-AGAIN"
     TIME = "X-TIME"
+    PANE = "X-PANE"
 
 
 MUST_HOLD: dict[Anomaly, str] = {
@@ -53,6 +54,7 @@ MUST_HOLD: dict[Anomaly, str] = {
     Anomaly.ASIDE: "A bad row stands once in the quarantine of its epoch, and in no other sink.",
     Anomaly.AGAIN: "A sink that takes each key once holds one row of a key.",
     Anomaly.TIME: "Rows and what is said of their time appear together, and nothing that was said of time goes back.",
+    Anomaly.PANE: "Open windows hold each row once of the epochs up to the one that says so, and no other.",
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_lab.checker import rules_rows, rules_run, rules_shares, rules_time
+from onceonly_lab.checker import rules_panes, rules_rows, rules_run, rules_shares, rules_time
 from onceonly_lab.checker.case import Case, lay_out
 from onceonly_lab.checker.finding import Anomaly, Finding, reached
 from onceonly_lab.checker.reading import Reading, interpret
@@ -36,6 +36,7 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     rules_shares.not_aside,
     rules_shares.again,
     rules_time.untimely,
+    rules_panes.misfilled,
     rules_run.denied,
 )
 """One rule for each anomaly, in the order of :class:`Anomaly`; the last one asks the user's own queries."""

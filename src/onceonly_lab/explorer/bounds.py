@@ -77,6 +77,11 @@ BOUNDS: dict[str, Bound] = {
     "operator-cut-one": replace(
         _OPERATED, kinds=(_POSTGRES,), damages=(Damage.ROLLED_BACK_TWO,), harms=tuple(RESTORED), drivers=1, cuts=True
     ),
+    "rewound": replace(_OPERATED, harms=(*RESTORED, Harm.REPLACED), drivers=1, ledgers=0, obeys=1, cuts=True),
+    "rewound-one": replace(
+        _OPERATED, kinds=(_POSTGRES,), harms=tuple(RESTORED), drivers=1, ledgers=0, obeys=2, cuts=True
+    ),
+    "rewound-both": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=tuple(RESTORED), drivers=1, ledgers=0, obeys=4),
     "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),
     "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),
     "left-out": replace(_OPERATED, records=2, unknowns=1, leaves_out=True, cuts=True),
@@ -86,6 +91,7 @@ BOUNDS: dict[str, Bound] = {
     "together": _TOGETHER,
     "together-beside": replace(_TOGETHER, kinds=(_POSTGRES, _POSTGRES, _DELTA), drivers=2, ledgers=0),
     "keeper": Bound((_POSTGRES, _KAFKA), records=3, drivers=2, ledgers=1, keys=(1, 2, 1)),
+    "windows": Bound((_POSTGRES, _KAFKA), records=3, drivers=2, ledgers=1, windows=True),
     "drivers": Bound((_POSTGRES, _KAFKA), records=3, drivers=4, ledgers=1),
     "begins-larger": replace(_BEGINS, kinds=(_POSTGRES, _DELTA)),
     "misuse-larger": replace(_MISUSE, kinds=(_POSTGRES, _DELTA), drivers=3),

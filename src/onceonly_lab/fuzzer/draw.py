@@ -78,15 +78,26 @@ def draw(seed: int) -> Schedule:
         stages=chance.random() < 0.3,
         seed=seed,
     )
-    return _repeated(chance, _divided(chance, _paired(chance, _refreshed(chance, _misused(chance, drawn)))))
+    return _windowed(
+        chance, _repeated(chance, _divided(chance, _paired(chance, _refreshed(chance, _misused(chance, drawn)))))
+    )
 
 
 def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
     """With keys of which some come again, and a sink that keeps a catalogue of them."""
     able = Kind.POSTGRES in drawn.sinks and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)
-    if not able or chance.random() >= 0.8:
+    if not able or chance.random() >= 0.5:
         return drawn
     return replace(drawn, keys=tuple(chance.randint(1, 1 + drawn.records // 2) for _ in range(drawn.records)))
+
+
+def _windowed(chance: random.Random, drawn: Schedule) -> Schedule:
+    """With windows whose state one of the sinks keeps; nobody beside drivers may move the position under them."""
+    able = Kind.POSTGRES in drawn.sinks and not (drawn.divided or drawn.peopled or drawn.stateful or drawn.trims)
+    damaged = any(loss.what in _DAMAGES for loss in drawn.losses)
+    if not able or damaged or chance.random() >= 0.8:
+        return drawn
+    return replace(drawn, windows=True)
 
 
 def _divided(chance: random.Random, drawn: Schedule) -> Schedule:

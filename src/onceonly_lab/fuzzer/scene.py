@@ -157,6 +157,7 @@ def bound_of(schedule: Schedule, off: frozenset[Rule] = ALL_KEPT) -> Bound:
         on_refresh="replace" if schedule.replaces else "stop",
         together=True,
         keys=schedule.keys,
+        windows=schedule.windows,
     )
 
 
@@ -207,7 +208,8 @@ class SimulatedInput:
     def _mark(self, marker: Marker, sink: str) -> Mark:
         epoch, time = marker.epoch, marker.epoch.time
         said = MarkTime(time.noted, time.lower, time.turn) if time else None
-        named = Mark(epoch.number, marker.fence.generation, digest=epoch.digest.text, time=said)
+        windows = self._rows * epoch.panes.open.rows if epoch.panes and not epoch.adoption else None
+        named = Mark(epoch.number, marker.fence.generation, digest=epoch.digest.text, time=said, windows=windows)
         if not epoch.outputs:
             return named
         output, bad = epoch.output(sink), epoch.bad
@@ -267,7 +269,7 @@ class Scene(World):
         return self.schedule.division(self.sinks, number)
 
     def seen(self, process: Process, number: int) -> Records:
-        """Records that the catalogue of keys holds for an epoch that is staged."""
+        """Records that the keeper's catalogue of keys, or its state of windows, holds for an epoch that is staged."""
         keeper = self.targets[self.sinks[self.bound.keeper[0]]]
         if Rule.SEEN_UNDER_FENCE in self.off:
             keeper = early(keeper, self._early.get(process.number), process.owner)

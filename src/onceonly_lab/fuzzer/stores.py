@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Batch, Estimate, Task
-from onceonly.protocol.batch import Trim
-from onceonly.protocol.times import Clock, Times
+from onceonly.protocol.batch import Bound, Notes, Trim
+from onceonly.protocol.times import NO_TIMES, Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.panestate import PaneState
 from onceonly_lab.fuzzer.scene import Scene
 from onceonly_lab.history import LEDGER, Kind, Op
 from onceonly_lab.model.division import UNDIVIDED, Division
 from onceonly_lab.model.keys import first_of_each
+from onceonly_lab.model.openwindows import behind
 from onceonly_lab.model.parts import (
     Conflict,
     Records,
@@ -29,6 +31,7 @@ from onceonly_lab.model.parts import (
     kept,
     missing,
     records_in,
+    spelled,
     together,
 )
 from onceonly_lab.model.rules import Rule
@@ -107,6 +110,54 @@ class SimulatedBatch:
     def on_executors(self, task: Task) -> list[Mapping[str, Any]]:
         """There are none."""
         raise TypeError(_NO_ROWS)
+
+
+class WindowedBatch(SimulatedBatch):
+    """A batch whose rows go into windows, with the state that the keeper holds when it is run.
+
+    Args:
+        batch: of the engine.
+        scene: where the keeper stands.
+        process: who reads it.
+    """
+
+    def __init__(self, batch: SimulatedBatch, scene: Scene, process: Process) -> None:
+        super().__init__(batch._records, process, same=batch._same, division=batch._division)
+        self._scene = scene
+        self._said: tuple[Times, PaneState] | None = None
+
+    def trimmed(self, trim: Trim) -> WindowedBatch:
+        """The same batch without the rows that are left out."""
+        return WindowedBatch(super().trimmed(trim), self._scene, self._process)
+
+    def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> WindowedBatch:
+        """Run it, and read the state."""
+        scene, process, number = self._scene, self._process, to.as_of.epoch
+        scene.step(process)
+        recalled = scene.seen(process, number)
+        rows = self._run()
+        scene.told(f"{process.name} goes on with windows that hold records {spelled(recalled)}")
+        times, _ = notes(NO_TIMES, self.rows)
+        self._said = times, behind(to, recalled, rows)
+        return self
+
+    def read(self) -> Digest:
+        """Rows as they were when the state was read."""
+        return self.digest()
+
+    def times(self) -> Times:
+        """What is said of time."""
+        assert self._said is not None, "it was not bound"
+        return self._said[0]
+
+    def panes(self) -> PaneState:
+        """What the epoch says of its windows."""
+        assert self._said is not None, "it was not bound"
+        return self._said[1]
+
+    def outputs(self) -> tuple[Output, ...]:
+        """All sinks get all rows; state is where the keeper's rows are."""
+        return ()
 
 
 def batch_of(records: Records, offer: Offer, process: Process, division: Division = UNDIVIDED) -> SimulatedBatch:
@@ -332,6 +383,16 @@ class SceneLedger:
         ledger = self._scene.ledger
         kept = tuple(one for one in ledger.records if one.epoch.number < first)
         self._scene.ledger = replace(ledger, records=kept)
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[Superseded]:
+        """Set epochs from ``first`` on aside."""
+        aside = [Superseded(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        self.discard(pipeline, first)
+        return aside
+
+    def superseded(self, pipeline: str) -> Sequence[Superseded]:
+        """Nobody asks."""
+        return ()
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch."""

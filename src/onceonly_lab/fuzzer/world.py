@@ -22,7 +22,7 @@ from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.fuzzer.draw import draw
 from onceonly_lab.fuzzer.scene import Scene, bound_of
 from onceonly_lab.fuzzer.sink import SinkRefused, handle
-from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch, batch_of
+from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch, WindowedBatch, batch_of
 from onceonly_lab.model.keys import series_of
 from onceonly_lab.model.operator import Stop
 from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
@@ -122,7 +122,9 @@ class SimulatedWorld(Scene):
 
     def batch(self, driver: Running, planned: Planned, handed: Records, offer: Offer) -> SimulatedBatch:
         """What a call hands over."""
-        return batch_of(handed, offer, driver.process, self.division(driver.process.number))
+        process = driver.process
+        batch = batch_of(handed, offer, process, self.division(process.number))
+        return WindowedBatch(batch, self, process) if self.bound.windows else batch
 
     def wrote(self, driver: Running, offer: Offer) -> None:
         """Count what came to act on the way."""

@@ -189,6 +189,7 @@ class Mark:
         filtered: rows of the epoch that it says the sink does not want; ``None`` where it tells of no outputs.
         bad: rows of the epoch that it says are bad and in another sink; ``None`` where it tells of no outputs.
         time: what it says of time; ``None`` where it says nothing, or the reader cannot tell.
+        windows: rows that its open windows hold, where none of them closes; ``None`` where it has none.
     """
 
     epoch: int
@@ -198,6 +199,7 @@ class Mark:
     filtered: int | None = None
     bad: int | None = None
     time: MarkTime | None = None
+    windows: int | None = None
 
     @classmethod
     def from_json(cls, value: Any) -> Self:
@@ -269,6 +271,7 @@ _MARK: dict[str, Reader] = {
     "filtered": integer,
     "bad": integer,
     "time": MarkTime.from_json,
+    "windows": integer,
 }
 _PART: dict[str, Reader] = {"output": text, "rows": many(text)}
 

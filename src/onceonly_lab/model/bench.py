@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
     DROPPED,
@@ -111,6 +113,29 @@ class Bench:
                 self.targets[name] = replace(target, held=(*target.held, held))
 
 
+@dataclass(frozen=True, slots=True)
+class Lying:
+    """Rows of an epoch as another target holds them: a batch, and what is prepared of it.
+
+    Attributes:
+        content: which rows.
+    """
+
+    content: Digest
+
+    @property
+    def rows(self) -> int:
+        """How many."""
+        return self.content.rows
+
+    def digest(self) -> Digest:
+        """Their digest."""
+        return self.content
+
+    def abandon(self) -> None:
+        """Nothing is held."""
+
+
 class BenchSink(SinkBase):
     """A handle on a target of a bench.
 
@@ -169,18 +194,30 @@ class BenchSink(SinkBase):
         return reply.outcome.position
 
     def prepare(self, batch: Batch, epoch: int) -> Prepared:
-        """Commands bring no rows."""
-        raise AssertionError("a command brings no rows")
+        """Rows of an epoch that the sink is brought level with; commands bring no others."""
+        return Lying(batch.digest())
+
+    def prepare_replacing(self, batch: Batch, epoch: int, span: tuple[int, int]) -> Prepared:
+        """The same; what leaves is said by the marker."""
+        return self.prepare(batch, epoch)
+
+    def keeps_from_replacing(self, span: tuple[int, int]) -> str:
+        """Nothing does."""
+        return ""
 
     def commit(self, prepared: Prepared | None, marker: Marker, ledger: Recorder | None = None) -> Receipt:
-        """A marker without rows.
+        """A marker without rows, or an epoch that the sink is brought level with.
 
         Raises:
             Turned: it does not continue what stands there.
         """
         self._bench.step()
         owned = replace(marker, fence=self._bench.owned(marker.fence))
-        reply = next(self._wire.adopt(self._target, owned))
+        if marker.epoch.adoption:
+            reply = next(self._wire.adopt(self._target, owned))
+        else:
+            content = prepared.content if isinstance(prepared, Lying) else marker.epoch.digest_in(self.id)
+            reply = next(self._wire.commit(self._target, owned, content, None, healing=True))
         if not isinstance(reply.outcome, Committed):
             raise Turned(str(reply.outcome))
         self._bench.targets[self.id] = reply.target
@@ -189,6 +226,19 @@ class BenchSink(SinkBase):
     def look_up(self, marker: Marker) -> Receipt | None:
         """No answer is lost here."""
         raise AssertionError("a command looks nothing up: no answer is lost here")
+
+    def recount(self) -> Mapping[int, int]:
+        """Rows that stand of each epoch."""
+        stand = (one for one in self._target.held if one.marker and one.content and one.whole and not one.replaced)
+        return {one.epoch.number: one.content.rows for one in stand if one.content}
+
+    def read_back(self, spark: object) -> None:
+        """There is no Spark here; see :meth:`lying`."""
+
+    def lying(self, epoch: int) -> Lying:
+        """The rows of an epoch, whatever became of them."""
+        found = next((one for one in self._target.held if one.epoch.number == epoch), None)
+        return Lying(found.content if found and found.content and found.whole else Digest(0))
 
     def history(self, after: int = 0) -> Iterator[tuple[Marker, Receipt]]:
         """Markers with receipts."""
@@ -271,6 +321,17 @@ class BenchLedger:
         self._bench.step()
         kept = tuple(one for one in self._bench.ledger.records if one.epoch.number < first)
         self._bench.ledger = replace(self._bench.ledger, records=kept)
+
+    def supersede(self, pipeline: str, first: int, why: str) -> Sequence[SetAside]:
+        """Set epochs from ``first`` on aside, with their intents forgotten."""
+        aside = [SetAside(pipeline, one.epoch, why) for one in self.epochs(pipeline, first)]
+        self.discard(pipeline, first)
+        self._intents = {number: one for number, one in self._intents.items() if number < first}
+        return aside
+
+    def superseded(self, pipeline: str) -> Sequence[SetAside]:
+        """Nobody asks."""
+        return ()
 
     def forget(self, pipeline: str) -> None:
         """Forget every epoch, and what was kept besides."""

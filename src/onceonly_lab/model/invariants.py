@@ -84,6 +84,7 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
     if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
     yield from _time(target)
+    yield from _windows(target)
     for held in target.held:
         yield from _in_itself(held, target.name, newest=held is target.held[-1])
 
@@ -164,6 +165,19 @@ def _time(target: Target) -> Iterator[tuple[Anomaly, str]]:
         for name, was, stands in (("noted", said.noted, now.noted), ("lower", said.lower, now.lower)):
             if now.turn < said.turn or (was is not None and (stands is None or stands < was)):
                 yield Anomaly.TIME, f"{name} goes back from {was} to {stands} with epoch {number}"
+
+
+def _windows(target: Target) -> Iterator[tuple[Anomaly, str]]:
+    """Open windows hold what the epochs of their series have brought, each row once."""
+    brought = 0
+    for held in target.held:
+        if held.epoch.replaces:
+            brought = 0
+        brought |= records_of(held.epoch)
+        state = held.epoch.panes
+        if state and not held.epoch.adoption and (state.open.rows, state.open.high) != (brought.bit_count(), brought):
+            told = f"windows hold {state.open.rows} records, {spelled(state.open.high)}"
+            yield Anomaly.PANE, f"behind epoch {held.epoch.number} {told}, and {spelled(brought)} came"
 
 
 @dataclass(frozen=True, slots=True)

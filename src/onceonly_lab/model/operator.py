@@ -77,8 +77,14 @@ def ways(stop: Stop, wreck: Wreck) -> tuple[Way, ...]:
 
 
 def _ways(text: str, wreck: Wreck) -> tuple[Way, ...]:
-    found = printed(text)
-    return tuple(way for way in found if not way.verb.startswith("checkpoint") or _anew(way, wreck) is not None)
+    return tuple(way for way in printed(text) if _can_be(way, wreck))
+
+
+def _can_be(way: Way, wreck: Wreck) -> bool:
+    """Whether the checkpoint that a command is about can be written in these worlds."""
+    if way.cuts_back:
+        return _rebuilt(wreck, way.at) is not None
+    return not way.verb.startswith("checkpoint") or _anew(way, wreck) is not None
 
 
 def stop_of(state: State, planned: Planned, wreck: Wreck) -> tuple[Stop, Wreck]:
@@ -136,9 +142,12 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
     bench = Bench(kept, wreck.ledger, most, who=f"command {desk.obeyed + desk.cut + 1}")
     if way.verb != "ledger rebuild":
         bench.heal(wreck.staging)
-    ledger = BenchLedger(bench, stop.intents)
+    ledger, checkpoint = BenchLedger(bench, stop.intents), wreck.checkpoint
     try:
         accepted = carry_out(way, bench.sinks, ledger)
+        if way.cuts_back and (anew := _cut_back(way, wreck, bench)):
+            bench.step()
+            checkpoint = anew
     except (OnceOnlyError, Turned) as error:
         words += f", which is refused: {getattr(error, 'code', error)}"
         return Obeyed(words, after, refused=str(error), intents=ledger.intents)
@@ -151,10 +160,15 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
     desk = _named(way, stop, wreck, desk) if accepted else desk
     return Obeyed(
         words,
-        replace(wreck, targets=targets, ledger=bench.ledger, desk=desk),
+        replace(wreck, targets=targets, ledger=bench.ledger, desk=desk, checkpoint=checkpoint),
         bench.changes,
         intents=ledger.intents,
     )
+
+
+def _cut_back(way: Way, wreck: Wreck, bench: Bench) -> Checkpoint | None:
+    """The checkpoint, set back as far as the ledger was; ``None`` where it cannot be rebuilt, and stays."""
+    return _rebuilt(replace(wreck, targets=tuple(bench.targets.values()), ledger=bench.ledger), way.at)
 
 
 def _left(way: Way, bench: Bench, target: Target) -> Target:
@@ -258,7 +272,7 @@ def after_each(
         whole = obey(way, stop, wreck)
         if further := _ways(whole.refused, whole.wreck):
             for other in further:
-                after = obey(other, replace(stop, intents=whole.intents), whole.wreck)
+                after = obey(other, replace(stop, intents=whole.intents), _asked(wreck, whole))
                 yield way in told, f"{whole.words}; {after.words}", after.wreck
             continue
         yield way in told, whole.words, whole.wreck
@@ -280,8 +294,13 @@ def _late(way: Way, stop: Stop, wreck: Wreck, words: str) -> Iterator[tuple[bool
     if not further:
         yield True, f"{words}; {after.words}", after.wreck
     for other in further:
-        second = obey(other, replace(stop, intents=after.intents), after.wreck)
+        second = obey(other, replace(stop, intents=after.intents), _asked(wreck, after))
         yield True, f"{words}; {after.words}; {second.words}", second.wreck
+
+
+def _asked(wreck: Wreck, refused: Obeyed) -> Wreck:
+    """The world after a command that was refused with the one that would do: of the two, one is counted."""
+    return replace(refused.wreck, desk=replace(refused.wreck.desk, obeyed=wreck.desk.obeyed))
 
 
 def _cut_short(way: Way, stop: Stop, wreck: Wreck, changes: int) -> Iterator[tuple[bool, str, Wreck]]:

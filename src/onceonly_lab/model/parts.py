@@ -97,6 +97,8 @@ def between(start: int, end: int) -> Records:
 def spelled(records: Records) -> str:
     """A set of records for a sentence, counted from 1."""
     numbers = [number for number in range(1, records.bit_length() + 1) if records >> (number - 1) & 1]
+    if not numbers:
+        return "none"
     if numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} to {numbers[-1]}"
     return ", ".join(map(str, numbers))

@@ -15,10 +15,12 @@ from onceonly_checkpoints.epoch import Fence, Marker, Receipt, receipts_of
 from onceonly_lab.model import sinks as wire
 from onceonly_lab.model.keys import catalogue, early, first_of_each, in_two, series_of
 from onceonly_lab.model.machine import Changes, Machine, end, salt
+from onceonly_lab.model.openwindows import behind
 from onceonly_lab.model.parts import (
     Conflict,
     Kind,
     Left,
+    Records,
     SimulatedLedger,
     StagedEpoch,
     StagingArea,
@@ -67,7 +69,7 @@ class Opening:
         after = self._machine.on(driver, state, c.Probed(fences))
         if Rule.FENCE_FIRST in self._off:
             after = replace(after, early=targets)
-        if Rule.SEEN_UNDER_FENCE in self._off and self._bound.keys:
+        if Rule.SEEN_UNDER_FENCE in self._off and self._bound.keeper:
             after = replace(after, seen=targets[self._bound.keeper[0]])
         if Rule.SWEPT_LAST in self._off and after.state:
             named = {target.newest.epoch.manifest for target in targets if target.newest}
@@ -255,7 +257,7 @@ class Writing:
         return tuple(one for one in staging.epochs if one.number == number) or (None,)
 
     def stage(self, driver: Driver, state: State, command: c.Stage, staging: StagingArea, *keeper: Target) -> Changes:
-        """Stage an epoch, without what the catalogue of keys says was seen before it."""
+        """Stage an epoch, without what a catalogue of keys says was seen before it, or with what windows hold then."""
         rows = self._fresh(driver, state, command, *keeper)
         content, outputs = self._machine.divided(driver, rows)
         again = "-again" if command.healing else ""
@@ -268,7 +270,9 @@ class Writing:
             Rule.WHOLE not in self._off,
             outputs=outputs,
         )
-        answer = c.Staged(reference if command.lasting else None, rows.rows, content, outputs, times_of(rows))
+        windows = behind(command.bound, self._kept(driver, state, command, *keeper), rows) if command.bound else None
+        manifest = reference if command.lasting else None
+        answer = c.Staged(manifest, rows.rows, content, outputs, times_of(rows), windows)
         after = self._machine.on(replace(driver, content=content, outputs=outputs), state, answer)
         kept = staging.add(staged) if command.lasting and Rule.KEPT not in self._off else staging
         where = f"stages epoch {command.number} as {reference}" if command.lasting else "takes the rows into its memory"
@@ -276,12 +280,17 @@ class Writing:
 
     def _fresh(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Digest:
         rows = self._machine.computed(driver, state)
-        for target in keeper:
-            if Rule.SEEN_UNDER_FENCE in self._off:
-                target = early(target, driver.seen, state.job.owner)
-            seen = catalogue(target, series_of(state), command.number, self._off)
-            rows = computed(first_of_each(records_in(rows), seen, self._bound.keys), rows.low)
-        return rows
+        if not self._bound.keys:
+            return rows
+        seen = self._kept(driver, state, command, *keeper)
+        return computed(first_of_each(records_in(rows), seen, self._bound.keys), rows.low)
+
+    def _kept(self, driver: Driver, state: State, command: c.Stage, *keeper: Target) -> Records:
+        """What the keeper holds of epochs before this one."""
+        (target,) = keeper
+        if Rule.SEEN_UNDER_FENCE in self._off:
+            target = early(target, driver.seen, state.job.owner)
+        return catalogue(target, series_of(state), command.number, self._off)
 
     def stage_first(self, driver: Driver, state: State, first: StageFirst, *parts: Part) -> Changes:
         """Stage an epoch, and commit it to the first sink."""

@@ -8,12 +8,14 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 from onceonly.machine import acceptance
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.opening import by_epoch
-from onceonly.protocol import Sink
-from onceonly.runtime import operator, stops
+from onceonly.machine.rewind import Asked, CutBack
+from onceonly.protocol import Batch, Sink
+from onceonly.runtime import operator, rewinding, stops
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, AdoptionKind, SourceOffsets
@@ -38,15 +40,33 @@ from onceonly_lab.model.world import MISUSED, Program
 _COMMAND = re.compile(
     r"(?P<then>and after it: (?:[^\n]*: )?)?\bonceonly (?P<words>(?:queries|ledger|checkpoint|txn) .*)$", re.MULTILINE
 )
+_REWIND = "queries rewind"
 _VERBS = frozenset(
-    {"queries adopt", "queries drop-sink", "ledger rebuild", "checkpoint rebuild", "checkpoint offsets", "txn resolve"}
+    {
+        "queries adopt",
+        "queries drop-sink",
+        _REWIND,
+        "ledger rebuild",
+        "checkpoint rebuild",
+        "checkpoint offsets",
+        "txn resolve",
+    }
 )
-_NAMED = frozenset({"queries adopt", "queries drop-sink", "checkpoint rebuild"})
+_NAMED = frozenset({"queries adopt", "queries drop-sink", _REWIND, "checkpoint rebuild"})
 """Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
 _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LIES = frozenset({AdoptionKind.CONTINUE, AdoptionKind.START})
 """Kinds that say of the source what only its owner knows: who obeys without knowing it, is not led astray by us."""
+
+
+@runtime_checkable
+class Lies(Protocol):
+    """A sink in whose place the rows of an epoch lie, to be read as Spark reads them from another sink."""
+
+    def lying(self, epoch: int) -> Batch:
+        """The rows of an epoch, whatever became of them."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +114,14 @@ class Way:
 
     @property
     def at(self) -> int:
-        """The epoch at which it rebuilds; 0 where it names none."""
-        return int(self.options[self.options.index("--at") + 1]) if "--at" in self.options else 0
+        """The epoch at which it rebuilds, or to which it rewinds; 0 where it names none."""
+        named = [option for option in ("--at", "--to") if option in self.options]
+        return int(self.options[self.options.index(named[0]) + 1]) if named else 0
+
+    @property
+    def cuts_back(self) -> bool:
+        """Whether it also rebuilds the checkpoint, once the ledger is cut back."""
+        return self.verb == _REWIND and not self.sinks
 
     @property
     def dropped(self) -> str:
@@ -167,6 +193,9 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
     if way.verb == "ledger rebuild":
         _reread(sinks, ledger)
         return False
+    if way.verb == _REWIND:
+        _rewind(way, sinks, ledger)
+        return False
     if way.dropped:
         others = [sink for sink in sinks if sink.id != way.dropped]
         operator.drop_sink(others, ledger, PIPELINE, Adoption(AdoptionKind.DROP_SINK, sinks=(way.dropped,)))
@@ -176,6 +205,17 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
     if wanted is None or not acceptance.same(accepted, wanted):
         raise operator.not_applicable(PIPELINE, accepted.kind)
     return operator.adopt(sinks, ledger, PIPELINE, acceptance.complete(accepted, wanted)) is not None
+
+
+def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
+    asked = Asked(way.at, way.sinks)
+    of = rewinding.Pipeline(PIPELINE, tuple(sinks), ledger, stops.Where(PIPELINE, ""))
+    planned = rewinding.plan(of, asked)
+    if isinstance(planned.way, CutBack):
+        rewinding.cut_back(of, planned.way, planned.lacking)
+        return
+    held = {sink.id: sink for sink in sinks if isinstance(sink, Lies)}
+    rewinding.bring_up(of, planned, asked, lambda step: held[step.origin.sink].lying(step.epoch.number))
 
 
 def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:

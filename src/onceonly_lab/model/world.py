@@ -11,6 +11,7 @@ from onceonly.machine.state import State
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Fence
 from onceonly_lab.model.division import Division
+from onceonly_lab.model.openwindows import WINDOWS
 from onceonly_lab.model.parts import PIPELINE, Desk, Harm, Kind, Left, Records, SimulatedLedger, StagingArea, Target
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import Fate
@@ -206,6 +207,7 @@ class Bound:
         together: whether all Postgres sinks commit in one transaction.
         turns: whether every second driver names the sinks in reverse order.
         keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
+        windows: whether rows are aggregated in windows, whose state the first Postgres keeps.
     """
 
     kinds: tuple[Kind, ...]
@@ -240,6 +242,7 @@ class Bound:
     together: bool = False
     turns: bool = False
     keys: tuple[int, ...] = ()
+    windows: bool = False
 
     @cached_property
     def group(self) -> tuple[str, ...]:
@@ -258,8 +261,8 @@ class Bound:
     @cached_property
     def whole_steps(self) -> bool:
         """Whether steps that nobody can tell apart are taken together; see ``carrier``."""
-        # A look into the catalogue comes before the commit that goes by it: others may act in between.
-        return not self.off and not self.fine and not self.apart and not self.keys
+        # A look into what a keeper holds comes before the commit that goes by it: others may act in between.
+        return not (self.off or self.fine or self.apart or self.keeper)
 
     @cached_property
     def explained(self) -> frozenset[str]:
@@ -288,11 +291,11 @@ class Bound:
 
     @cached_property
     def keeper(self) -> tuple[int, ...]:
-        """Place of the sink that keeps the catalogue of keys, if there is one."""
-        return (self.kinds.index(Kind.POSTGRES),) if self.keys else ()
+        """Place of the sink that keeps the catalogue of keys or the state of windows, if there is one."""
+        return (self.kinds.index(Kind.POSTGRES),) if self.keys or self.windows else ()
 
     def keeps(self, sink: str) -> bool:
-        """Whether a sink keeps the catalogue of keys."""
+        """Whether a sink keeps the catalogue of keys or the state of windows."""
         return any(self.sinks[place] == sink for place in self.keeper)
 
     @cached_property
@@ -378,7 +381,8 @@ def opening_of(driver: Driver, bound: Bound, offered: Offer, wrapper: str = "", 
         stages=bound.stages,
         on_refresh=bound.on_refresh,
         together=(bound.group,) if bound.group else (),
-        divided=bool(bound.outputs or bound.bad or bound.keys),
+        divided=bool(bound.outputs or bound.bad or bound.keeper),
         noting=BY_RECORDS,
+        windows=WINDOWS if bound.windows else None,
     )
     return replace(state, opening=replace(state.opening, fence=Fence(driver.floor, state.job.owner)))

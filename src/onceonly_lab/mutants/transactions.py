@@ -17,7 +17,7 @@ from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.indexing import Carried
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.content import Output
 from onceonly_checkpoints.epoch import Marker, Receipt
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -246,9 +246,9 @@ def tear(world: Stores) -> None:
     world.recorder.fault("a staged file is torn off")
 
 
-def by_name(folder: str, _: Sequence[Sink]) -> Staging:
+def by_name(folder: str, _: Sequence[Sink]) -> StagedEpochs:
     """M28: a directory belongs to whoever has the pipeline's name, wherever his sinks lie."""
-    return Staging(folder, PIPELINE, ())
+    return StagedEpochs(folder, PIPELINE, ())
 
 
 def another_environment(world: Stores) -> None:

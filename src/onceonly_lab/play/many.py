@@ -105,14 +105,16 @@ def _fewer_sinks(schedule: Schedule, gone: int) -> Schedule:
     gets = _without(schedule.gets, gone)
     wants, bad = schedule.wants if Gets.PICKED in gets else (), schedule.bad if Gets.BAD in gets else ()
     sinks = _without(schedule.sinks, gone)
-    keys = schedule.keys if Kind.POSTGRES in sinks else ()
-    return replace(schedule, sinks=sinks, losses=moved, gets=gets, wants=wants, bad=bad, keys=keys)
+    keys, windows = (schedule.keys, schedule.windows) if Kind.POSTGRES in sinks else ((), False)
+    return replace(schedule, sinks=sinks, losses=moved, gets=gets, wants=wants, bad=bad, keys=keys, windows=windows)
 
 
 def _fewer_shares(schedule: Schedule) -> Iterator[Schedule]:
-    """Without keys; with all rows for all sinks, or for one more; with calls that change nothing."""
+    """Without keys, or windows; with all rows for all sinks, or for one more; with calls that change nothing."""
     if schedule.keys:
         yield replace(schedule, keys=())
+    if schedule.windows:
+        yield replace(schedule, windows=False)
     if schedule.gets:
         yield replace(schedule, gets=(), wants=(), bad=())
     for at, gets in enumerate(schedule.gets):

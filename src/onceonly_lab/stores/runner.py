@@ -11,7 +11,7 @@ from onceonly.machine.state import State
 from onceonly.protocol import Sink
 from onceonly.protocol.times import TimedEpoch
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.history import LEDGER, Kind, Op, Part, Range
@@ -73,7 +73,9 @@ class RecordingRunner(Runner):
         world: what it acts in.
     """
 
-    def __init__(self, sinks: Sequence[Sink], ledger: Ledger, staging: Staging, process: Process, world: Wires) -> None:
+    def __init__(
+        self, sinks: Sequence[Sink], ledger: Ledger, staging: StagedEpochs, process: Process, world: Wires
+    ) -> None:
         super().__init__(sinks, ledger, staging=staging, says=lambda epoch: said_of(world.source, epoch))
         self._process = process
         self._world = world

@@ -14,7 +14,7 @@ from onceonly.machine.calls import Call
 from onceonly.machine.facts import Offer
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.fuzzer.draw import draw
 from onceonly_lab.history import Header, Part, Range
@@ -52,9 +52,9 @@ def committed_rows(place: Place) -> Look:
     return place.look()
 
 
-def shipped_staging(folder: str, sinks: Sequence[Sink]) -> Staging:
+def shipped_staging(folder: str, sinks: Sequence[Sink]) -> StagedEpochs:
     """Staging as it ships."""
-    return Staging(folder, PIPELINE, sinks)
+    return StagedEpochs(folder, PIPELINE, sinks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Making:
     runner: type[RecordingRunner] = RecordingRunner
     driver: type[Driver] = Driver
     look: Callable[[Place], Look] = committed_rows
-    staging: Callable[[str, Sequence[Sink]], Staging] = shipped_staging
+    staging: Callable[[str, Sequence[Sink]], StagedEpochs] = shipped_staging
     operator: type[Operator] = Operator
 
 
@@ -158,7 +158,7 @@ class Stores(World):
         """A connection to the ledger that stands now."""
         return SqlLedger(str(self.folder / f"ledger{self.ledgers}.db"))
 
-    def staging(self, sinks: Sequence[Sink]) -> Staging:
+    def staging(self, sinks: Sequence[Sink]) -> StagedEpochs:
         """The directory of staged epochs."""
         return self.making.staging(str(self.folder / "staging"), sinks)
 

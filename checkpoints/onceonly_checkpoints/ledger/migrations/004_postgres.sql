@@ -1,0 +1,13 @@
+-- Epochs that a pipeline was cut back behind: their numbers come again, with other rows or the same ones.
+
+CREATE TABLE onceonly.ledger_superseded (
+    pipeline TEXT NOT NULL,
+    epoch    BIGINT NOT NULL,
+    chain    TEXT NOT NULL,
+    body     TEXT NOT NULL,
+    why      TEXT NOT NULL,
+    at_ms    BIGINT NOT NULL,
+    PRIMARY KEY (pipeline, epoch, chain)
+);
+
+UPDATE onceonly.ledger_version SET version = 4;

@@ -1,0 +1,266 @@
+"""Sinks that were restored, on real stores: the printed rewind is run as text, and every row is there once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from integration.printed import command, obey, refused, run
+from integration.targets import Backup, DeltaTarget, PostgresTarget, events
+from pyspark.sql import functions as f
+
+from onceonly import Staging, exactly_once
+from onceonly.faults import Point
+from onceonly_checkpoints.ledger import EventKind
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+FIVES = [range(at, at + 5) for at in range(0, 25, 5)]
+"""Batches of five rows: twenty-five in all."""
+
+
+class TableBackup:
+    """A copy of a Delta table as it is now, to be put back in its place.
+
+    Args:
+        target: the table.
+    """
+
+    def __init__(self, target: DeltaTarget) -> None:
+        self._place, self._copy = Path(target.path), Path(f"{target.path}.copy")
+        shutil.copytree(self._place, self._copy)
+
+    def put_back(self) -> None:
+        """Have the table's directory be what it was."""
+        shutil.rmtree(self._place)
+        shutil.copytree(self._copy, self._place)
+
+
+def audit(ledger: object, *more: str) -> str:
+    return run(["onceonly", "audit", "--query", "orders", "--ledger", str(ledger), *more])
+
+
+def counted(df):
+    return df.groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").cast("string").alias("word"))
+
+
+# ---- cut back: every sink stands at one epoch
+
+
+def test_a_table_that_was_set_back_is_gone_on_from_and_holds_every_row(stream, target, tmp_path) -> None:
+    place = tmp_path / "ledger.db"
+
+    def wrapped():
+        return exactly_once(target.sink(), ledger=place)
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = Backup(target.dsn) if isinstance(target, PostgresTarget) else TableBackup(target)
+    stream.receive(*FIVES[2:4]).run(wrapped())
+    backup.put_back()
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    assert "[ONCE-E207]" in said
+    obey(said, "queries rewind")
+    stream.run(wrapped())
+    assert target.ids() == list(range(25))
+    assert audit(place).startswith("EXACTLY ONCE")
+
+
+@pytest.mark.parametrize(
+    "provider", ["RocksDBStateStoreProvider", pytest.param("HDFSBackedStateStoreProvider", marks=pytest.mark.slow)]
+)
+def test_a_query_with_state_goes_on_with_the_state_of_where_it_is_cut_back_to(spark, stream, pg, tmp_path, provider):
+    from integration.streams import settings
+
+    place, options = tmp_path / "ledger.db", {"shape": counted, "mode": "update"}
+    store = {
+        "spark.sql.streaming.stateStore.providerClass": f"org.apache.spark.sql.execution.streaming.state.{provider}"
+    }
+    with settings(spark, store):
+        stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), ledger=place), **options)
+        backup = Backup(pg.dsn)
+        stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), ledger=place), **options)
+        wanted = Counter(pg.says("select id, word from orders"))
+        backup.put_back()
+        said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), ledger=place), **options)
+        obey(said, "queries rewind")
+        stream.run(exactly_once(pg.sink(), ledger=place), **options)
+    newest = pg.says("select id, max(word::int) from orders group by id order by id")
+    assert newest == [(0, 9), (1, 8), (2, 8)]
+    assert len(Counter(pg.says("select id, word from orders")) & wanted) == len(wanted)
+    assert audit(place).startswith("EXACTLY ONCE")
+
+
+def test_input_that_is_gone_refuses_a_cut_back_until_just_its_epoch_may_be_lost(stream, pg, tmp_path) -> None:
+    place = tmp_path / "ledger.db"
+    stream.receive(*FIVES[:2]).run(exactly_once(pg.sink(), ledger=place))
+    backup = Backup(pg.dsn)
+    stream.receive(*FIVES[2:4]).run(exactly_once(pg.sink(), ledger=place))
+    backup.put_back()
+    said = stream.receive(FIVES[4]).fail(exactly_once(pg.sink(), ledger=place))
+    (stream.inbox / "part-0002.parquet").unlink()
+    told = refused(command(said, "queries rewind"), "--yes")
+    assert "[ONCE-E230]" in told
+    assert "epochs 3..3" in told
+    obey(told, "--accept-loss 3..3")
+    stream.run(exactly_once(pg.sink(), ledger=place))
+    assert pg.ids() == [*range(10), *range(15, 25)]
+
+
+# ---- bring up: one of several lacks epochs that another one holds
+
+
+@pytest.mark.parametrize(
+    "own_ledger",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["ledger apart", "ledger restored as well"],
+)
+def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, delta, tmp_path, own_ledger) -> None:
+    place = None if own_ledger else tmp_path / "ledger.db"
+
+    def wrapped():
+        return exactly_once(pg.sink(), delta.sink(), ledger=place)
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(*FIVES[2:4]).run(wrapped())
+    backup.put_back()
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    assert "[ONCE-E207]" in said
+    obey(said, "queries rewind")
+    assert pg.ids() == list(range(20))
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(place or pg.dsn, "--deep").startswith("EXACTLY ONCE")
+
+
+def test_a_table_that_was_set_back_gets_its_rows_from_a_database(stream, pg, delta, ledger) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = TableBackup(delta)
+    stream.receive(FIVES[2], [], FIVES[3]).run(wrapped())
+    backup.put_back()
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    obey(said, "queries rewind")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
+    [told] = events(ledger, EventKind.BROUGHT_UP)
+    assert told.startswith("delta:table brought from epoch 2 to 5")
+
+
+def test_a_table_that_was_deleted_is_filled_again_from_a_database(stream, pg, delta, ledger) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+
+    stream.receive(*FIVES[:4]).run(wrapped())
+    delta.vanish()
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    assert "[ONCE-E208]" in said
+    obey(said, "queries rewind")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
+
+
+def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then_cut_back(stream, pg, delta, ledger):
+    def wrapped():
+        return exactly_once(pg.sink(), delta.sink(), ledger=ledger)
+
+    stream.receive(FIVES[0]).run(wrapped())
+    database = Backup(pg.dsn)
+    stream.receive(FIVES[1]).run(wrapped())
+    table = TableBackup(delta)
+    stream.receive(*FIVES[2:4]).run(wrapped())
+    database.put_back()
+    table.put_back()
+    obey(stream.receive(FIVES[4]).fail(wrapped()), "queries rewind")
+    obey(stream.fail(wrapped()), "queries rewind")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
+
+
+def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg, delta, ledger) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = TableBackup(delta)
+    stream.receive(*FIVES[2:4]).run(wrapped())
+    backup.put_back()
+    pg.says("update orders set word = 'another' where id = 12")
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    told = refused(command(said, "queries rewind"), "--yes")
+    assert "[ONCE-E233]" in told
+    assert "Epoch 3" in told
+    assert delta.ids() == list(range(10))
+    pg.says("update orders set word = 'w12' where id = 12")
+    run(command(said, "queries rewind"), "--yes")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+
+
+# ---- killed
+
+
+KILLED = (
+    Point.INSTALL_SENT,
+    Point.REINDEX_AFTER,
+    Point.PREPARE_SENT,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_AFTER,
+)
+
+
+def killed(printed: list[str], fault: str) -> None:
+    """Run a printed command that SIGKILL ends at a fault point."""
+    program = Path(sys.executable).parent / printed[0]
+    environment = {**os.environ, "ONCEONLY_FAULT": fault}
+    ended = subprocess.run(
+        [program, *printed[1:], "--yes"], capture_output=True, env=environment, timeout=120, check=False
+    )
+    assert ended.returncode == -9, ended.stderr
+
+
+def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(stream, pg, delta, ledger) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=9))
+
+    stream.receive(FIVES[0]).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(*FIVES[1:4]).run(wrapped())
+    backup.put_back()
+    said = stream.receive(FIVES[4]).fail(wrapped())
+    rewind = command(said, "queries rewind")
+    for point in KILLED:
+        killed(rewind, f"{point}:kill")
+    run(rewind, "--yes")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
+
+
+def test_a_cut_back_that_is_killed_around_each_of_its_steps_is_given_again(stream, pg, ledger) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(), ledger=ledger)
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(*FIVES[2:4]).run(wrapped())
+    backup.put_back()
+    rewind = command(stream.receive(FIVES[4]).fail(wrapped()), "queries rewind")
+    for point in (Point.INSTALL_SENT, Point.REINDEX_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER):
+        killed(rewind, f"{point}:kill")
+    run(rewind, "--yes")
+    stream.run(wrapped())
+    assert pg.ids() == list(range(25))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")

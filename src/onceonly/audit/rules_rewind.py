@@ -1,0 +1,41 @@
+"""Rules over what a pipeline was cut back behind. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from onceonly.audit.facts import Facts
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch
+
+
+def read_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A181: epochs were set aside, and whether those that came in their place hold the same rows."""
+    ledger = facts.ledger
+    if ledger is None:
+        return
+    known = [record.epoch for record in ledger.records]
+    for _, cut in groupby(ledger.superseded, lambda one: (one.at_ms, one.why)):
+        aside = [one.epoch for one in cut]
+        first, last = aside[0].number, aside[-1].number
+        evidence = f"epochs {first}..{last}, {_summed(aside).rows} rows: {_became(aside, known)}"
+        yield found("A181", facts.pipeline, None, first, evidence, last=last)
+
+
+def _became(aside: Sequence[Epoch], known: Sequence[Epoch]) -> str:
+    since = [epoch for epoch in known if epoch.number >= aside[0].number]
+    upto = next((at for at, epoch in enumerate(since) if epoch.written.end == aside[-1].written.end), None)
+    if upto is None:
+        return "no epoch ends yet where they ended"
+    again = since[: upto + 1]
+    told = f"epochs {again[0].number}..{again[-1].number} have taken their place"
+    if _summed(again) == _summed(aside):
+        return f"{told}, with the same rows"
+    return f"{told}, with {_summed(again).rows} rows, not all of them the same"
+
+
+def _summed(epochs: Sequence[Epoch]) -> Digest:
+    return sum((epoch.digest for epoch in epochs), Digest(0))

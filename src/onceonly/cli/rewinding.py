@@ -1,0 +1,240 @@
+"""What ``queries rewind`` is about to do, put together before anybody says yes; and the doing of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from onceonly.cli import checkpoint
+from onceonly.cli.output import say, talk
+from onceonly.cli.places import Place
+from onceonly.cli.session import spark_session
+from onceonly.errors import CheckpointError, refuse
+from onceonly.machine.rewind import Asked, BringUp, CutBack, Origin, OriginKind, Step
+from onceonly.protocol import Batch
+from onceonly.runtime import rewinding
+from onceonly.runtime.stops import Where
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.spark import repair
+from onceonly_checkpoints.spark.repair import FileToWrite
+from onceonly_checkpoints.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A rewind before it happens.
+
+    Attributes:
+        of: what it works on.
+        asked: what was typed.
+        planned: what it does to ledger and sinks.
+        checkpoint: of the query, where the pipeline is cut back; empty where it is not known.
+        hindered: why the checkpoint is not cut back by this command; empty where it is.
+        fences: whether the sinks are there to fence drivers out.
+    """
+
+    of: rewinding.Pipeline
+    asked: Asked
+    planned: rewinding.Plan
+    checkpoint: str = ""
+    hindered: str = ""
+    fences: bool = True
+
+    @property
+    def pairs(self) -> Iterator[tuple[str, object]]:
+        """The plan in words."""
+        of, way = self.of, self.planned.way
+        yield "pipeline", of.name
+        yield "sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in of.sinks)
+        yield "ledger", of.ledger.address
+        if isinstance(way, CutBack):
+            yield from self._cut(way)
+        else:
+            yield from self._brought(way)
+
+    def _cut(self, way: CutBack) -> Iterator[tuple[str, object]]:
+        yield "stands", f"every sink at epoch {way.to}"
+        epochs = [self.planned.epochs[number] for number in way.beyond]
+        told = f"{len(epochs)} epochs, {sum(epoch.digest.rows for epoch in epochs)} rows" if epochs else "no epoch"
+        yield "sets aside", f"{told} of the ledger; Spark reads their rows again from the source"
+        if self.hindered:
+            yield "checkpoint", f"not cut back here: {self.hindered}; after this: {self._rebuild(way)}"
+        else:
+            yield "checkpoint", f"cut back to epoch {way.to}: {self.checkpoint}"
+        if lost := [number for number in way.beyond if number in self.planned.lacking]:
+            yield "loses", "; ".join(f"epoch {number}: {self.planned.lacking[number]}" for number in lost)
+        if self.planned.unasked:
+            yield "not asked", f"whether {self.planned.unasked} input files are still there"
+        if self.fences:
+            yield "does", "fences every running driver out; takes no rows out of a sink"
+        else:
+            yield "does", "nothing to sinks, which cannot all be found from here: stop every driver first"
+        yield "after", "readers see the rows under new epoch numbers; of a plan that is not deterministic, other values"
+
+    def _rebuild(self, way: CutBack) -> str:
+        path = shlex.quote(self.checkpoint) if self.checkpoint else "PATH"
+        return "onceonly checkpoint rebuild " + f"{path} {self.of.where.query} --at {way.to}"
+
+    def _brought(self, way: BringUp) -> Iterator[tuple[str, object]]:
+        for sink in self.asked.sinks:
+            steps = [step for step in way.steps if step.sink == sink]
+            if not steps:
+                yield sink, f"stands at epoch {way.newest} already; the ledger takes its receipts"
+                continue
+            rows = sum(step.epoch.digest_in(sink).rows for step in steps)
+            origins = Counter(step.origin.text for step in steps)
+            told = ", ".join(f"{count} from {origin}" for origin, count in origins.items())
+            yield sink, f"gets epochs {steps[0].epoch.number}..{way.newest}, {rows} rows: {told}"
+            if floats := sorted({name for step in steps for name in step.epoch.digest_in(sink).left_out}):
+                yield "not proven", f"{', '.join(floats)}: left out of the digest"
+        yield (
+            "does",
+            "fences every running driver out; writes each epoch as it was committed, if its digest is the same",
+        )
+        yield "after", "start the query; nothing of it is read again"
+
+
+_SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
+
+
+def asked(to: int, sinks: Sequence[str], origin: str | None, lost: str | None) -> Asked:
+    """What was typed.
+
+    Raises:
+        ConfigurationError: E110, no such origin, or not a range of epochs.
+    """
+    return Asked(to, tuple(dict.fromkeys(sinks)), _origin(origin), _span(lost))
+
+
+def _origin(text: str | None) -> Origin | None:
+    if text is None:
+        return None
+    kind, _, sink = text.partition(":")
+    if kind == OriginKind.STAGED and not sink:
+        return Origin(OriginKind.STAGED)
+    if kind == OriginKind.SINK and sink:
+        return Origin(OriginKind.SINK, sink)
+    raise refuse(
+        "E110",
+        problem=f"Rows cannot come --from {text!r}.",
+        cause="they come from the bytes that were staged, or from another sink of the pipeline",
+        next="--from stage, or --from sink:ID with an id that queries show prints; or leave it out",
+    )
+
+
+def _span(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise refuse(
+            "E110",
+            problem=f"{text!r} is not a range of epochs.",
+            cause="a range is written 3..5, one epoch 3",
+            next="the message that asks for it prints the range",
+        )
+    return int(found[1]), int(found[2] or found[1])
+
+
+def plan(place: Place, wanted: Asked) -> Plan:
+    """Say what a rewind would do.
+
+    Raises:
+        OnceOnlyError: E110, E230 to E232: it cannot be done as it was typed; the message says how; E235 state is gone.
+    """
+    ledger = place.certain_ledger
+    where = Where(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
+    of = rewinding.Pipeline(place.pipeline, place.sinks, ledger, where)
+    planned = rewinding.plan(of, wanted) if _all_found(place) else _by_the_ledger(place, wanted)
+    if not isinstance(planned.way, CutBack):
+        return Plan(of, wanted, planned)
+    fences, path = _all_found(place), _checkpoint(place, planned)
+    if not path:
+        return Plan(of, wanted, planned, "", "no epoch says where it lies", fences)
+    try:
+        with checkpoint.opened(path) as storage:
+            _files(place, storage, planned.way.to)
+            _demand_state(place, storage, planned.epochs[planned.way.to])
+    except CheckpointError as error:
+        return Plan(of, wanted, planned, path, error.what, fences)
+    return Plan(of, wanted, planned, path, fences=fences)
+
+
+def _all_found(place: Place) -> bool:
+    known = place.entry.sinks if place.entry else ()
+    return bool(place.sinks) and len(place.sinks) >= len(known)
+
+
+def _by_the_ledger(place: Place, wanted: Asked) -> rewinding.Plan:
+    """What is left to do where sinks are not to be found from here: the checkpoint alone, if it alone is ahead.
+
+    Raises:
+        ConfigurationError: E110, the ledger is ahead as well, so that they are needed.
+    """
+    records = place.certain_ledger.epochs(place.pipeline, wanted.to)
+    if not records or records[-1].epoch.number != wanted.to:
+        raise refuse(
+            "E110",
+            problem=f'Not every sink of "{place.pipeline}" can be found, and where they stand must be asked.',
+            cause="a sink of your own without from_address(), one in the memory of another process, or a moved place",
+            next="name each by an address that leads to it: --sink KIND:TARGET",
+        )
+    return rewinding.Plan(CutBack(wanted.to, ()), {one.epoch.number: one.epoch for one in records}, {})
+
+
+def _checkpoint(place: Place, planned: rewinding.Plan) -> str:
+    newest = planned.epochs.get(planned.way.to) if isinstance(planned.way, CutBack) else None
+    lineage = newest.standing.lineage if newest else None
+    return lineage.checkpoint if lineage else place.entry.checkpoint if place.entry else ""
+
+
+def _demand_state(place: Place, storage: Storage, epoch: Epoch) -> None:
+    """Refuse to cut back to an epoch whose state Spark has let go: the query would die of it, or begin empty.
+
+    Raises:
+        StateError: E235.
+    """
+    lineage = epoch.standing.lineage
+    if lineage is None or repair.keeps_state(storage, lineage.batch_id + 1) is not False:
+        return
+    raise refuse("E235", pipeline=place.pipeline, epoch=epoch.number, batch=lineage.batch_id, checkpoint=storage.url)
+
+
+def _files(place: Place, storage: Storage, at: int) -> list[FileToWrite]:
+    return checkpoint.plan_rebuild(place, storage, at, None)
+
+
+def carry_out(place: Place, plan: Plan) -> None:
+    """Do it; given again after a crash it goes on.
+
+    Raises:
+        OnceOnlyError: what the sinks and an opening raise; E233 rows came out otherwise than they were committed.
+    """
+    way = plan.planned.way
+    if isinstance(way, CutBack):
+        done = rewinding.cut_back(plan.of, way, plan.planned.lacking) if plan.fences else None
+        for line in done.said if done else ():
+            say(line)
+        if plan.checkpoint and not plan.hindered:
+            with checkpoint.opened(plan.checkpoint) as storage:
+                written = repair.apply(_files(place, storage, way.to), storage, replacing=True)
+            say(f"checkpoint cut back to epoch {way.to}: {len(written)} files written to {plan.checkpoint}")
+    else:
+        with spark_session(plan.planned.reads_sinks) as spark:
+            rows: rewinding.Rows = _nowhere
+            if spark is not None:
+                from onceonly.spark.readback import rows_of
+
+                rows = rows_of(place.sinks, spark)
+            done = rewinding.bring_up(plan.of, plan.planned, plan.asked, rows)
+        for line in done.said:
+            say(line)
+    fenced = f"generation {done.generation} is installed; " if done else ""
+    talk(f"{fenced}now start the query")
+
+
+def _nowhere(step: Step) -> Batch:
+    raise AssertionError(f"{step} has no origin that is read by Spark")

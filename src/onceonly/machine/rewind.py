@@ -1,0 +1,298 @@
+"""How a sink that lacks epochs is brought level, or a pipeline is cut back to what all its sinks hold. Pure.
+
+A rewind takes no rows out of a sink. Either every sink stands at the same epoch, and what the ledger and the checkpoint
+say beyond it is set aside, so that Spark reads those rows again; or some sinks lack epochs that are known in full, and
+get them as they were, each from the first place that proves its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.strenum import StrEnum
+
+
+class OriginKind(StrEnum):
+    """Where rows of an epoch come from, the one that proves most first."""
+
+    NONE = "none"
+    """The epoch brought no rows to the sink."""
+    STAGED = "stage"
+    """Bytes that were staged for all sinks; the marker holds their hash."""
+    SINK = "sink"
+    """Another sink that got the same rows; their digest proves them."""
+    SOURCE = "source"
+    """The source, through the query's own code; the digest proves the rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the rows of one epoch come from.
+
+    Attributes:
+        kind: what kind of place it is.
+        sink: id of the other sink; empty for other kinds.
+    """
+
+    kind: OriginKind
+    sink: str = ""
+
+    @property
+    def text(self) -> str:
+        """As ``--from`` takes it, and as plans print it."""
+        return f"{self.kind}:{self.sink}" if self.sink else str(self.kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an operator wants.
+
+    Attributes:
+        to: the epoch at which the named sinks stand, or all of them.
+        sinks: ids of those that are brought level; none: the pipeline is cut back.
+        origin: the only kind of place that rows may come from, with its sink; ``None`` for any.
+        lost: first and last of the epochs of which a part may be lost; ``None`` for none.
+    """
+
+    to: int
+    sinks: tuple[str, ...] = ()
+    origin: Origin | None = None
+    lost: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewindFacts:
+    """Everything that a rewind is decided on.
+
+    Attributes:
+        asked: what is wanted.
+        stands: number of the newest epoch of each sink, in the order of the call.
+        epochs: what is known of epochs, by number: from the ledger and from markers.
+        staged: numbers of epochs whose staged bytes are there.
+        readable: sinks whose rows can be read by epoch.
+        code: whether the query's code is at hand, so that the source can be read.
+        gone: what the source lacks, by epoch, in words.
+    """
+
+    asked: Asked
+    stands: Mapping[str, int]
+    epochs: Mapping[int, Epoch]
+    staged: Collection[int] = ()
+    readable: Collection[str] = ()
+    code: bool = False
+    gone: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch that is known."""
+        return max((*self.epochs, *self.stands.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One epoch for one sink.
+
+    Attributes:
+        sink: which.
+        epoch: what it gets.
+        origin: of its rows.
+    """
+
+    sink: str
+    epoch: Epoch
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class CutBack:
+    """Every sink stands at ``to``; epochs of the ledger beyond it are set aside.
+
+    Attributes:
+        to: the epoch that Spark goes on after.
+        beyond: numbers of the epochs that are set aside, oldest first; empty where only the checkpoint is ahead.
+    """
+
+    to: int
+    beyond: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BringUp:
+    """Sinks get the epochs that they lack beside the others, or, all of them, beside the ledger; each sink in order.
+
+    Attributes:
+        newest: the epoch that they stand at in the end.
+        steps: what they get.
+    """
+
+    newest: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """What was asked for names something that is not there.
+
+    Attributes:
+        problem: what, in a sentence.
+        cause: why, in words.
+    """
+
+    problem: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A sink does not stand where it was said to stand.
+
+    Attributes:
+        sink: which.
+        stands: where it stands.
+        cause: why, in words.
+        instead: the rewind that is possible.
+    """
+
+    sink: str
+    stands: int
+    cause: str
+    instead: Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere:
+    """Rows of an epoch are not to be had.
+
+    Attributes:
+        sink: that lacks it.
+        epoch: its number.
+        reason: why, in words.
+        unknown: whether the epoch itself is not known in full.
+    """
+
+    sink: str
+    epoch: int
+    reason: str
+    unknown: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The source lacks rows that it would have to give again.
+
+    Attributes:
+        first: the first epoch of which it lacks some.
+        last: the last.
+        reason: what it lacks of the first, in words.
+    """
+
+    first: int
+    last: int
+    reason: str
+
+
+Hindered = Unfit | Elsewhere | Nowhere | Gone
+"""Why a rewind is not carried out."""
+
+
+def level(stands: Mapping[str, int]) -> Asked:
+    """What loses nothing where sinks were set back: those behind are brought level, or, all alike, cut back to there.
+
+    Args:
+        stands: number of the newest epoch of each sink.
+    """
+    behind = tuple(sink for sink, epoch in stands.items() if epoch < max(stands.values()))
+    return Asked(min(stands.values(), default=0), behind)
+
+
+def decide(facts: RewindFacts) -> CutBack | BringUp | Hindered:
+    """What a rewind does; the first of these that speaks decides: names, where sinks stand, origins, the source."""
+    asked = facts.asked
+    if strangers := [sink for sink in asked.sinks if sink not in facts.stands]:
+        known = ", ".join(facts.stands)
+        return Unfit(f"There is no sink {strangers[0]}.", f"its sinks are: {known}")
+    return _bring_up(facts) if asked.sinks else _cut_back(facts)
+
+
+def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
+    to, stands = facts.asked.to, facts.stands
+    elsewhere = {sink: epoch for sink, epoch in stands.items() if epoch != to}
+    if elsewhere:
+        sink, epoch = next(iter(elsewhere.items()))
+        would = level(stands)
+        cause = "sinks stand at different epochs" if would.sinks else "the epoch is another one, or the sink went on"
+        return Elsewhere(sink, epoch, cause, would)
+    if not to:
+        return Unfit("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
+    beyond = tuple(sorted(number for number in facts.epochs if number > to))
+    if lacking := _lacking(facts, beyond):
+        return lacking
+    return CutBack(to, beyond)
+
+
+def _lacking(facts: RewindFacts, beyond: tuple[int, ...]) -> Gone | None:
+    """Whether the source lacks rows of epochs that it would have to give again, beyond what may be lost."""
+    first, last = facts.asked.lost or (0, -1)
+    gone = [number for number in beyond if number in facts.gone and not first <= number <= last]
+    return Gone(gone[0], gone[-1], facts.gone[gone[0]]) if gone else None
+
+
+def _bring_up(facts: RewindFacts) -> BringUp | Hindered:
+    asked, stands = facts.asked, facts.stands
+    others_at = [stands[sink] for sink in stands if sink not in asked.sinks]
+    # Level with the others, also where these lack epochs themselves: then all stand alike, and are cut back.
+    newest = max(others_at, default=facts.newest)
+    short = tuple(sink for sink in asked.sinks if stands[sink] < asked.to)
+    if short:
+        least = min(stands[sink] for sink in asked.sinks)
+        return Elsewhere(short[0], stands[short[0]], "it lacks more than that", Asked(least, asked.sinks))
+    others = tuple(sink for sink in stands if sink not in asked.sinks and stands[sink] < newest)
+    if others:
+        least = min(stands[sink] for sink in (*asked.sinks, *others))
+        return Elsewhere(others[0], stands[others[0]], "it lacks epochs, too", Asked(least, (*asked.sinks, *others)))
+    steps: list[Step] = []
+    for sink in asked.sinks:
+        for number in range(stands[sink] + 1, newest + 1):
+            found = _step(facts, sink, number)
+            if isinstance(found, Nowhere):
+                return found
+            if found:
+                steps.append(found)
+    return BringUp(newest, tuple(steps))
+
+
+def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
+    epoch, before = facts.epochs.get(number), facts.epochs.get(number - 1)
+    if epoch is None or not chain.sound(epoch) or (before and epoch.previous_chain != before.chain):
+        return Nowhere(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
+    if number < dict(epoch.sinks).get(sink, number + 1):
+        return None  # the sink joined later
+    origin = _origin(facts, sink, epoch)
+    return Step(sink, epoch, origin) if origin else Nowhere(sink, number, _nowhere(facts.asked.origin))
+
+
+def _nowhere(wanted: Origin | None) -> str:
+    if wanted:
+        return f"its rows are not to be had from {wanted.text}"
+    return "its rows are staged nowhere any more, and no other sink can be read by epoch that got the same ones"
+
+
+def _origin(facts: RewindFacts, sink: str, epoch: Epoch) -> Origin | None:
+    """The first place that proves the rows of an epoch, of those that may be asked."""
+    if epoch.adoption or not epoch.digest_in(sink).rows:
+        return Origin(OriginKind.NONE)
+    found = [Origin(OriginKind.STAGED)] if epoch.number in facts.staged else []
+    found += [Origin(OriginKind.SINK, one) for one in facts.readable if _holds_the_same(facts, one, sink, epoch)]
+    if facts.code and epoch.output(sink) is None and not epoch.outputs and epoch.lineage:
+        found.append(Origin(OriginKind.SOURCE))
+    wanted = facts.asked.origin
+    return next((one for one in found if wanted is None or one == wanted), None)
+
+
+def _holds_the_same(facts: RewindFacts, other: str, sink: str, epoch: Epoch) -> bool:
+    there = epoch.number >= dict(epoch.sinks).get(other, epoch.number + 1) and facts.stands[other] >= epoch.number
+    same = epoch.output(other) == epoch.output(sink)
+    return other != sink and other not in facts.asked.sinks and there and same

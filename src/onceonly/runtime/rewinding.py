@@ -1,0 +1,365 @@
+"""Carries out a rewind: fences every driver out, then cuts the ledger back or brings sinks level, epoch by epoch.
+
+It may be killed anywhere and given again: what a sink holds is read from the sink, a commit demands the chain of the
+epoch before, and the ledger is told last.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from onceonly import faults
+from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.faults import Point
+from onceonly.machine import coordinator
+from onceonly.machine.acceptance import Stop, applicable
+from onceonly.machine.rewind import (
+    Asked,
+    BringUp,
+    CutBack,
+    Elsewhere,
+    Gone,
+    Hindered,
+    Nowhere,
+    OriginKind,
+    RewindFacts,
+    Step,
+    Unfit,
+    decide,
+)
+from onceonly.machine.state import State
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.runtime import replacing, runs, staging
+from onceonly.runtime.runner import Runner
+from onceonly.runtime.stops import Where, filled, rewound
+from onceonly.runtime.unreadable import histories, naming
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.ledger import Event, EventKind, Ledger
+from onceonly_checkpoints.manifest import UnreadableManifest
+from onceonly_checkpoints.model import AdoptionKind, InputFile
+from onceonly_checkpoints.storage import UnreachableStorage, file_system, is_local, local_path
+
+Rows = Callable[[Step], Batch]
+"""The rows of a step whose origin is another sink or the source; the batch's digest is theirs once they were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What a rewind works on.
+
+    Attributes:
+        name: of the pipeline.
+        sinks: every sink of it, in commit order.
+        ledger: its ledger.
+        where: what printed commands name.
+    """
+
+    name: str
+    sinks: tuple[Sink, ...]
+    ledger: Ledger
+    where: Where
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A rewind before it happens.
+
+    Attributes:
+        way: what it does.
+        epochs: what is known of epochs, by number.
+        lacking: what the source lacks of the epochs that are set aside, by number; those that may be lost.
+        unasked: files of these epochs that this process cannot look for.
+    """
+
+    way: CutBack | BringUp
+    epochs: Mapping[int, Epoch]
+    lacking: Mapping[int, str]
+    unasked: int = 0
+
+    @property
+    def reads_sinks(self) -> bool:
+        """Whether rows come out of another sink, which Spark reads."""
+        return isinstance(self.way, BringUp) and any(one.origin.kind is OriginKind.SINK for one in self.way.steps)
+
+
+def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
+    """What a rewind would do; fences nobody out and changes nothing.
+
+    Args:
+        of: the pipeline.
+        asked: what is wanted.
+        code: whether the query's code is at hand.
+
+    Raises:
+        OnceOnlyError: E110 no such sink; E230 the source lacks rows; E231 a sink stands elsewhere; E232 rows of an
+            epoch are nowhere to be had; what a sink that is away raises.
+    """
+    for sink in of.sinks:
+        sink.open(of.name)
+    stands = {sink.id: _stands(sink) for sink in of.sinks}
+    records = of.ledger.epochs(of.name, asked.to or 1)
+    epochs = {record.epoch.number: record.epoch for record in records}
+    for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
+        epochs.setdefault(marker.epoch.number, marker.epoch)
+    behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
+    gone, unasked = _gone(records, asked.to) if not asked.sinks else ({}, 0)
+    facts = RewindFacts(
+        asked,
+        stands,
+        epochs,
+        staged={epoch.number for epoch in behind if epoch.manifest and _is_staged(epoch.manifest)},
+        readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
+        code=code,
+        gone=gone,
+    )
+    found = decide(facts)
+    if not isinstance(found, CutBack | BringUp):
+        raise _hindered(of, asked, found, facts)
+    return Plan(found, epochs, gone, unasked)
+
+
+def _stands(sink: Sink) -> int:
+    with naming(sink):
+        return sink.look().epoch
+
+
+def _is_staged(reference: str) -> bool:
+    try:
+        staging.fetch(reference, None)
+    except UnreadableManifest:
+        return False
+    return True
+
+
+def _gone(records: Sequence[EpochRecord], to: int) -> tuple[dict[int, str], int]:
+    """Input files of epochs beyond one that are there no more, and how many cannot be looked for from here."""
+    gone: dict[int, str] = {}
+    unasked = 0
+    for record in records:
+        lost, unknown = _missing(record.files) if record.epoch.number > to else ([], 0)
+        unasked += unknown
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            gone[record.epoch.number] = f"{lost[0]}{more}"
+    return gone, unasked
+
+
+def _missing(files: Iterable[InputFile]) -> tuple[list[str], int]:
+    lost: list[str] = []
+    unknown = 0
+    for file in files:
+        there = _is_there(file.path)
+        unknown += there is None
+        if there is False:
+            lost.append(mask(file.path))
+    return lost, unknown
+
+
+def _is_there(url: str) -> bool | None:
+    """Whether a file is there; ``None`` where this process cannot ask."""
+    if is_local(url):
+        return local_path(url).exists()
+    if not urlsplit(url).scheme:
+        return None
+    with suppress(UnreachableStorage, OSError):
+        files, path = file_system(url)
+        return bool(files.exists(path))
+    return None
+
+
+def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
+    """The error of a rewind that is not carried out, with the command that would be."""
+    audit = f"see where the sinks stand: onceonly audit {of.where.query}"
+    match found:
+        case Unfit():
+            return refuse("E110", problem=found.problem, cause=found.cause, next=audit)
+        case Elsewhere():
+            stood = {"sink": found.sink, "stands": found.stands, "cause": found.cause}
+            way = rewound(of.where, found.instead)
+            return refuse("E231", pipeline=of.name, to=asked.to, next=way, **stood)
+        case Gone():
+            gone = {"first": found.first, "last": found.last, "reason": found.reason}
+            way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
+            return refuse("E230", pipeline=of.name, to=asked.to, next=way, **gone)
+        case Nowhere():
+            way = filled(of.where) if found.unknown else ""
+            way += "restore a newer backup of the sink"
+            if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
+                way += f"\nor give the rows up: {of.where.adopt(given_up)}"
+            return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
+
+
+def _as_behind(facts: RewindFacts) -> Stop:
+    """Why the next start of the query stops."""
+    lacking = tuple(sink for sink, epoch in facts.stands.items() if epoch < facts.newest)
+    first = min(facts.stands.values()) + 1
+    return Stop("E207", lacking, first, facts.newest)
+
+
+# ---- Doing it.
+
+
+@dataclass(frozen=True, slots=True)
+class Rewound:
+    """What a rewind did.
+
+    Attributes:
+        generation: ours: every older driver is fenced out now.
+        said: what was done, in sentences.
+    """
+
+    generation: int
+    said: tuple[str, ...]
+
+
+def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
+    """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
+
+    Args:
+        of: the pipeline.
+        way: what was planned.
+        lost: what the source lacks, by epoch.
+
+    Raises:
+        OnceOnlyError: a sink went on since the plan (E110), or what opening raises.
+    """
+    state = _open(of, tuple(sink.id for sink in of.sinks))
+    stands = state.opening.last.number if state.opening.last else 0
+    if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
+        raise _went_on(of, way.to, stands)
+    why = f"every sink stands at epoch {way.to}"
+    faults.fire(Point.RECORD_BEFORE)
+    aside = of.ledger.supersede(of.name, way.to + 1, why)
+    faults.fire(Point.RECORD_AFTER)
+    count = len(aside)
+    said = f"{why}; {count} epoch{'' if count == 1 else 's'} beyond it set aside, to be read from the source again"
+    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(lost.items()) if number > way.to]
+    if given_up:
+        said += f"; the source lacks and it is accepted: {'; '.join(given_up)}"
+    generation = state.opening.fence.generation
+    of.ledger.note(Event(of.name, EventKind.REWOUND, said, way.to, generation))
+    return Rewound(generation, (said,))
+
+
+def bring_up(of: Pipeline, planned: Plan, asked: Asked, rows: Rows) -> Rewound:
+    """Fence every driver out, and give the named sinks the epochs that they lack.
+
+    Args:
+        of: the pipeline.
+        planned: what was planned.
+        asked: what was asked; the plan is made again under the fence.
+        rows: reads what is not staged.
+
+    Raises:
+        OnceOnlyError: E233 rows of an epoch came out otherwise than they were committed; E301 an answer was lost, E401
+            a newer driver opened the pipeline; what opening and the sinks raise.
+    """
+    way = planned.way
+    if not isinstance(way, BringUp):
+        raise TypeError(f"{way} brings nothing up")
+    # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
+    all_behind = way.newest < max(planned.epochs, default=0)
+    state = _open(of, tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks))
+    stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
+    said: list[str] = []
+    for sink in (one for one in of.sinks if one.id in asked.sinks):
+        steps = [step for step in way.steps if step.sink == sink.id and step.epoch.number > stands[sink.id]]
+        for step in steps:
+            _bring(of, state, sink, step, rows)
+        _remember(of, sink, asked.to)
+        origins = ", ".join(dict.fromkeys(step.origin.text for step in steps))
+        what = f"{sink.id} brought from epoch {stands[sink.id]} to {way.newest}"
+        said.append(f"{what}, rows from: {origins}" if steps else f"{sink.id} stands at epoch {way.newest}")
+        generation = state.opening.fence.generation
+        of.ledger.note(Event(of.name, EventKind.BROUGHT_UP, said[-1], way.newest, generation))
+    return Rewound(state.opening.fence.generation, tuple(said))
+
+
+def _open(of: Pipeline, rewound_: tuple[str, ...]) -> State:
+    ids = tuple(sink.id for sink in of.sinks)
+    state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
+    return Runner(of.sinks, of.ledger).run(state)
+
+
+def _went_on(of: Pipeline, planned: int, stands: int) -> OnceOnlyError:
+    return refuse(
+        "E110",
+        problem=f'Pipeline "{of.name}" stands at epoch {stands}, and {planned} was shown.',
+        cause="a driver went on, or a sink was restored, while the plan was read",
+        next="stop every driver; run the command once more without --yes and read its plan",
+    )
+
+
+def _bring(of: Pipeline, state: State, sink: Sink, step: Step, rows: Rows) -> Receipt:
+    """One epoch into one sink, exactly as it was committed: the same marker but for the fence."""
+    epoch, fence = step.epoch, state.opening.fence
+    prepared = _prepared(of, sink, step, rows)
+    marker = Marker(of.name, sink.id, fence, epoch)
+    faults.fire(Point.COMMIT_BEFORE)
+    try:
+        with naming(sink):
+            receipt = sink.commit(prepared, marker)
+    except Superseded as fenced:
+        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
+        raise refuse("E401", sink=sink.id, theirs=theirs, ours=fence.generation, by=by) from fenced
+    except OutcomeUnknown as lost:
+        said = {"sink": sink.id, "reason": lost.reason, "ledger": shlex.quote(of.ledger.address)}
+        raise refuse("E301", epoch=epoch.number, pipeline=of.name, **said) from lost
+    except BaseException:
+        if prepared:
+            prepared.abandon()
+        raise
+    faults.fire(Point.COMMIT_AFTER)
+    return receipt
+
+
+def _prepared(of: Pipeline, sink: Sink, step: Step, rows: Rows) -> Prepared | None:
+    epoch = step.epoch
+    if step.origin.kind is OriginKind.NONE:
+        return None
+    batch = _batch(step, rows)
+    faults.fire(Point.PREPARE_BEFORE)
+    with naming(sink):
+        if epoch.replaces:
+            prepared = replacing.able(sink).prepare_replacing(batch, epoch.number, epoch.replaces)
+        else:
+            prepared = sink.prepare(batch, epoch.number)
+    found, wanted = batch.digest(), epoch.digest_in(sink.id)
+    if found != wanted or prepared.rows != wanted.rows:
+        prepared.abandon()
+        raise _otherwise(of, step, found.text, wanted.text)
+    faults.fire(Point.PREPARE_AFTER)
+    return prepared
+
+
+def _otherwise(of: Pipeline, step: Step, found: str, recorded: str) -> OnceOnlyError:
+    head = of.ledger.head(of.name)
+    number = step.epoch.number
+    said = {"first": number, "last": head.epoch.number if head else number, "found": found, "recorded": recorded}
+    where = {"sink": step.sink, "origin": step.origin.text, "ledger": shlex.quote(of.ledger.address)}
+    return refuse("E233", pipeline=of.name, epoch=number, **where, **said)
+
+
+def _batch(step: Step, rows: Rows) -> Batch:
+    epoch = step.epoch
+    if step.origin.kind is not OriginKind.STAGED:
+        return rows(step)
+    output = epoch.output(step.sink)
+    return staging.fetch(epoch.manifest or "", None).output(output.name if output else None)
+
+
+def _remember(of: Pipeline, sink: Sink, after: int) -> None:
+    """Put what the sink answers now in the place of what it answered before it was restored or made anew."""
+    faults.fire(Point.RECORD_BEFORE)
+    with naming(sink):
+        told = {marker.epoch.number: receipt for marker, receipt in sink.history(after)}
+    for record in of.ledger.epochs(of.name, after + 1):
+        receipt = told.get(record.epoch.number)
+        if receipt and receipt.chain == record.epoch.chain and receipt not in record.receipts:
+            others = tuple(one for one in record.receipts if one.sink != sink.id)
+            of.ledger.record(replace(record, receipts=(*others, receipt)))
+    faults.fire(Point.RECORD_AFTER)

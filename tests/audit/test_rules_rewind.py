@@ -1,0 +1,63 @@
+"""What an audit says of epochs that a pipeline was cut back behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.audit.histories import PIPELINE, true_facts, with_ledger
+
+from onceonly.audit.catalogue import Verdict
+from onceonly.audit.facts import Facts
+from onceonly.audit.result import judge
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.ledger import Superseded
+
+
+def after_a_cut(*aside: Epoch) -> Facts:
+    return with_ledger(true_facts(), superseded=tuple(Superseded(PIPELINE, epoch, "cut", 7) for epoch in aside))
+
+
+def line() -> list[Epoch]:
+    ledger = true_facts().ledger
+    assert ledger is not None
+    return [record.epoch for record in ledger.records]
+
+
+def told(facts: Facts) -> str:
+    result = judge(facts)
+    assert result.verdict is Verdict.EXACTLY_ONCE
+    [finding] = result.findings
+    assert finding.code == "A181"
+    return finding.evidence
+
+
+def test_nothing_is_said_where_nothing_was_set_aside() -> None:
+    assert judge(true_facts()).findings == ()
+
+
+def test_the_same_rows_in_epochs_cut_otherwise_are_called_that() -> None:
+    second, third = line()[1:3]
+    whole = replace(second, written=replace(second.written, end=third.written.end), digest=second.digest + third.digest)
+    assert told(after_a_cut(whole)).endswith("epochs 2..3 have taken their place, with the same rows")
+
+
+def test_other_rows_are_called_that() -> None:
+    second = line()[1]
+    other = replace(second, digest=Digest(second.digest.rows, 1, 1))
+    assert "not all of them the same" in told(after_a_cut(other))
+
+
+def test_what_was_not_read_again_yet_is_called_that() -> None:
+    last = line()[-1]
+    further = replace(last, number=last.number + 1, written=replace(last.written, end=line()[0].written.start))
+    assert told(after_a_cut(further)).endswith("no epoch ends yet where they ended")
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_each_cut_is_told_by_itself(at: int) -> None:
+    second, third = line()[1:3]
+    cuts = (Superseded(PIPELINE, second, "cut", 7), Superseded(PIPELINE, third, "cut", 8))
+    found = judge(with_ledger(true_facts(), superseded=cuts)).findings
+    assert found[at].evidence.startswith(f"epochs {at + 2}..{at + 2}")

@@ -1,0 +1,218 @@
+"""The decision table of a rewind: every line by a test that makes it speak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.stories import adoption, changed, epochs, opening, reading
+
+from onceonly.machine.facts import Heal, Proceed, Refusal
+from onceonly.machine.opening import decide_opening
+from onceonly.machine.rewind import (
+    Asked,
+    BringUp,
+    CutBack,
+    Elsewhere,
+    Gone,
+    Nowhere,
+    Origin,
+    OriginKind,
+    RewindFacts,
+    Step,
+    Unfit,
+    decide,
+    level,
+)
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import Digest, Output
+
+A, B, C = "memory:a", "memory:b", "memory:c"
+LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1), (B, 1)))
+ONE, TWO, THREE, FOUR = LINE
+STAGED, BROTHER, SOURCE = Origin(OriginKind.STAGED), Origin(OriginKind.SINK, B), Origin(OriginKind.SOURCE)
+
+
+def facts(stands: dict[str, int], asked: Asked, **options: object) -> RewindFacts:
+    made = RewindFacts(asked, stands, {epoch.number: epoch for epoch in LINE}, gone={})
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def elsewhere(found: object) -> tuple[str, int, Asked]:
+    assert isinstance(found, Elsewhere), found
+    return found.sink, found.stands, found.instead
+
+
+def nowhere(found: object) -> tuple[str, int, bool]:
+    assert isinstance(found, Nowhere), found
+    return found.sink, found.epoch, found.unknown
+
+
+def brought(found: object) -> list[tuple[str, int, str]]:
+    assert isinstance(found, BringUp), found
+    assert found.newest == 4
+    return [(step.sink, step.epoch.number, step.origin.text) for step in found.steps]
+
+
+# ---- cut back
+
+
+def test_all_sinks_at_an_epoch_are_gone_on_from_and_what_the_ledger_says_beyond_is_set_aside():
+    assert decide(facts({A: 2, B: 2}, Asked(2))) == CutBack(2, (3, 4))
+
+
+def test_a_ledger_that_was_restored_as_well_leaves_only_the_checkpoint_to_be_cut():
+    assert decide(facts({A: 4, B: 4}, Asked(4))) == CutBack(4, ())
+
+
+def test_another_epoch_than_the_one_where_all_stand_is_refused_with_theirs():
+    assert elsewhere(decide(facts({A: 2, B: 2}, Asked(3)))) == (A, 2, Asked(2))
+
+
+def test_a_cut_back_while_one_sink_stands_further_on_is_refused_and_names_the_ones_behind():
+    assert elsewhere(decide(facts({A: 2, B: 4}, Asked(2)))) == (B, 4, Asked(2, (A,)))
+
+
+def test_nothing_is_cut_back_to_before_the_first_epoch():
+    assert isinstance(decide(facts({A: 0, B: 0}, Asked(0))), Unfit)
+
+
+def test_a_source_that_lacks_rows_of_epochs_refuses_a_cut_back_unless_just_these_may_be_lost():
+    lacking = {"gone": {4: "file f4 is gone"}}
+    assert decide(facts({A: 2, B: 2}, Asked(2), **lacking)) == Gone(4, 4, "file f4 is gone")
+    assert decide(facts({A: 2, B: 2}, Asked(2, lost=(4, 4)), **lacking)) == CutBack(2, (3, 4))
+    assert isinstance(decide(facts({A: 2, B: 2}, Asked(2, lost=(3, 3)), **lacking)), Gone)
+
+
+def test_what_the_source_lacks_of_epochs_that_stand_is_nobodys_matter():
+    assert decide(facts({A: 2, B: 2}, Asked(2), gone={1: "gone", 2: "gone"})) == CutBack(2, (3, 4))
+
+
+# ---- bring up
+
+
+def test_a_sink_behind_gets_each_epoch_from_the_first_place_that_proves_it():
+    said = facts({A: 1, B: 4}, Asked(1, (A,)), staged={4}, readable=[A, B], code=True)
+    assert brought(decide(said)) == [(A, 2, "sink:memory:b"), (A, 3, "sink:memory:b"), (A, 4, "stage")]
+
+
+def test_the_code_is_asked_last():
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True))) == [(A, 4, "source")]
+
+
+@pytest.mark.parametrize("wanted", [STAGED, BROTHER, SOURCE])
+def test_a_place_that_is_named_is_the_only_one_asked(wanted: Origin):
+    all_ = {"staged": {4}, "readable": [B], "code": True}
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,), wanted), **all_))) == [(A, 4, wanted.text)]
+    assert nowhere(decide(facts({A: 3, B: 4}, Asked(3, (A,), wanted)))) == (A, 4, False)
+
+
+def test_all_sinks_are_brought_up_where_the_stage_kept_what_they_lack():
+    said = facts({A: 2, B: 3}, Asked(2, (A, B)), staged={3, 4})
+    assert brought(decide(said)) == [(A, 3, "stage"), (A, 4, "stage"), (B, 4, "stage")]
+
+
+def test_a_sink_that_is_brought_up_itself_is_nobodys_origin():
+    assert nowhere(decide(facts({A: 2, B: 3}, Asked(2, (A, B)), readable=[A, B]))) == (A, 3, False)
+
+
+def test_a_command_that_was_killed_goes_on_where_the_sink_stands_now():
+    assert brought(decide(facts({A: 3, B: 4}, Asked(1, (A,)), readable=[B]))) == [(A, 4, "sink:memory:b")]
+    assert brought(decide(facts({A: 4, B: 4}, Asked(1, (A,))))) == []
+
+
+def test_a_sink_that_lacks_more_than_was_said_is_refused():
+    assert elsewhere(decide(facts({A: 1, B: 4}, Asked(2, (A,))))) == (A, 1, Asked(1, (A,)))
+    assert elsewhere(decide(facts({A: 1, B: 0, C: 4}, Asked(2, (A, B))))) == (A, 1, Asked(0, (A, B)))
+
+
+def test_a_sink_is_brought_level_with_one_that_lacks_epochs_itself_so_that_both_can_be_cut_back():
+    found = decide(facts({A: 1, B: 3}, Asked(1, (A,)), readable=[B]))
+    assert isinstance(found, BringUp)
+    assert (found.newest, [step.epoch.number for step in found.steps]) == (3, [2, 3])
+
+
+def test_a_sink_behind_that_is_not_named_is_refused_and_named():
+    found = decide(facts({A: 2, B: 1, C: 4}, Asked(2, (A,)), staged={3, 4}))
+    assert elsewhere(found) == (B, 1, Asked(1, (A, B)))
+
+
+def test_what_is_printed_for_sinks_that_were_set_back_is_a_rewind_that_is_possible():
+    assert level({A: 2, B: 2}) == Asked(2)
+    assert level({A: 2, B: 4}) == Asked(2, (A,))
+    assert level({A: 2, B: 1, C: 4}) == Asked(1, (A, B))
+    for stands in ({A: 2, B: 2}, {A: 2, B: 4}, {A: 2, B: 1, C: 3}):
+        found = decide(facts(stands, level(stands), readable=list(stands), staged={2, 3, 4}))
+        assert isinstance(found, CutBack | BringUp)
+
+
+def test_a_sink_that_nobody_knows_is_refused():
+    assert isinstance(decide(facts({A: 2, B: 4}, Asked(2, ("memory:x",)))), Unfit)
+
+
+def test_an_epoch_that_nobody_knows_or_that_does_not_follow_has_no_origin():
+    known = {number: epoch for number, epoch in enumerate(LINE, 1) if number != 3}
+    assert nowhere(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known))) == (A, 3, True)
+    other = chain.linked(replace(THREE, previous_chain=ONE.chain))
+    known[3] = other
+    assert nowhere(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known))) == (A, 3, True)
+
+
+def test_an_epoch_whose_words_were_changed_has_no_origin():
+    changed_by_hand = replace(THREE, digest=Digest(11))
+    known = {1: ONE, 2: TWO, 3: changed_by_hand, 4: FOUR}
+    assert nowhere(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known))) == (A, 3, True)
+
+
+def test_a_sink_that_joined_later_gets_no_epoch_from_before():
+    line = changed(*LINE, sinks=((A, 4), (B, 1)))
+    known = {epoch.number: epoch for epoch in line}
+    assert brought(decide(facts({A: 0, B: 4}, Asked(0, (A,)), readable=[B], epochs=known))) == [(A, 4, "sink:memory:b")]
+
+
+def test_a_decision_of_an_operator_needs_no_rows():
+    five = adoption(FOUR, "accept-loss", FOUR.written.end, first=2, last=2)
+    known = {epoch.number: epoch for epoch in (*LINE, five)}
+    found = decide(facts({A: 4, B: 5}, Asked(4, (A,)), epochs=known))
+    assert found == BringUp(5, (Step(A, five, Origin(OriginKind.NONE)),))
+
+
+def test_a_sink_with_other_rows_of_an_epoch_is_no_origin():
+    line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
+    known = {epoch.number: epoch for epoch in line}
+    assert nowhere(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], epochs=known))) == (A, 4, False)
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), staged={4}, epochs=known))) == [(A, 4, "stage")]
+
+
+def test_the_source_gives_no_outputs_back():
+    line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
+    known = {epoch.number: epoch for epoch in line}
+    assert nowhere(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, epochs=known))) == (A, 4, False)
+
+
+# ---- the opening that it begins with
+
+
+def test_an_opening_lets_those_sinks_pass_that_are_brought_level_and_no_others():
+    behind = reading(ONE, known=FOUR, sink=A)
+    level = reading(FOUR, known=FOUR, sink=B)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR)), Refusal)
+    assert decide_opening(opening(behind, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR, rewound=(B,))), Refusal)
+
+
+def test_an_opening_heals_no_sink_that_is_brought_level():
+    behind, level = reading(THREE, sink=A), reading(FOUR, known=FOUR, sink=B)
+    assert isinstance(decide_opening(opening(behind, level, head=FOUR)), Heal)
+    assert decide_opening(opening(behind, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+
+
+def test_an_opening_takes_a_sink_that_was_made_anew_if_it_is_brought_level():
+    anew = reading(None, known=FOUR, sink=A, identity="table-2", rows=False)
+    level = reading(FOUR, known=FOUR, sink=B)
+    assert decide_opening(opening(anew, level, head=FOUR, rewound=(A,))) == Proceed(FOUR)
+
+
+def test_an_opening_in_which_all_sinks_are_rewound_goes_on_from_where_they_stand():
+    back = [reading(TWO, known=FOUR, sink=sink) for sink in (A, B)]
+    assert decide_opening(opening(*back, head=FOUR, rewound=(A, B))) == Proceed(TWO)
