@@ -14,6 +14,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
 from onceonly import EventTime, exactly_once, faults
+from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.panes import (
     AtCount,
@@ -269,18 +270,21 @@ def test_results_that_are_called_as_the_parts_of_a_record_go_into_a_topic_and_ot
     topic = any_kafka.topic("results")
     state = PostgresSink(pg.dsn, table="scores_state")
 
-    def write(name: str) -> Any:
-        values = {name: Last("team", by="at"), "total": Sum("value")}
-        said = panes(key="key", values=values, state=state)
+    def write(name: str, said: Last | Sum) -> Any:
+        values = {name: said, "total": Sum("value")}
+        windows = panes(key="key", values=values, state=state)
         sink = KafkaSink(any_kafka.servers, topic=topic)
         return exactly_once(
-            sink, note_time=EventTime("at", says=drain), panes=said, before=lambda df: df.withColumn("key", df.team)
+            sink, note_time=EventTime("at", says=drain), panes=windows, before=lambda df: df.withColumn("key", df.team)
         )
 
+    last = Last("team", by="at")
     events.come([("a", 1, 10), ("b", 2, 20)])
-    assert "the batch has no column value" in events.fail(write("said"))
+    with pytest.raises(ConfigurationError, match="pane rows have no column value"):
+        write("said", last)
+    assert "column value of pane rows is bigint" in events.fail(write("value", Sum("value")))
     events.lose_checkpoint()
-    events.run(write("value"))
+    events.run(write("value", last))
     options = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
     committed = read_committed(events.spark.read.format("kafka").options(**options)).load()
     found = committed.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)").collect()
