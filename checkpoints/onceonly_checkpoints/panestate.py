@@ -18,6 +18,42 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class PaneForm:
+    """What rows of panes consist of: by it they are read without the program that wrote them.
+
+    Attributes:
+        key: name and kind of each column of the key, in the order in which state spells it.
+        values: name and kind of each result.
+        accumulation: ``discarding``, ``accumulating`` or ``retracting``.
+        upserts: whether a row takes the place of the one before it of its window.
+        merges: whether windows do, as sessions.
+    """
+
+    key: tuple[tuple[str, str], ...]
+    values: tuple[tuple[str, str], ...]
+    accumulation: str
+    upserts: bool = False
+    merges: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "key", "values", "accumulation", "upserts", "merges")
+        key, values = (tuple((name, kind) for name, kind in value[part]) for part in ("key", "values"))
+        return cls(key, values, value["accumulation"], value.get("upserts", False), value.get("merges", False))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; what is not so is left out."""
+        return present(
+            key=[list(column) for column in self.key],
+            values=[list(column) for column in self.values],
+            accumulation=self.accumulation,
+            upserts=self.upserts or None,
+            merges=self.merges or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PaneState:
     """Windows of one epoch.
 
@@ -33,6 +69,7 @@ class PaneState:
         clock: the recorded clock that its timers ran to, milliseconds since 1970: never less than that of the epoch
             before, though the engine's may go back.
         since: the first epoch whose rows of state count; an operator may have given up those of all before.
+        form: what the rows of its panes consist of; ``None`` where an older version wrote it.
     """
 
     definition: str
@@ -42,13 +79,15 @@ class PaneState:
     dropped: int
     clock: int
     since: int = 1
+    form: PaneForm | None = None
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since")
+        known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since", "form")
         counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"], value.get("since", 1))
-        return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted)
+        form = PaneForm.from_json(value["form"]) if "form" in value else None
+        return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted, form)
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values; what is nothing is left out."""
@@ -60,6 +99,7 @@ class PaneState:
             dropped=self.dropped or None,
             clock=self.clock,
             since=self.since if self.since > 1 else None,
+            form=self.form.to_json() if self.form else None,
         )
 
     def given_up(self, epoch: int) -> Self:

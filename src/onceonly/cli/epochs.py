@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.facts import UNREADABLE, reason_of
+from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, talk
 from onceonly.cli.places import Place, place

@@ -99,9 +99,8 @@ class Stepping:
         changed = frozenset((*(one.place for one in done.kept), *done.gone))
         left = _left(to, done, [row for row in found if _place(row) in changed], targets.state)
         dropped = done.dropped + times.untimed
-        panes = PaneState(
-            definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, since=to.since
-        )
+        told = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
+        panes = PaneState(*told, definition.form)
         session = live.session if live else None
         parts = [
             part(PANES, targets.panes, pane_table(definition, done.rows), session),
