@@ -54,6 +54,31 @@ class PaneForm:
 
 
 @dataclass(frozen=True, slots=True)
+class Timings:
+    """How many results an epoch wrote: those that take others back are none.
+
+    Attributes:
+        early: before the end of their window was noted.
+        on_time: with the epoch that noted it.
+        late: after that.
+    """
+
+    early: int = 0
+    on_time: int = 0
+    late: int = 0
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "early", "on_time", "late")
+        return cls(value.get("early", 0), value.get("on_time", 0), value.get("late", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values; what there is none of is left out."""
+        return present(early=self.early or None, on_time=self.on_time or None, late=self.late or None)
+
+
+@dataclass(frozen=True, slots=True)
 class PaneState:
     """Windows of one epoch.
 
@@ -70,6 +95,7 @@ class PaneState:
             before, though the engine's may go back.
         since: the first epoch whose rows of state count; an operator may have given up those of all before.
         form: what the rows of its panes consist of; ``None`` where an older version wrote it.
+        results: that its windows wrote.
     """
 
     definition: str
@@ -80,14 +106,16 @@ class PaneState:
     clock: int
     since: int = 1
     form: PaneForm | None = None
+    results: Timings = Timings()
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since", "form")
+        known(value, "definition", "meaning", "open", "rows", "dropped", "clock", "since", "form", "results")
         counted = (value.get("rows", 0), value.get("dropped", 0), value["clock"], value.get("since", 1))
         form = PaneForm.from_json(value["form"]) if "form" in value else None
-        return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted, form)
+        results = Timings.from_json(value.get("results", {}))
+        return cls(value["definition"], value["meaning"], Digest.from_json(value["open"]), *counted, form, results)
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values; what is nothing is left out."""
@@ -100,11 +128,12 @@ class PaneState:
             clock=self.clock,
             since=self.since if self.since > 1 else None,
             form=self.form.to_json() if self.form else None,
+            results=self.results.to_json() or None,
         )
 
     def given_up(self, epoch: int) -> Self:
         """What an epoch says behind which no window is open: what was open before it counts no more."""
-        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch)
+        return replace(self, open=Digest(0), rows=0, dropped=0, since=epoch, results=Timings())
 
     @property
     def text(self) -> str:
