@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -246,6 +247,24 @@ def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: E
     ]
     assert said("panes", "show").exit_code == 0
     assert said("audit", "--fail-on", "error").exit_code == 0
+
+
+def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_next_one_will_be(
+    events: Events, pg: PostgresTarget, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    seen: list[int] = []
+
+    def once(df: DataFrame, batch_id: int) -> None:
+        write(df, batch_id)
+        current = write._epochs.openings._current
+        seen.append(current.past.rows if current and current.past else -1)
+
+    caplog.set_level("INFO", logger="onceonly.api.epochs")
+    events.come([("a", value, 10) for value in range(50)], [("b", 2, 70)]).run(once)
+    assert seen == [50, 1]
+    committed = [one.getMessage() for one in caplog.records if "committed" in one.getMessage()]
+    assert [re.findall(r": (\d+ rows)", one) for one in committed] == [["0 rows"], ["1 rows"]]
 
 
 def test_a_plan_that_keeps_state_of_its_own_is_refused_and_without_it_the_query_goes_on(

@@ -202,7 +202,7 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
     aside, time, windows = set_aside(there), up_to_when(there), windows_of(there)
     return {
         "number": [column.first for column in grid.columns],
-        "rows": [None if epoch is None else epoch.digest.rows for epoch in epochs],
+        "rows": [None if epoch is None else epoch.rows for epoch in epochs],
         "up_to": _newest(ends, allowance),
         "began_ms": [column.began_ms or None for column in grid.columns],
         "ended_ms": [column.ended_ms or None for column in grid.columns],

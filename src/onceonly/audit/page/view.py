@@ -168,7 +168,7 @@ class View:
     @property
     def rows(self) -> int:
         """Rows that were committed."""
-        return sum(line.epoch.digest.rows for line in self.result.epochs)
+        return sum(line.epoch.rows for line in self.result.epochs)
 
     @property
     def untimed(self) -> int:
