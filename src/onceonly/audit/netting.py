@@ -15,7 +15,7 @@ from typing import Any
 
 from onceonly.panes import kinds
 from onceonly.panes.kinds import Json
-from onceonly.panes.step import Kept, Place
+from onceonly.panes.state import Kept, Place
 from onceonly.panes.windows import LEAST
 from onceonly.protocol.optional import StateRow
 from onceonly_checkpoints.epochtime import END

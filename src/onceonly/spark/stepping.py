@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from onceonly.panes import kinds
 from onceonly.panes.rows import pane_table, state_table
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
+from onceonly.panes.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.panes.step import step, wanted
 from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.optional import RecallsState, StateRow, StateWanted
