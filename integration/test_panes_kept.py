@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -14,6 +15,7 @@ from integration.targets import DeltaTarget, PostgresTarget
 from pyspark.sql import DataFrame
 
 from onceonly import EventTime, exactly_once, faults
+from onceonly.errors import ConfigurationError
 from onceonly.faults import Point
 from onceonly.panes import (
     AtCount,
@@ -247,6 +249,24 @@ def test_windows_that_are_given_up_leave_nothing_and_the_query_goes_on(events: E
     assert said("audit", "--fail-on", "error").exit_code == 0
 
 
+def test_rows_of_results_are_logged_and_those_of_the_batch_say_how_large_the_next_one_will_be(
+    events: Events, pg: PostgresTarget, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = exactly_once(pg.sink(), note_time=TIME, panes=panes())
+    seen: list[int] = []
+
+    def once(df: DataFrame, batch_id: int) -> None:
+        write(df, batch_id)
+        current = write._epochs.openings._current
+        seen.append(current.past.rows if current and current.past else -1)
+
+    caplog.set_level("INFO", logger="onceonly.api.epochs")
+    events.come([("a", value, 10) for value in range(50)], [("b", 2, 70)]).run(once)
+    assert seen == [50, 1]
+    committed = [one.getMessage() for one in caplog.records if "committed" in one.getMessage()]
+    assert [re.findall(r": (\d+ rows)", one) for one in committed] == [["0 rows"], ["1 rows"]]
+
+
 def test_a_plan_that_keeps_state_of_its_own_is_refused_and_without_it_the_query_goes_on(
     events: Events, pg: PostgresTarget
 ) -> None:
@@ -269,18 +289,21 @@ def test_results_that_are_called_as_the_parts_of_a_record_go_into_a_topic_and_ot
     topic = any_kafka.topic("results")
     state = PostgresSink(pg.dsn, table="scores_state")
 
-    def write(name: str) -> Any:
-        values = {name: Last("team", by="at"), "total": Sum("value")}
-        said = panes(key="key", values=values, state=state)
+    def write(name: str, said: Last | Sum) -> Any:
+        values = {name: said, "total": Sum("value")}
+        windows = panes(key="key", values=values, state=state)
         sink = KafkaSink(any_kafka.servers, topic=topic)
         return exactly_once(
-            sink, note_time=EventTime("at", says=drain), panes=said, before=lambda df: df.withColumn("key", df.team)
+            sink, note_time=EventTime("at", says=drain), panes=windows, before=lambda df: df.withColumn("key", df.team)
         )
 
+    last = Last("team", by="at")
     events.come([("a", 1, 10), ("b", 2, 20)])
-    assert "the batch has no column value" in events.fail(write("said"))
+    with pytest.raises(ConfigurationError, match="pane rows have no column value"):
+        write("said", last)
+    assert "column value of pane rows is bigint" in events.fail(write("value", Sum("value")))
     events.lose_checkpoint()
-    events.run(write("value"))
+    events.run(write("value", last))
     options = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
     committed = read_committed(events.spark.read.format("kafka").options(**options)).load()
     found = committed.selectExpr("CAST(key AS STRING)", "CAST(value AS STRING)").collect()

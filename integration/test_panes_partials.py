@@ -36,7 +36,7 @@ from onceonly.panes import (
 from onceonly.panes.here import Row, key_text, partials_of
 from onceonly.panes.kinds import Json
 from onceonly.panes.spec import Definition, define
-from onceonly.panes.step import Partial
+from onceonly.panes.state import Partial
 from onceonly.panes.windows import LEAST, Window
 from onceonly.protocol import AsOf
 from onceonly.protocol.batch import Bound

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
-from onceonly_checkpoints.content import Digest, Output, bad_in, repeated_in
+from onceonly_checkpoints.content import STATE, Digest, Output, bad_in, repeated_in
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import (
     Adoption,
@@ -214,6 +214,18 @@ class Epoch:
         """Fingerprint of the columns that a sink holds of this epoch."""
         output = self.output(sink)
         return output.schema if output else self.schema
+
+    @property
+    def rows(self) -> int:
+        """Rows that its sinks got, but for those of state, which are nobody's but ours."""
+        return self.digest.rows - sum(one.digest.rows for one in self.outputs if one.name == STATE)
+
+    @property
+    def came(self) -> int:
+        """Rows that its batch gave, before windows took them, or some were set aside or left out."""
+        if self.panes:
+            return self.panes.rows
+        return self.computed.rows + (self.bad.digest.rows if self.bad else 0)
 
     @property
     def bad(self) -> Output | None:

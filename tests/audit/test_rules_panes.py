@@ -15,7 +15,8 @@ from tests.cli.scores import Scores
 from typer.testing import CliRunner
 
 from onceonly.audit import Facts, Finding, Verdict, gather, judge
-from onceonly.audit.facts import read_state
+from onceonly.audit.facts import with_windows
+from onceonly.audit.windows import StateFacts, read_state
 from onceonly.cli.app import app
 from onceonly.runtime import operator
 from onceonly_checkpoints import chain
@@ -33,7 +34,7 @@ def line(second: PaneState | None, first: PaneState | None = STATE, **said: Any)
 
 
 def of_panes(epochs: Sequence[Epoch], state: Digest | None = None) -> list[Finding]:
-    facts = Facts(PIPELINE, (replace(sink_of(epochs), state=state),), ledger_of(epochs))
+    facts = Facts(PIPELINE, (replace(sink_of(epochs), state=StateFacts(state)),), ledger_of(epochs))
     return [one for one in judge(facts).findings if one.code in {"A175", "A176"}]
 
 
@@ -120,13 +121,16 @@ def scores(tmp_path: Path) -> Scores:
 def read(scores: Scores) -> Digest | None:
     keeper = scores.sinks()[1]
     keeper.open("orders")
-    return read_state(keeper, [marker.epoch for marker, _ in keeper.history()])
+    found = read_state(keeper, [marker.epoch for marker, _ in keeper.history()])
+    assert found is not None
+    return found.digest
 
 
 def judged(scores: Scores) -> list[Finding]:
-    facts = gather(scores.ledger, "orders", scores.sinks())
-    told = [replace(one, state=read(scores)) if one.id.endswith("state") else one for one in facts.sinks]
-    return [one for one in judge(replace(facts, sinks=tuple(told))).findings if one.code in {"A175", "A176"}]
+    sinks = scores.sinks()
+    facts = gather(scores.ledger, "orders", sinks)
+    found = judge(replace(facts, sinks=with_windows(facts.sinks, sinks))).findings
+    return [one for one in found if one.code in {"A175", "A176", "A177", "A178"}]
 
 
 def test_state_that_was_really_written_hashes_to_what_its_epochs_say(scores: Scores) -> None:
@@ -150,7 +154,7 @@ def test_what_a_running_driver_changes_meanwhile_is_not_judged(scores: Scores) -
     keeper.open("orders")
     before = [marker.epoch for marker, _ in keeper.history()]
     scores.writes([("a", 24, 1)])
-    assert read_state(keeper, before) is None
+    assert read_state(keeper, before) == StateFacts()
 
 
 def test_a_row_that_somebody_changed_is_found_and_the_way_out_works(scores: Scores) -> None:

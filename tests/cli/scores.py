@@ -59,7 +59,8 @@ class Scores:
         self._number = 0
 
     def sinks(self) -> list[MemorySink]:
-        sink = MemorySink("memory:scores", self.store)
+        keyed: dict[str, Any] = {"key": ("team", "window_start", "window_end"), "delete": "deleted"}
+        sink = MemorySink("memory:scores", self.store, **(keyed if self.definition.form.upserts else {}))
         return [sink, sink.state_keeper(beside=True)]
 
     def writes(self, *batches: Sequence[Event]) -> Scores:

@@ -16,7 +16,10 @@ from prometheus_client import CollectorRegistry
 from tests.audit.histories import slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless
+from tests.cli.scores import Scores
+from typer.testing import CliRunner
 
+from onceonly.cli.app import app
 from onceonly.metrics import Exporter
 from onceonly.metrics.listener import Listener
 from onceonly.runtime.events import late
@@ -132,6 +135,17 @@ def test_open_windows_are_told_of_pipelines_that_have_windows_alone(world: World
         world.write(9, panes=PaneState("whole", "meaning", Digest(windows), 9, 0, 1))
         exporter.look(0)
         assert value(exporter, "onceonly_pane_windows") == windows
+
+
+def test_rows_of_state_are_none_of_the_users(tmp_path: Path) -> None:
+    scores = Scores(tmp_path / "scores").writes([("a", 1, 5)])
+    exporter = Exporter(scores.ledger)
+    exporter.look(0)
+    scores.writes([("a", 2, 1), ("b", 3, 7)], [("a", 12, 4)])
+    exporter.look(0)
+    assert len(scores.results()) == value(exporter, "onceonly_rows_total") == 2
+    shown = CliRunner().invoke(app, ["epochs", "list", "-q", "orders", "--ledger", scores.ledger.address, "-o", "json"])
+    assert [one["rows"] for one in json.loads(shown.stdout)["epochs"]] == [0, 0, 2]
 
 
 def test_heights_of_blocks_are_no_seconds(world: World) -> None:

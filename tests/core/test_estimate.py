@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.stories import epochs
 
-from onceonly.machine.estimate import Past, units
+from onceonly.machine.estimate import units
 from onceonly_checkpoints.content import BAD, SEEN, Digest, Output
 from onceonly_checkpoints.model import Slice, SourceOffsets
 from onceonly_checkpoints.panestate import PaneState
@@ -41,10 +41,10 @@ def test_offsets_that_are_no_numbers_tell_nothing():
 
 def test_the_next_batch_is_as_large_as_the_last_one_was_before_windows_or_a_quarantine_took_its_rows():
     [plain] = epochs(10)
-    assert Past.of(7, plain) == Past(7, 10)
+    assert plain.came == 10
     windows = PaneState("d", "d", Digest(3), rows=1_000, dropped=0, clock=0)
-    assert Past.of(7, replace(plain, panes=windows)) == Past(7, 1_000)
+    assert replace(plain, panes=windows).came == 1_000
     bad = Output(BAD, ("memory:bad",), "schema", Digest(90))
-    assert Past.of(7, replace(plain, outputs=(bad,))) == Past(7, 100)
+    assert replace(plain, outputs=(bad,)).came == 100
     seen = Output(SEEN, ("memory:seen",), "schema", Digest(10), repeated=Digest(40), offered=50)
-    assert Past.of(7, replace(plain, outputs=(seen,))) == Past(7, 50)
+    assert replace(plain, outputs=(seen,)).came == 50

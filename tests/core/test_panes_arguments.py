@@ -8,7 +8,8 @@ import pytest
 
 from onceonly import Dedupe, EventTime, Output, Quality, exactly_once
 from onceonly.errors import ConfigurationError
-from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Panes, Sum
+from onceonly.panes import AtCount, AtPeriod, Fixed, Global, Last, Panes, Sum
+from onceonly.panes.spec import define
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -16,6 +17,7 @@ from onceonly_sinks.postgres import PostgresSink
 
 PG = PostgresSink("postgresql://u@h/d", table="scores")
 DELTA = DeltaSink("/lake/scores")
+TOPIC = KafkaSink("h:9092", topic="scores")
 TIME = EventTime("event_time", delay="2 minutes")
 
 
@@ -65,6 +67,41 @@ def test_state_needs_a_sink_that_can_be_asked_for_it(sinks: tuple[Any, ...]) -> 
 def test_the_way_out_of_a_missing_keeper_is_taken() -> None:
     wrapped = exactly_once(DELTA, note_time=TIME, panes=panes(state=PG.table("scores_state")))
     assert wrapped._arguments.ids == ("delta:scores", "postgres:scores_state")
+
+
+def test_a_topic_takes_no_results_that_are_not_called_as_parts_of_a_record() -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        exactly_once(TOPIC, note_time=TIME, panes=panes(state=PG.table("scores_state")))
+    assert refused.value.code == "E140"
+    assert "kafka:scores takes records, and pane rows have no column value" in str(refused.value)
+
+
+def test_the_way_out_of_results_that_are_no_records_is_taken() -> None:
+    said = panes(key="key", values={"value": Last("text", by="event_time")}, state=PG.table("scores_state"))
+    exactly_once(TOPIC, note_time=TIME, panes=said)
+    exactly_once(PG, note_time=TIME, panes=panes(late_rows=TOPIC))  # late rows are those that before= gives
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        ("bigint", "string", "column key of pane rows is bigint"),
+        ("string", "bigint", "column value of pane rows is bigint"),
+        ("binary", "binary", ""),
+    ],
+)
+def test_parts_of_a_record_are_text_or_bytes(key: str, text: str, problem: str) -> None:
+    said = panes(key="key", values={"value": Last("text", by="event_time")}, state=PG.table("scores_state"))
+    chosen = exactly_once(TOPIC, note_time=TIME, panes=said)._arguments.panes
+    assert chosen is not None
+    definition = define(said, {"key": key, "text": text, "event_time": "timestamp"})
+    if not problem:
+        chosen.check_records(definition)
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        chosen.check_records(definition)
+    assert refused.value.code == "E140"
+    assert f"kafka:scores takes records, and {problem}" in str(refused.value)
 
 
 def test_state_lies_beside_the_first_sink_that_can_hold_it() -> None:

@@ -18,7 +18,7 @@ from onceonly.panes import AtCount, AtMark, AtPeriod, AtWatermark, Panes, Repeat
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.kinds import Json
 from onceonly.panes.spec import Definition, define
-from onceonly.panes.step import PaneRow, Place, Wanted
+from onceonly.panes.state import Kept, Moment, PaneRow, Place, Stepped, Wanted
 from onceonly.panes.triggers import Trigger
 from onceonly.panes.values import Value
 
@@ -78,16 +78,16 @@ def epoch(
     What is shown comes in an order that is drawn, and a second step sees more of the state: it must do the same.
     """
     noted = _later(world.noted, said.noted)
-    moment = engine.Moment(said.clock * _MS, _scaled(noted), _scaled(world.noted))
+    moment = Moment(said.clock * _MS, _scaled(noted), _scaled(world.noted))
     rows = [
         Row((row.key,), row.time * _MS, (row.value,) * len(definition.panes.expressions), row.mark) for row in said.rows
     ]
     partials = partials_of(definition, rows)
     asked = engine.wanted(definition, moment, partials)
     shown = [place for place, stored in world.state.items() if _is_asked(asked, place, stored)]
-    stepped = engine.step(definition, moment, _read(engine, world, shown, draw), _shuffled(partials, draw))
+    stepped = engine.step(definition, moment, _read(world, shown, draw), _shuffled(partials, draw))
     more = [place for place in world.state if place in shown or draw.random() < 0.5]
-    again = engine.step(definition, moment, _read(engine, world, more, draw), _shuffled(partials, draw))
+    again = engine.step(definition, moment, _read(world, more, draw), _shuffled(partials, draw))
     assert _comparable(again) == _comparable(stepped), "a step that saw more of the state did something else"
     state = {place: stored for place, stored in world.state.items() if place not in set(stepped.gone)}
     state |= {kept.place: Stored(kept.body, kept.wake_clock, kept.wake_time) for kept in stepped.kept}
@@ -174,15 +174,15 @@ def _is_asked(asked: Wanted, place: Place, stored: Stored) -> bool:
     )
 
 
-def _read(engine: ModuleType, world: World, places: Sequence[Place], draw: random.Random) -> list[step.Kept]:
-    return _shuffled([engine.Kept.read(place, world.state[place].body) for place in places], draw)
+def _read(world: World, places: Sequence[Place], draw: random.Random) -> list[Kept]:
+    return _shuffled([Kept.read(place, world.state[place].body) for place in places], draw)
 
 
 def _shuffled(items: Sequence[object], draw: random.Random) -> list:
     return draw.sample(items, len(items))
 
 
-def _comparable(stepped: step.Stepped) -> object:
+def _comparable(stepped: Stepped) -> object:
     kept = {(one.place, one.body, one.wake_clock, one.wake_time) for one in stepped.kept}
     return stepped.rows, kept, set(stepped.gone), stepped.dropped
 

@@ -14,7 +14,8 @@ from onceonly.panes import Fixed, Panes, Sum
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.kinds import Json
 from onceonly.panes.spec import Definition, define
-from onceonly.panes.step import Kept, Moment, PaneRow, Place, Stepped, step, wanted
+from onceonly.panes.state import Kept, Moment, PaneRow, Place, Stepped
+from onceonly.panes.step import step, wanted
 from onceonly_checkpoints.epochtime import END
 
 COLUMNS = {

@@ -12,7 +12,7 @@ from tests.panes.drive import World, definition_of, epoch, panes_of, run
 from tests.panes.oracle import Epoch, Oracle, Pane, Rules
 
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import PaneRow
+from onceonly.panes.state import PaneRow
 
 CASES = story.cases()
 LATER = 75

@@ -18,7 +18,7 @@ from tests.panes.streams import drawn_epochs, drawn_rules
 from onceonly.panes import AtCount, AtPeriod, AtWatermark, OrFinally, Repeat, Seq
 from onceonly.panes.rows import pane_table
 from onceonly.panes.spec import Definition, define
-from onceonly.panes.step import Place
+from onceonly.panes.state import Place
 
 TEN = [Row(TEAM, one["value"], seconds(one["event"])) for one in records() if one["id"] != "r11"]
 

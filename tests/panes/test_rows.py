@@ -15,7 +15,8 @@ from onceonly.panes import Aggregate, AtCount, AtWatermark, Count, Fixed, Global
 from onceonly.panes.here import Row, joined, key_text, partials_of
 from onceonly.panes.rows import BUCKETS, bucket, pane_table, state_table
 from onceonly.panes.spec import SENT, define
-from onceonly.panes.step import Kept, Moment, Partial, Place, step
+from onceonly.panes.state import Kept, Moment, Partial, Place
+from onceonly.panes.step import step
 from onceonly.panes.values import Value
 from onceonly_checkpoints.epochtime import END
 

@@ -31,7 +31,8 @@ from onceonly.panes import (
 )
 from onceonly.panes.here import Row, partials_of
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
+from onceonly.panes.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.panes.step import step, wanted
 from onceonly.panes.windows import LEAST
 from onceonly_checkpoints.epochtime import END
 

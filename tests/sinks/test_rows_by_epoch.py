@@ -18,7 +18,7 @@ from tests.sinks.postgres_writer import Writer, run
 from tests.sinks.test_kafka_refused_rows import delete
 
 from onceonly.errors import DestinationError
-from onceonly.protocol import Readable, Sink
+from onceonly.protocol import Readable, Sink, StandingRows
 from onceonly.protocol.optional import Span
 from onceonly_lab.servers.kafka import EmbeddedKafka
 from onceonly_sinks.delta import DeltaSink
@@ -96,6 +96,38 @@ def test_each_row_comes_back_with_its_epoch_and_no_other(one: One) -> None:
     assert one.read((2, 2)) == brought(2)
     assert one.read((3, 99)) == brought(3)
     assert one.read((4, 99)) == []
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["memory", "postgres"])
+def test_rows_that_replace_one_another_come_back_with_the_epoch_that_wrote_them_last(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    store = MemoryStore()
+    dsn = request.getfixturevalue("dsn") if kind == "postgres" else ""
+
+    def make() -> Any:
+        return PostgresSink(dsn, "target", key="id") if dsn else MemorySink("memory:a", store, key="id")
+
+    one = One(tmp_path, make, lambda table: table.slice(0, 2))
+    one.written(1, 2)
+    assert one.read((1, 2)) is None
+    sink = make()
+    sink.open("orders")
+    assert isinstance(sink, StandingRows)
+    for span, wanted in (((1, 2), [(1, 0), (1, 1), (2, 10), (2, 11)]), ((2, 9), [(2, 10), (2, 11)]), ((3, 9), [])):
+        assert sorted((epoch, row["id"]) for epoch, row in sink.standing_rows(span) or ()) == wanted
+    sink.close()
+    driver = one.driver()
+    driver.writes(3, table=rows(1).slice(1, 2))
+    for each in driver.sinks:
+        each.close()
+    sink = make()
+    sink.open("orders")
+    found = sorted((epoch, row["id"]) for epoch, row in sink.standing_rows((1, 9)) or ())
+    assert found == [(1, 0), (2, 10), (2, 11), (3, 1), (3, 2)]
+    sink.close()
+    one.ledger.close()
 
 
 def test_rows_of_several_epochs_in_one_file_are_told_apart_by_their_column_alone(tmp_path: Path) -> None:

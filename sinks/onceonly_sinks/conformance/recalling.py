@@ -1,4 +1,4 @@
-"""Claims about the state of windows: what was committed is recalled as it stands, by whatever it is asked for."""
+"""Claims about the state of windows: what was committed is recalled as it stands, and shown to whoever looks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.protocol import AsOf, KeepsState, Prepared, RecallsState, Replaces, Sink, Superseded
+from onceonly.protocol import AsOf, KeepsState, Prepared, RecallsState, Replaces, ShowsState, Sink, Superseded
 from onceonly.protocol.batch import ArrowBatch
-from onceonly.protocol.optional import GONE, StateRow, StateWanted
+from onceonly.protocol.optional import GONE, OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.chain import linked
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker
 from onceonly_sinks.conformance.harness import NotTested, SinkHarness, claims_of
@@ -148,6 +148,41 @@ def what_a_zombie_recalled_is_of_no_use_to_it(harness: SinkHarness) -> None:
         owner.recalls(StateWanted([window.place]), (newer, 2))
 
 
+def windows_that_are_open_are_shown_without_a_fence(harness: SinkHarness) -> None:
+    """Whoever opens the sink and fences nobody is shown what is committed: first what waits for the least time."""
+    with _state(harness) as state:
+        driver, shows = state.driver(), state.viewer()
+        shows.sees(1)
+        late, soon = Window("a", 0, 10, "late", clock=7, time=30), Window("b", 0, 10, "soon", time=-5)
+        gone, never = Window("a", 10, 20, "gone", time=20), Window("a", 20, 30, "never")
+        driver.writes(late, gone, never)
+        driver.writes(soon)
+        shows.sees(1, (soon, 2), (gone, 1), (late, 1), (never, 1))
+        shows.sees(1, (soon, 2), (gone, 1), limit=2)
+        shows.sees(1, (gone, 1), (late, 1), (never, 1), key="a")
+        shows.sees(1, (gone, 1), key="a", limit=1)
+        shows.sees(1, key="A")
+        again = replace(late, body="again", clock=None, time=10)
+        driver.writes(again, gone=[gone])
+        driver.prepares(driver.plan([replace(soon, body="only prepared")])).abandon()
+        shows.sees(1, (soon, 2), (again, 3), (never, 1))
+        driver.writes(replace(again, body="the fence stands"))
+
+
+def windows_that_were_given_up_are_not_shown(harness: SinkHarness) -> None:
+    """Of windows that an operator gave up at an epoch only those are shown and counted that were written since."""
+    with _state(harness) as state:
+        driver, shows = state.driver(), state.viewer()
+        old, kept, new = (Window(key, 0, 10, "", time=at) for at, key in enumerate("abc"))
+        driver.writes(old, kept)
+        driver.writes(new)
+        again = replace(kept, body="again")
+        driver.writes(again)
+        shows.sees(2, (again, 3), (new, 2))
+        shows.sees(3, (again, 3))
+        shows.sees(4)
+
+
 CLAIMS = claims_of(
     windows_are_recalled_by_key_and_bounds,
     all_windows_of_a_key_are_recalled,
@@ -158,6 +193,8 @@ CLAIMS = claims_of(
     windows_of_an_older_series_are_not_recalled,
     windows_of_a_later_epoch_are_refused,
     what_a_zombie_recalled_is_of_no_use_to_it,
+    windows_that_are_open_are_shown_without_a_fence,
+    windows_that_were_given_up_are_not_shown,
 )
 
 
@@ -268,6 +305,26 @@ class Holder:
         expect(found == told, f"{wanted} is answered with {found}; expected {told}.")
 
 
+class Viewer:
+    """Looks at a sink of state and has fenced nobody."""
+
+    def __init__(self, sink: Sink) -> None:
+        sink.open(PIPELINE)
+        self._sink = sink
+
+    def sees(self, since: int, *rows: tuple[Window, int], key: str | None = None, limit: int | None = None) -> None:
+        """Check that these windows are shown, in this order, each of its epoch, and that all of them are counted."""
+        if not isinstance(self._sink, ShowsState):
+            raise NotTested("The sink of state shows nobody what is open: it is no ShowsState.")
+        told = [OpenWindow(StateRow(*one.place, one.body, of), one.clock, one.time) for one, of in rows]
+        found = list(self._sink.open_windows(since, key=key, limit=limit))
+        asked = f"What is open since epoch {since}, of key {key or 'any'}, at most {limit or 'all'}"
+        expect(found == told, f"{asked}, is told as {found}; expected {told}.")
+        if key is None and limit is None:
+            counted = self._sink.count_windows(since)
+            expect(counted == len(rows), f"{counted} windows are counted since epoch {since}; expected {len(rows)}.")
+
+
 @dataclass(slots=True)
 class _State:
     """A fresh target of state. Drivers are numbered by generation; all their handles are closed at the end."""
@@ -276,13 +333,20 @@ class _State:
     sinks: list[Sink] = field(default_factory=list)
 
     def driver(self, generation: int = 1) -> Holder:
+        keeper = self._keeper()
+        expect(isinstance(keeper, RecallsState), f"{keeper!r} cannot be asked for state: it is no RecallsState.")
+        return Holder(keeper, generation)
+
+    def viewer(self) -> Viewer:
+        return Viewer(self._keeper())
+
+    def _keeper(self) -> Sink:
         with closing(self.harness.connect()) as target:
             if not isinstance(target, KeepsState):
                 raise NotTested("No state of windows is held beside the target: the sink is no KeepsState.")
             keeper = target.state_keeper(beside=True)
         self.sinks.append(keeper)
-        expect(isinstance(keeper, RecallsState), f"{keeper!r} cannot be asked for state: it is no RecallsState.")
-        return Holder(keeper, generation)
+        return keeper
 
 
 @contextmanager

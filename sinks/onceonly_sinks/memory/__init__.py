@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, unquote
 
@@ -317,6 +318,22 @@ class MemorySink(SinkBase):
         first, last = span
         found = [entry for entry in self.store.epochs(self._writer) if first <= entry.epoch <= last and entry.rows]
         return ((entry.epoch, row) for entry in found for row in replay([entry]).to_pylist())
+
+    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an upsert by the epoch that wrote them last; ``None`` for an append."""
+        import pyarrow as pa
+
+        if not self._merge.key:
+            return None
+        entries = [entry for entry in self.store.epochs(self._writer) if entry.rows]
+        numbers = [pa.array([entry.epoch] * _count(entry), pa.int64()) for entry in entries]
+        numbered = [
+            replace(entry, rows=entry.rows.append_column(EPOCH, number))
+            for entry, number in zip(entries, numbers, strict=True)
+            if entry.rows
+        ]
+        rows = replay(numbered).to_pylist()
+        return ((row.pop(EPOCH), row) for row in rows if span[0] <= row[EPOCH] <= span[1])
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""

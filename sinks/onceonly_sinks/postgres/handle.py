@@ -156,8 +156,13 @@ class Handle(SinkBase):
 
     def read_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         """The rows of an append by epoch, in its order; ``None`` where :meth:`recount` cannot tell either."""
-        if not self._options.append:
-            return None
+        return self._numbered(span) if self._options.append else None
+
+    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """The rows of an upsert by the epoch that wrote them last; ``None`` for an append, or without such a column."""
+        return None if self._options.append else self._numbered(span)
+
+    def _numbered(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
         with self._refusals(), self._transactions.reading() as connection:
             table = self._table(connection)
             column = self._numbers(connection, table) if table else None

@@ -77,7 +77,7 @@ class Epochs:
         self._report(opening, state)
         self._tell(opening, state, found, read)
         if read.covered and state.work.epoch:
-            opening.past = Past.of(read.covered, state.work.epoch)
+            opening.past = Past(read.covered, state.work.epoch.came)
         faults.fire(Point.RETURN_BEFORE)
         return state
 
@@ -117,7 +117,7 @@ class Epochs:
             return
         self.last_receipts = Receipts(state.work.receipts)
         phases = ", ".join(f"{phase} {seconds * 1000:.0f} ms" for phase, seconds in opening.runner.phases.items())
-        rows = f"{epoch.digest.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
+        rows = f"{epoch.rows} rows{''.join(f'; {one.text}' for one in epoch.outputs)}"
         rows += f", {epoch.panes.text}" if epoch.panes else ""
         rows += complete_through(epoch)
         log.info("pipeline %s: epoch %d committed to %s: %s (%s)", opening.pipeline, epoch.number, sinks, rows, phases)

@@ -32,11 +32,13 @@ class Chosen:
         panes: what the user said.
         keeper: the sink of state.
         late: the sink of rows that come after their window was closed; ``None`` where they are only counted.
+        records: id of a sink of results that makes records of them; empty for none.
     """
 
     panes: Panes
     keeper: StateSink
     late: Sink | None
+    records: str = ""
 
     @property
     def sinks(self) -> tuple[Sink, ...]:
@@ -73,7 +75,22 @@ class Chosen:
                 "a late row is kept with its window and with what was noted",
                 f'call it otherwise: before=lambda df: df.withColumnRenamed("{taken}", "{taken}_")',
             )
+        self.check_records(definition)
         return definition
+
+    def check_records(self, definition: Definition) -> None:
+        """Refuse results whose parts of a record are neither text nor bytes.
+
+        Raises:
+            ConfigurationError: E140.
+        """
+        if not self.records:
+            return
+        columns = dict(zip(definition.panes.keys, definition.key_kinds, strict=True))
+        columns |= dict(zip(definition.panes.values, definition.value_kinds, strict=True))
+        for part in ("key", "value"):
+            if (kind := columns.get(part, "string")) not in ("string", "binary"):
+                raise _no_record(self.records, f"column {part} of pane rows is {kind}")
 
     @staticmethod
     def windows(definition: Definition) -> Windows:
@@ -127,7 +144,19 @@ def chosen(panes: Panes | None, sinks: Sequence[Sink], time: noting.Chosen | Non
         raise _unmeant(
             f"late_rows={late!r} is no sink", "it takes one, or counts", 'give late_rows=pg.table("late"), or "count"'
         )
-    return Chosen(panes, _keeper(panes, sinks), late)
+    keeper, records = _keeper(panes, sinks), next((sink.id for sink in sinks if sink.capabilities.records), "")
+    if records and "value" not in (*panes.keys, *panes.values):
+        raise _no_record(records, "pane rows have no column value")
+    return Chosen(panes, keeper, late, records)
+
+
+def _no_record(sink: str, problem: str) -> Exception:
+    return _unmeant(
+        f"{sink} takes records, and {problem}",
+        "a record is made of the columns key and value, text or bytes; other columns of a pane row are not in it",
+        'call them so: Panes(key="key", values={"value": ...}), with the key from before= and a value that is text: '
+        'Last("name", by="event_time"), or an Aggregate with kind = "string"; or give a sink of Postgres or Delta',
+    )
 
 
 def _keeper(panes: Panes, sinks: Sequence[Sink]) -> StateSink:

@@ -515,6 +515,24 @@ _PANES = {
         "restore {sink} from a backup; or give up what is open: onceonly panes reset --query {pipeline}{where} "
         "--accept-loss",
     ),
+    "A177": Rule(
+        "The results of a window are not what it wrote.",
+        Severity.ERROR,
+        Verdict.IN_DOUBT,
+        "By the rows alone, or by the state of the window where it is open, one of its results is missing, stands "
+        "twice, or was changed. Whoever adds its rows up, or takes the newest, gets something else than was computed.",
+        "look at its rows in {sink}, and what the epoch read: onceonly epochs show {epoch} --query {pipeline}{where}; "
+        "put them right by hand, or restore {sink} from a backup",
+    ),
+    "A178": Rule(
+        "State or results of windows cannot be read: CANNOT TELL for them.",
+        Severity.INFO,
+        None,
+        "That epochs go on in one another, and how many rows each brought, is checked. What of each window stands is "
+        "not proven.",
+        "nothing to do, where the sink tells no rows by their epoch, or shows no state; a column of epochs in {sink} "
+        "helps: PostgresSink(..., epoch_column=)",
+    ),
 }
 
 _REWOUND = {

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from onceonly.errors import OnceOnlyError, mask
+from onceonly.audit.answers import UNREADABLE, reason_of
+from onceonly.audit.windows import Results, StateFacts, read_results, read_state
+from onceonly.errors import mask
 from onceonly.machine.endings import GRACE_S
 from onceonly.protocol import (
     Allowed,
@@ -18,19 +20,16 @@ from onceonly.protocol import (
     Forgets,
     Legible,
     Milestone,
-    OutcomeUnknown,
     Permissive,
     Shared,
-    ShowsState,
     Sink,
     Witness,
 )
 from onceonly.protocol.times import Times
 from onceonly.spark import digest, times
 from onceonly.spark.frames import UnreadableRows, reading
-from onceonly.spark.stepping import state_digest
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import STATE, Digest
+from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.epochtime import Unit
 from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerUnavailable, Pipeline, Superseded
@@ -80,7 +79,8 @@ class SinkFacts:
         disturbances: what others did to the target since the newest epoch, where the sink can say.
         unreadable: why it could not be read; ``None`` if it was.
         content: what its rows hash to; ``None`` where nobody asked.
-        state: what the state of windows in it hashes to; ``None`` where nobody asked, it keeps none, or cannot show it.
+        state: the state of windows in it; ``None`` where nobody asked, or it keeps none.
+        results: what windows have written in it; ``None`` where nobody asked, or it gets none.
         milestone: what the epochs were whose markers it has let go; ``None`` if it keeps them.
         allowed: what others did to the target and was let pass.
         others: other pipelines that write to its target.
@@ -98,7 +98,8 @@ class SinkFacts:
     disturbances: tuple[Disturbance, ...] = ()
     unreadable: str | None = None
     content: Content | None = None
-    state: Digest | None = None
+    state: StateFacts | None = None
+    results: Results | None = None
     milestone: Milestone | None = None
     allowed: Allowed = field(default_factory=Allowed)
     others: tuple[str, ...] = ()
@@ -218,6 +219,7 @@ def gather(
     now_ms = time.time_ns() // 1_000_000
     if spark is not None:
         told = tuple(_with_content(facts, sink, spark, since) for facts, sink in zip(told, sinks, strict=True))
+        told = with_windows(told, sinks)
     unstaged, elsewhere = _unstaged(told)
     return Facts(pipeline, told, recorded, since, now_ms, grace_s, engine, unstaged, elsewhere)
 
@@ -257,8 +259,32 @@ def _up_to(newest: int, facts: SinkFacts, sink: Sink) -> SinkFacts:
 def _with_content(facts: SinkFacts, sink: Sink, spark: SparkSession, since: int) -> SinkFacts:
     if facts.unreadable is not None:
         return facts
-    facts = replace(facts, state=read_state(sink, facts.epochs))
     return replace(facts, content=read_content(sink, spark, [one for one in facts.epochs if one.number >= since]))
+
+
+def with_windows(told: tuple[SinkFacts, ...], sinks: Sequence[Sink]) -> tuple[SinkFacts, ...]:
+    """The facts with what stands of windows: the state first, for results of later epochs are not looked at.
+
+    Args:
+        told: of each sink.
+        sinks: the same, opened for reading.
+    """
+    states = [
+        read_state(sink, facts.epochs) if facts.unreadable is None else None
+        for facts, sink in zip(told, sinks, strict=True)
+    ]
+    state = next((one for one in states if one and one.windows is not None), None)
+    found: list[SinkFacts] = []
+    for (facts, sink), kept in zip(zip(told, sinks, strict=True), states, strict=True):
+        results = read_results(sink, facts.epochs, state, _unjudged(facts)) if facts.unreadable is None else None
+        found.append(replace(facts, state=kept, results=results))
+    return tuple(found)
+
+
+def _unjudged(facts: SinkFacts) -> int:
+    """The newest epoch whose rows in a sink an operator took as they were, or that came before it joined."""
+    joined = dict(facts.epochs[-1].sinks).get(facts.id, 1) if facts.epochs else 1
+    return max([joined - 1, *(one.number for one in facts.epochs if one.accepts(facts.id))])
 
 
 def read_engine(lineage: Lineage | None) -> EngineFacts | None:
@@ -322,16 +348,6 @@ def _counted(sink: Sink) -> tuple[Mapping[int, int] | None, Expired | None]:
     return rows, expired
 
 
-UNREADABLE = (OnceOnlyError, OutcomeUnknown, UnreadableMarker, OSError)
-"""What asking a sink may raise where it does not answer, or cannot be understood."""
-
-
-def reason_of(error: Exception) -> str:
-    """One line of words for an error, without secrets."""
-    text = error.what if isinstance(error, OnceOnlyError) else str(error)
-    return mask(text.strip().splitlines()[0] if text.strip() else type(error).__name__)
-
-
 def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
     try:
         entry = next((known for known in ledger.pipelines() if known.name == pipeline), None)
@@ -344,26 +360,6 @@ def _read_ledger(ledger: Ledger, pipeline: str) -> LedgerFacts:
     except (LedgerUnavailable, UnreadableMarker) as error:
         return LedgerFacts(mask(ledger.address), unreadable=reason_of(error))
     return LedgerFacts(mask(ledger.address), entry, records, intent, events, superseded=superseded)
-
-
-def read_state(sink: Sink, epochs: Sequence[Epoch]) -> Digest | None:
-    """Hash the state of windows that stands in a sink; ``None`` where it keeps none, or a running driver went on.
-
-    Args:
-        sink: opened for reading.
-        epochs: those of its markers, oldest first.
-    """
-    keeps = any(one.name == STATE and sink.id in one.sinks for epoch in epochs for one in epoch.outputs)
-    panes = epochs[-1].panes if epochs else None
-    if not keeps or panes is None or not isinstance(sink, ShowsState):
-        return None
-    try:
-        rows = (one.state for one in sink.open_windows(panes.since))
-        found = state_digest((row.key, row.start, row.stop, row.body) for row in rows)
-        return None if next(iter(sink.history(epochs[-1].number)), None) else found
-    except UNREADABLE as error:
-        log.info("state in %s cannot be read: %s", sink.id, type(error).__name__)
-        return None
 
 
 # ---- Hashes the rows that stand in a sink, with the expression that hashed them when they were written.

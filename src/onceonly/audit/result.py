@@ -159,7 +159,7 @@ class EpochLine:
         return {
             "pipeline": self.pipeline,
             "epoch": self.epoch.number,
-            "rows": self.epoch.digest.rows,
+            "rows": self.epoch.rows,
             "slice": self.epoch.written.to_json(),
             "chain": self.epoch.chain,
             "query_id": lineage.query_id if lineage else None,
@@ -233,7 +233,7 @@ class AuditResult:
             "ledger": self.ledger,
             "since": self.since,
             "epochs": len(self.epochs),
-            "rows": sum(line.epoch.digest.rows for line in self.epochs),
+            "rows": sum(line.epoch.rows for line in self.epochs),
             "first_disagreement": None if first is None else first.to_json(),
         }
 
@@ -337,7 +337,7 @@ def _row(line: EpochLine, sinks: Sequence[str]) -> tuple[str, ...]:
     epoch = line.epoch
     cells = {cell.sink: _cell_words(cell.marker, cell.counted) for cell in line.cells}
     named = (cells.get(sink, "not read") for sink in sinks)
-    rows = "adopted" if epoch.adoption is not None else str(epoch.digest.rows)
+    rows = "adopted" if epoch.adoption is not None else str(epoch.rows)
     return (str(epoch.number), rows, describe(epoch.written.end), *named, " ".join(line.codes))
 
 

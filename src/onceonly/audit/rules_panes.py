@@ -1,4 +1,4 @@
-"""Rules over windows: that they go on from epoch to epoch, and that what stands is what the newest left. Pure."""
+"""Rules over windows: that they go on from epoch to epoch, and that state and results that stand are theirs. Pure."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _decided(stood: PaneState, epoch: Epoch, now: PaneState) -> Iterator[str]:
 
 def state_stands(pipeline: str, line: Line) -> Iterator[Finding]:
     """A176: the state in a sink, hashed again, against what the newest epoch says is open."""
-    state, newest = line.sink.state, line.held[-1] if line.held else None
+    state, newest = line.sink.state.digest if line.sink.state else None, line.held[-1] if line.held else None
     if state is None or newest is None or newest.panes is None or state == newest.panes.open:
         return
     wanted = newest.panes.open
@@ -65,3 +65,19 @@ def state_stands(pipeline: str, line: Line) -> Iterator[Finding]:
     else:
         evidence = f"{state.rows} windows stand, as many as epoch {newest.number} left, and others"
     yield found("A176", pipeline, line.sink, newest.number, evidence)
+
+
+def results_stand(pipeline: str, line: Line) -> Iterator[Finding]:
+    """A177, A178: the results in a sink against one another, and those of open windows against their state."""
+    for what, why in (
+        ("state", line.sink.state.why if line.sink.state else ""),
+        ("results", line.sink.results.why if line.sink.results else ""),
+    ):
+        if why:
+            yield found("A178", pipeline, line.sink, None, f"{what}: {why}")
+    if line.sink.results is None or line.sink.allowed.changes:
+        return  # A164 tells what others may have changed
+    for wrong in line.sink.results.wrong:
+        yield found("A177", pipeline, line.sink, wrong.epoch, wrong.evidence)
+    if line.sink.results.more:
+        yield found("A177", pipeline, line.sink, None, f"{line.sink.results.more} more windows are not told one by one")

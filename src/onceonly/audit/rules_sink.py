@@ -8,7 +8,7 @@ from itertools import pairwise
 from onceonly.audit.finding import Finding, found
 from onceonly.audit.line import Line, ranges
 from onceonly.audit.rules_outputs import bad_rows
-from onceonly.audit.rules_panes import state_stands
+from onceonly.audit.rules_panes import results_stand, state_stands
 from onceonly.audit.rules_time import times_match
 from onceonly.machine.sources import Order, describe, order
 from onceonly.protocol import Expired, Milestone
@@ -366,6 +366,7 @@ SINK_RULES: tuple[SinkRule, ...] = (
     content_matches,
     times_match,
     state_stands,
+    results_stand,
     identity_changed,
     target_disturbed,
     changed_by_others,

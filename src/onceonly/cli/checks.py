@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
 
-from onceonly.audit.facts import UNREADABLE, reason_of
+from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.doctor import UNOBSERVED, Check, Observed, State
 from onceonly.doctor.rules import (
     facts_of,

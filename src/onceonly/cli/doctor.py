@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from onceonly.audit.facts import reason_of
+from onceonly.audit.answers import reason_of
 from onceonly.audit.finding import CLEAN, FINDINGS
 from onceonly.cli import checks
 from onceonly.cli.checks import packages, python_version

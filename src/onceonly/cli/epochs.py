@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.audit.facts import UNREADABLE, reason_of
+from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
 from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, talk
 from onceonly.cli.places import Place, place
@@ -230,7 +230,7 @@ def tail(
 
 def _told(record: EpochRecord) -> str:
     epoch = record.epoch
-    what = "adopted" if epoch.adoption is not None else f"committed {epoch.digest.rows} rows"
+    what = "adopted" if epoch.adoption is not None else f"committed {epoch.rows} rows"
     phases = " ".join(f"{name} {seconds * 1000:.0f} ms" for name, seconds in record.phases)
     sinks = ", ".join(receipt.sink for receipt in record.receipts)
     return " ".join(filter(None, (clock(record.recorded_ms), f"epoch {epoch.number} {what}", sinks, phases)))
@@ -240,7 +240,7 @@ def to_json(record: EpochRecord) -> dict[str, Any]:
     """The JSON form of an epoch: its own nested fields, with what is known about its commit."""
     return {
         **record.epoch.to_json(),
-        "rows": record.epoch.digest.rows,
+        "rows": record.epoch.rows,
         "sound": chain.sound(record.epoch),
         "fence": record.fence.to_json(),
         "receipts": [receipt.to_json() for receipt in record.receipts],
@@ -254,7 +254,7 @@ def _row(record: EpochRecord) -> tuple[object, ...]:
     epoch = record.epoch
     return (
         epoch.number,
-        "adopted" if epoch.adoption is not None else epoch.digest.rows,
+        "adopted" if epoch.adoption is not None else epoch.rows,
         describe(epoch.written.end),
         record.fence.generation,
         epoch.lineage.batch_id if epoch.lineage else "-",
@@ -275,7 +275,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield "replaces", f"the rows of epochs {epoch.replaces[0]}..{epoch.replaces[1]}"
     if epoch.offered is not None:
         yield "offered", f"{describe(epoch.offered.start)} to {describe(epoch.offered.end)}"
-    yield "rows", epoch.digest.rows
+    yield "rows", epoch.rows
     for one in epoch.outputs:
         rest = one.why if one.name == BAD else f"{one.filtered} filtered"
         where = f" in {', '.join(one.sinks)}" if one.sinks else ""

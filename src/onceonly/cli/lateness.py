@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from onceonly.audit.facts import UNREADABLE, reason_of
+from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.cli.output import emit_table, plural, say, talk
 from onceonly.cli.places import Place
 from onceonly.errors import refuse

@@ -142,7 +142,7 @@ def _watched_row(record: EpochRecord) -> tuple[str, ...]:
     lag = f"{(record.recorded_ms - planned) / 1000:.1f} s" if planned and record.recorded_ms else "-"
     longest = sorted(record.phases, key=lambda phase: -phase[1])[:_PHASES_SHOWN]
     phases = "  ".join(f"{name} {seconds * 1000:.0f}" for name, seconds in record.phases if (name, seconds) in longest)
-    rows = "adopted" if epoch.adoption is not None else f"{epoch.digest.rows:,}"
+    rows = "adopted" if epoch.adoption is not None else f"{epoch.rows:,}"
     return str(epoch.number), rows, ", ".join(receipt.sink for receipt in record.receipts), lag, phases
 
 

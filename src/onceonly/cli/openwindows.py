@@ -9,8 +9,8 @@ from typing import Any
 from onceonly.cli.epochs import newest_epochs, read
 from onceonly.cli.places import Place
 from onceonly.errors import refuse
-from onceonly.panes.step import Kept
-from onceonly.panes.step import Place as Window
+from onceonly.panes.state import Kept
+from onceonly.panes.state import Place as Window
 from onceonly.protocol import ShowsState
 from onceonly.protocol.optional import OpenWindow, StateRow
 from onceonly_checkpoints.content import STATE

@@ -202,7 +202,7 @@ def history(
 
 def _epoch_json(record: EpochRecord) -> dict[str, Any]:
     epoch, time_ = record.epoch, record.epoch.time
-    return {"epoch": epoch.number, "rows": epoch.digest.rows, **(time_.to_json() if time_ else {})}
+    return {"epoch": epoch.number, "rows": epoch.rows, **(time_.to_json() if time_ else {})}
 
 
 def _epoch_row(record: EpochRecord) -> tuple[object, ...]:
@@ -213,7 +213,7 @@ def _epoch_row(record: EpochRecord) -> tuple[object, ...]:
         spelled(number, time_.unit) if number is not None else "-"
         for number in (time_.noted, time_.lower, time_.first, time_.last)
     )
-    return epoch.number, epoch.digest.rows, noted, lower, first, last, time_.late, ", ".join(time_.silent)
+    return epoch.number, epoch.rows, noted, lower, first, last, time_.late, ", ".join(time_.silent)
 
 
 # ---- Waiting.

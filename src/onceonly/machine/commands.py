@@ -218,7 +218,7 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Have the batch lie still: written once, with a manifest, or in memory. Answer: :class:`Staged`.
+    """Have the batch lie still: written once, with a manifest, or in memory. Answer: ``Staged`` or ``Overtaken``.
 
     Attributes:
         number: of the epoch.

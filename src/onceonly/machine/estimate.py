@@ -12,9 +12,6 @@ from onceonly_checkpoints.model import Slice
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from typing_extensions import Self
-
-    from onceonly_checkpoints.epoch import Epoch
 
 ARROW_PER_FILE_BYTE = 4
 """A compressed columnar file grows about this much in Arrow form, text files less: an upper bound is safe."""
@@ -37,13 +34,6 @@ class Past:
 
     units: int
     rows: int
-
-    @classmethod
-    def of(cls, units: int, epoch: Epoch) -> Self:
-        """What an epoch tells of the next one: its rows before they went into windows, or were set or left aside."""
-        if epoch.panes:
-            return cls(units, epoch.panes.rows)
-        return cls(units, epoch.computed.rows + (epoch.bad.digest.rows if epoch.bad else 0))
 
 
 def units(slice_: Slice, file_sizes: Sequence[int]) -> int | None:

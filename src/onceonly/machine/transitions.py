@@ -555,6 +555,7 @@ APPLY: dict[tuple[Phase, type], Callable[..., State]] = {
     (Phase.FETCH, Staged): _staged,
     (Phase.FETCH, Missing): _missing,
     (Phase.STAGE, Staged): _staged,
+    (Phase.STAGE, Overtaken): _overtaken,
     (Phase.PREPARE, Prepared): _prepared,
     (Phase.PREPARE, Overtaken): _overtaken,
     (Phase.PREPARE, Again): _conflict,

@@ -189,7 +189,7 @@ class Exporter:
     def _count(self, record: EpochRecord) -> None:
         name, epoch = record.pipeline, record.epoch
         self._epochs.labels(name, _COMMITTED if epoch.adoption is None else _ADOPTED).inc()
-        self._rows.labels(name).inc(epoch.digest.rows)
+        self._rows.labels(name).inc(epoch.rows)
         self._bad.labels(name).inc(epoch.bad.digest.rows if epoch.bad else 0)
         self._repeated.labels(name).inc(epoch.repeated.rows if epoch.repeated else 0)
         self._behind.labels(name).inc(epoch.time.late if epoch.time else 0)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from onceonly.panes import kinds
 from onceonly.panes.kinds import Json
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Partial, Place
+from onceonly.panes.state import Partial, Place
 from onceonly.panes.windows import merged
 from onceonly_checkpoints.model import canonical
 

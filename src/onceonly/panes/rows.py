@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.errors import refuse
 from onceonly.panes import kinds
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Kept, PaneRow, Place
+from onceonly.panes.state import Kept, PaneRow, Place
 from onceonly.panes.windows import LEAST
 from onceonly.protocol.optional import GONE
 from onceonly_checkpoints.epochtime import END

@@ -19,6 +19,7 @@ from onceonly.panes.values import Aggregate, Fold, Last, Value
 from onceonly.panes.windows import Fixed, Global, Sessions, Size, Sliding, Window, length, unit_of, wrong
 from onceonly_checkpoints.epochtime import END, Unit
 from onceonly_checkpoints.model import canonical
+from onceonly_checkpoints.panestate import PaneForm
 
 INGEST = "ingest"
 """Time of rows that are of the moment in which their batch was planned."""
@@ -238,6 +239,14 @@ class Definition:
             "how": [panes.accumulation, panes.on_time, panes.rows],
         }
         return _hash(said)
+
+    @cached_property
+    def form(self) -> PaneForm:
+        """What rows of panes consist of."""
+        panes = self.panes
+        key = tuple(zip(panes.keys, self.key_kinds, strict=True))
+        values = tuple(zip(panes.values, self.value_kinds, strict=True))
+        return PaneForm(key, values, panes.accumulation, panes.rows == "upserts", self.sessions)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -40,6 +40,7 @@ from onceonly.protocol.optional import (
     Replaces,
     Shared,
     ShowsState,
+    StandingRows,
     Witness,
 )
 from onceonly.protocol.sink import (
@@ -111,6 +112,7 @@ __all__ = [
     "Replaces",
     "Shared",
     "ShowsState",
+    "StandingRows",
     "Sight",
     "Sink",
     "SinkBase",

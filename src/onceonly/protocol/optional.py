@@ -385,6 +385,28 @@ class Readable(Protocol):
 
 
 @runtime_checkable
+class StandingRows(Protocol):
+    """A sink whose rows replace one another, and that shows those that stand. Optional; an audit of windows asks it.
+
+    Without it what stands of each window is not compared with its state.
+    """
+
+    def standing_rows(self, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]] | None:
+        """Rows that these epochs wrote last, each behind the number of its epoch, in any order.
+
+        They come piece by piece. ``None``: the target does not tell who wrote a row last. After ``open``, without a
+        fence.
+
+        Args:
+            span: first and last epoch, both included.
+
+        Raises:
+            DestinationError: there is no answer.
+        """
+        ...
+
+
+@runtime_checkable
 class Examinable(Protocol):
     """A sink that knows what its destination must be. Optional; ``onceonly doctor`` and ``sink check`` ask it.
 

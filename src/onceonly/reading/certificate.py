@@ -86,7 +86,7 @@ def certify(epochs: Sequence[Epoch], first: int, last: int) -> Certificate:
     return Certificate(
         first,
         last,
-        sum(one.digest.rows for one, _ in times),
+        sum(one.rows for one, _ in times),
         sum(time.untimed for _, time in times),
         tuple(found for one, time in times if (found := _late(one, time)) is not None),
         tuple(_stretches(number for number in range(first, last + 1) if number not in told)),

@@ -218,7 +218,7 @@ _TIME: Final = "datetime64[ms, UTC]"
 
 _COLUMNS: Mapping[str, tuple[str, Callable[[EpochRecord], Any]]] = {
     "epoch": ("int64", lambda record: record.epoch.number),
-    "rows": ("int64", lambda record: record.epoch.digest.rows),
+    "rows": ("int64", lambda record: record.epoch.rows),
     "batch": ("Int64", lambda record: record.epoch.lineage.batch_id if record.epoch.lineage else None),
     "start": ("object", lambda record: _offsets(record.epoch.written.start)),
     "end": ("object", lambda record: _offsets(record.epoch.written.end)),

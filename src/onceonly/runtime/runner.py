@@ -11,7 +11,7 @@ import random
 import shlex
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Protocol, runtime_checkable
@@ -41,6 +41,7 @@ from onceonly.protocol import (
     TooLargeForDriver,
 )
 from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
+from onceonly.protocol.guard import check_install
 from onceonly.protocol.times import NO_TIMES
 from onceonly.runtime import asking, indexing, replacing, staging, stops, together
 from onceonly.runtime.asking import Says
@@ -175,7 +176,28 @@ class Runner:
 
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
         carry_out: Callable[[State, Any], c.Outcome] = self._handlers[type(command)]
-        return carry_out(state, command)
+        try:
+            return carry_out(state, command)
+        except Exception as error:
+            if fenced := self._fenced(state, command):
+                log.debug("what a driver meets that is fenced out", exc_info=error)
+                return fenced
+            raise
+
+    def _fenced(self, state: State, command: c.Command) -> c.Overtaken | None:
+        """The fence of a newer owner, where what failed is what he changes: staged files, and the state of windows.
+
+        He raises the fences of all sinks before that.
+        """
+        with suppress(Exception):  # what failed first is what is told
+            if isinstance(command, c.Stage) or (isinstance(command, c.Prepare | c.Commit) and self._removed()):
+                sink = self._sinks[state.sink]
+                superseded = check_install(sink.id, sink.fence(), state.opening.fence)
+                return c.Overtaken(superseded.found) if superseded else None
+        return None
+
+    def _removed(self) -> bool:
+        return isinstance(self._staged, staging.StagedBatch) and self._staged.gone
 
     def _of(self, state: State) -> tuple[Sink, ...]:
         return tuple(self._sinks[sink] for sink in state.job.sinks)

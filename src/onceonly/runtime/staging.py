@@ -326,6 +326,11 @@ class StagedBatch:
         return self._manifest.rows
 
     @property
+    def gone(self) -> bool:
+        """Whether somebody removed the files since, or is about to: the manifest goes first."""
+        return self._place.size(NAME) is None
+
+    @property
     def estimate(self) -> Estimate:
         """Exact rows, and their bytes in Arrow form by the schema."""
         return Estimate(self.rows, self.rows * max(1, schema_width(self._schema, TEXT_BYTES)))

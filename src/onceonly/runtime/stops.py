@@ -54,7 +54,7 @@ class Where:
 
 def tally(records: Iterable[EpochRecord], first: int, last: int) -> str:
     """How many epochs and rows a range is: ``3 epochs, 30 rows``; rows only where all of them are on record."""
-    known = {record.epoch.number: record.epoch.digest.rows for record in records}
+    known = {record.epoch.number: record.epoch.rows for record in records}
     count = last - first + 1
     epochs = f"{count} epoch{'' if count == 1 else 's'}"
     if any(number not in known for number in range(first, last + 1)):

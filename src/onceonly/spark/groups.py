@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.panes.here import joined, key_text
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Partial, Place
+from onceonly.panes.state import Partial, Place
 from onceonly.panes.windows import Span
 from onceonly.protocol.times import Times
 from onceonly.spark import laterows

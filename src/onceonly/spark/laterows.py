@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from onceonly.panes.here import Row, key_text
 from onceonly.panes.rows import times_of
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Partial
+from onceonly.panes.state import Partial
 from onceonly.spark import frames
 
 if TYPE_CHECKING:

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onceonly.panes import kinds
 from onceonly.panes.rows import pane_table, state_table
 from onceonly.panes.spec import Definition
-from onceonly.panes.step import Kept, Moment, Partial, Place, Stepped, step, wanted
+from onceonly.panes.state import Kept, Moment, Partial, Place, Stepped
+from onceonly.panes.step import step, wanted
 from onceonly.protocol.batch import Bound, Notes
 from onceonly.protocol.guard import foreign
 from onceonly.protocol.optional import RecallsState, StateRow, StateWanted
 from onceonly.protocol.times import Times
 from onceonly.spark.paned import PanedBatch, Part, digest_of, part
 from onceonly_checkpoints.content import LATE, PANES, STATE, Digest
-from onceonly_checkpoints.panestate import PaneState
+from onceonly_checkpoints.panestate import PaneState, Timings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,12 +100,12 @@ class Stepping:
         changed = frozenset((*(one.place for one in done.kept), *done.gone))
         left = _left(to, done, [row for row in found if _place(row) in changed], targets.state)
         dropped = done.dropped + times.untimed
-        panes = PaneState(
-            definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, since=to.since
-        )
+        told = (definition.fingerprint, definition.meaning, left, counted.rows, dropped, to.clock, to.since)
+        results = pane_table(definition, done.rows)
+        panes = PaneState(*told, definition.form, _timings(results))
         session = live.session if live else None
         parts = [
-            part(PANES, targets.panes, pane_table(definition, done.rows), session),
+            part(PANES, targets.panes, results, session),
             part(STATE, (targets.state,), state_table(done.kept, done.gone), session),
             *_late(counted.late, targets.late, session),
         ]
@@ -114,6 +115,16 @@ class Stepping:
         asked = wanted(self.definition, moment, partials)
         places = [(one.key, one.start, one.end) for one in asked.places]
         return self.keeper.recall(StateWanted(places, asked.keys, asked.wake_clock, asked.wake_time), to.as_of)
+
+
+def _timings(results: pa.Table) -> Timings:
+    """How many of them are early, on time and late."""
+    import pyarrow.compute as pc
+
+    compute: Any = pc
+    counted = compute.value_counts(results.filter(compute.greater(results["sign"], 0))["timing"])
+    found = {one["values"]: one["counts"] for one in counted.to_pylist()}
+    return Timings(found.get("EARLY", 0), found.get("ON_TIME", 0), found.get("LATE", 0))
 
 
 def _late(rows: pa.Table | None, sink: str | None, session: SparkSession | None) -> list[Part]:

@@ -1,7 +1,8 @@
-"""Broken sinks that give back other state of windows than was committed."""
+"""Broken sinks that give back or show other state of windows than was committed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.sinks.broken.registry import caught_by
 
 from onceonly.protocol import AsOf, Batch
 from onceonly.protocol.batch import ArrowRows
-from onceonly.protocol.optional import StateRow, StateWanted
+from onceonly.protocol.optional import OpenWindow, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Fence
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.store import Entry, standing
@@ -148,3 +149,48 @@ class CommitsStateUnderAnyFence(_Keeping):
     def _standing(self, fence: Fence | None) -> Entry:
         found = self.store.newest(self._writer)
         return replace(found, fence=fence) if found and fence and self._merge.key else super()._standing(fence)
+
+
+@caught_by("windows_that_are_open_are_shown_without_a_fence")
+class ShowsWindowsByTheirKey(_Keeping):
+    """In another order than that in which they have something to do."""
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        found = list(super().open_windows(since, key=key))
+        return iter(sorted(found, key=lambda one: one.state.key)[:limit])
+
+
+@caught_by("windows_that_are_open_are_shown_without_a_fence")
+class LimitsWindowsBeforeItLooksAtTheKey(_Keeping):
+    """A limit in the wrong query."""
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        return (one for one in super().open_windows(since, limit=limit) if key in (None, one.state.key))
+
+
+@caught_by("windows_that_are_open_are_shown_without_a_fence")
+class ShowsNoTimers(_Keeping):
+    """Leaves out the clock at which a window has something to do."""
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        return (replace(one, wake_clock=None) for one in super().open_windows(since, key=key, limit=limit))
+
+
+@caught_by("windows_that_are_open_are_shown_without_a_fence")
+class CountsWindowsThatAreGone(_Keeping):
+    """Counts what was written."""
+
+    def count_windows(self, since: int) -> int:
+        entries = [entry for entry in standing(self.store._log) if entry.rows is not None and entry.epoch >= since]
+        return len({(row["key"], row["start"]) for entry in entries for row in entry.rows.to_pylist()})
+
+
+@caught_by("windows_that_were_given_up_are_not_shown")
+class ShowsWhatWasGivenUp(_Keeping):
+    """Does not ask since when."""
+
+    def count_windows(self, since: int) -> int:
+        return super().count_windows(1)
+
+    def open_windows(self, since: int, *, key: str | None = None, limit: int | None = None) -> Iterator[OpenWindow]:
+        return super().open_windows(1, key=key, limit=limit)

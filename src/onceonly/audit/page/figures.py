@@ -10,6 +10,7 @@ from typing import Any
 
 from onceonly.audit.facts import Facts
 from onceonly.audit.page.outcomes import Grid, Outcome
+from onceonly.audit.page.panes import windows_of
 from onceonly.audit.page.uptowhen import up_to_when
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.machine.sources import describe
@@ -197,11 +198,11 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
     ends = [None if epoch is None else describe(epoch.written.end) for epoch in epochs]
     ranks = {outcome: rank for rank, outcome in enumerate(Outcome)}
     lineages = [epoch.lineage if epoch else None for epoch in epochs]
-    aside = set_aside(epoch for epoch in epochs if epoch)
-    time = up_to_when([epoch for epoch in epochs if epoch])
+    there = [epoch for epoch in epochs if epoch]
+    aside, time, windows = set_aside(there), up_to_when(there), windows_of(there)
     return {
         "number": [column.first for column in grid.columns],
-        "rows": [None if epoch is None else epoch.digest.rows for epoch in epochs],
+        "rows": [None if epoch is None else epoch.rows for epoch in epochs],
         "up_to": _newest(ends, allowance),
         "began_ms": [column.began_ms or None for column in grid.columns],
         "ended_ms": [column.ended_ms or None for column in grid.columns],
@@ -210,6 +211,7 @@ def _epochs(result: AuditResult, grid: Grid, allowance: int) -> dict[str, Any]:
         "adoption": {str(one.number): one.adoption.words for one in epochs if one and one.adoption},
         "bad": {str(one.number): {"rows": bad.digest.rows, "reasons": dict(bad.reasons)} for one, bad in aside},
         "time": time.to_json([column.first for column in grid.columns]) if time else None,
+        "windows": windows.to_json([column.first for column in grid.columns]) if windows else None,
         "codes": {str(column.first): list(column.codes) for column in grid.columns if column.codes},
         "outcome": {
             sink: [ranks[column.outcomes[index]] for column in grid.columns] for index, sink in enumerate(grid.sinks)

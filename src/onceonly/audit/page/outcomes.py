@@ -116,7 +116,7 @@ def grid_of(facts: Facts, result: AuditResult) -> Grid:
         outcomes = tuple(_outcome(sink, lines.get(sink.id), number, found) for sink in facts.sinks)
         surplus = tuple(_surplus(sink, number, epoch, _series(lines, sink)) for sink in facts.sinks)
         codes = dict.fromkeys(code for sink in (None, *lines) for code in _codes(found, sink, number))
-        rows = epoch.digest.rows if epoch else 0
+        rows = epoch.rows if epoch else 0
         columns.append(Column(number, number, began, ended, rows, outcomes, surplus, tuple(codes)))
     return Grid(tuple(sink.id for sink in facts.sinks), tuple(columns))
 

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, first_disagreement, worst
-from onceonly.audit.page import charts, uptowhen
+from onceonly.audit.page import charts, panes, uptowhen
 from onceonly.audit.page.charts import PHASES
 from onceonly.audit.page.figures import (
     FINDINGS,
@@ -29,6 +29,7 @@ from onceonly.audit.page.figures import (
     phases_of,
 )
 from onceonly.audit.page.outcomes import Column, Grid, OffsetChart, Outcome, grid_of, offset_charts
+from onceonly.audit.page.panes import Windows, windows_of
 from onceonly.audit.page.uptowhen import UpToWhen, up_to_when
 from onceonly.audit.result import AuditResult, foremost
 from onceonly.page import Shell, Taken, facts, put, svg
@@ -116,6 +117,8 @@ class View:
         time: what epochs say of time; ``None`` where none says anything.
         through: picture of that; empty without.
         late: epochs with late rows; at most ``ASIDE``, the newest.
+        windows: what epochs say of windows; ``None`` where none says anything.
+        panes: picture of that; empty without.
         latency: picture of the phases; empty where the ledger has none.
         phases: their quantiles.
         attempts: newest first; at most ``ATTEMPTS``.
@@ -144,6 +147,8 @@ class View:
     time: UpToWhen | None
     through: Markup
     late: tuple[tuple[Epoch, EpochTime], ...]
+    windows: Windows | None
+    panes: Markup
     latency: Markup
     phases: tuple[Phase, ...]
     attempts: tuple[Attempt, ...]
@@ -163,7 +168,7 @@ class View:
     @property
     def rows(self) -> int:
         """Rows that were committed."""
-        return sum(line.epoch.digest.rows for line in self.result.epochs)
+        return sum(line.epoch.rows for line in self.result.epochs)
 
     @property
     def untimed(self) -> int:
@@ -204,6 +209,7 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
     aside = quarantine.set_aside(line.epoch for line in result.epochs)
     bad, broken = quarantine.in_all(aside)
     time = up_to_when([line.epoch for line in result.epochs])
+    windows = windows_of([line.epoch for line in result.epochs])
     latency = charts.latency(grid.pooled(STEPS), records, names) if some and names else {}
     return View(
         facts=facts,
@@ -227,6 +233,8 @@ def view_of(facts: Facts, result: AuditResult, grid: Grid) -> View:
         time=time,
         through=_draw(uptowhen.picture(time, COLUMNS) if time else {}, "Complete through, and latest row, by epoch."),
         late=time.late[-ASIDE:] if time else (),
+        windows=windows,
+        panes=_draw(panes.picture(windows, STEPS) if windows else {}, "Open windows, and results by when, by epoch."),
         latency=_draw(latency, "Seconds of each phase, by epoch."),
         phases=phases,
         attempts=attempts[:ATTEMPTS],
@@ -292,6 +300,7 @@ def render(audits: Sequence[tuple[Facts, AuditResult]], taken: Taken, runs: Sequ
         keys=KEYS,
         phases=PHASES,
         said=uptowhen.said,
+        timings=panes.TIMINGS,
         quantiles=[name for name, _ in QUANTILES],
     )
 
