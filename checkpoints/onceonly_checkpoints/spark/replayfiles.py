@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -17,10 +18,37 @@ from onceonly_checkpoints.spark import offsets as spark_offsets
 from onceonly_checkpoints.spark.logs import UnreadableCheckpoint
 from onceonly_checkpoints.spark.repair import FileToWrite
 from onceonly_checkpoints.spark.replay import CannotReplay, Lacking, Step
-from onceonly_checkpoints.storage import Readable, Storage
+from onceonly_checkpoints.storage import Readable, Storage, file_system, is_local, local_path
 
 MARKER = "onceonly.replay"
-"""A file in every replay checkpoint: no production query may be started on it."""
+"""A file in every replay checkpoint, naming the one that it stands in for. No query of its own may be started on it.
+The directory in which they lie ends so, too."""
+
+
+def replays_of(checkpoint: str) -> str:
+    """The directory of a checkpoint's replay checkpoints, beside it."""
+    if not is_local(checkpoint):
+        return f"{checkpoint.rstrip('/')}.{MARKER}"
+    root = local_path(checkpoint)
+    return str(root.with_name(f"{root.name}.{MARKER}"))
+
+
+def stands_in_for(files: Readable) -> str | None:
+    """The checkpoint that a replay checkpoint stands in for; ``None`` where it is none."""
+    try:
+        return files.read(MARKER).decode()
+    except FileNotFoundError:
+        return None
+
+
+def discard(url: str) -> None:
+    """Delete a directory with all that is in it, where there is one."""
+    if is_local(url):
+        shutil.rmtree(local_path(url), ignore_errors=True)
+        return
+    system, path = file_system(url)
+    if system.exists(path):
+        system.rm(path, recursive=True)
 
 
 def plan_files(step: Step, query_id: str, conf: Mapping[str, str], noted: Mapping[str, str]) -> list[FileToWrite]:
