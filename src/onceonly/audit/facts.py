@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from onceonly.audit.recompute import Certificate
 from onceonly.errors import OnceOnlyError, mask
 from onceonly.machine.endings import GRACE_S
 from onceonly.protocol import (
@@ -178,6 +179,7 @@ class Facts:
         unstaged: why what was staged for the newest epoch cannot be read here; empty where it can, and where every
             sink has that epoch.
         elsewhere: whether another machine may be able to read it: its store gives this one no answer.
+        recomputed: what computing epochs again has shown; ``None`` where nobody asked for it.
     """
 
     pipeline: str
@@ -189,6 +191,7 @@ class Facts:
     engine: EngineFacts | None = None
     unstaged: str = ""
     elsewhere: bool = False
+    recomputed: Certificate | None = None
 
 
 def gather(

@@ -25,6 +25,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_level,
     sinks_readable,
 )
+from onceonly.audit.rules_recompute import computed_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
 from onceonly.machine.sources import describe
@@ -48,6 +49,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     late_rows,
     times_dealt_out,
     panes_go_on,
+    computed_again,
 )
 
 _SEVERITIES = tuple(Severity)
