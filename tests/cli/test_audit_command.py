@@ -166,3 +166,20 @@ def test_fail_on_info_is_heard(run: Run, world: World) -> None:
     world.delete_ledger()
     words = ("audit", "-q", "orders", "--sink", world.sink.address)
     assert [run(*words, "--fail-on", level).exit_code for level in ("warn", "info")] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--recompute", "1..4"], "go together"),
+        (["--with", "jobs:stream"], "go together"),
+        (["--recompute", "4..1", "--with", "shlex:quote"], "--recompute '4..1' names no epochs"),
+        (["--recompute", "1..4", "--with", "no.such:stream"], "names no function"),
+        (["--recompute", "1..4", "--with", "shlex"], "names no function"),
+        (["--recompute", "1..4", "--with", "shlex:quote", "--before", "shlex:nothing"], "--before"),
+    ],
+)
+def test_epochs_are_computed_again_by_a_query_that_can_be_found(on: Run, given: list[str], said: str) -> None:
+    result = on("audit", *given)
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -83,7 +83,7 @@ that are still readable say what the query really ran with; see :func:`apply`.""
 _BY_NAME = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
-def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
+def offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
     """Text of an offset log entry: version 1 lists sources by position, 2 by id and only those with an offset."""
     conf = {_PARTITIONS: _SPARKS_OWN}
     if not all(source.isdecimal() for source in offsets.sources):
@@ -101,7 +101,7 @@ def _offsets_text(offsets: SourceOffsets, lineage: Lineage) -> str:
     return "\n".join(["v2", _dump({**about, "sourceMetadataInfo": {}}), *lines])
 
 
-def _commit_text(lineage: Lineage) -> str:
+def commit_text(lineage: Lineage) -> str:
     return "v1\n" + _dump({"nextBatchWatermarkMs": lineage.watermark_ms})
 
 
@@ -114,7 +114,7 @@ def plan_entry(record: EpochRecord) -> FileToWrite:
     lineage = record.epoch.lineage
     if lineage is None:
         raise _no_batch(record.epoch.number)
-    text = _offsets_text(record.epoch.planned.end, lineage)
+    text = offsets_text(record.epoch.planned.end, lineage)
     return FileToWrite(f"offsets/{lineage.batch_id}", text, Neighbours.NONE_NEWER)
 
 
@@ -153,13 +153,13 @@ def plan_rebuild(
     plan = _plan_sources(end, _files_of(records, lineage.query_id, at_epoch, known))
     if lineage.batch_id > 0:
         before = _lineage_of(records, lineage.query_id, lineage.batch_id - 1) or lineage
-        text = _offsets_text(batch.epoch.planned.start, before)
+        text = offsets_text(batch.epoch.planned.start, before)
         plan.append(FileToWrite(f"offsets/{lineage.batch_id - 1}", text))
-    done = FileToWrite(f"commits/{lineage.batch_id}", _commit_text(lineage), Neighbours.NONE_NEWER)
+    done = FileToWrite(f"commits/{lineage.batch_id}", commit_text(lineage), Neighbours.NONE_NEWER)
     return [
         *plan,
         *([] if again and batch is target else [done]),
-        FileToWrite(f"offsets/{lineage.batch_id}", _offsets_text(end, lineage), Neighbours.NONE_NEWER),
+        FileToWrite(f"offsets/{lineage.batch_id}", offsets_text(end, lineage), Neighbours.NONE_NEWER),
         # Without this file Spark refuses the checkpoint, so it comes last: a half-written one cannot be started.
         FileToWrite("metadata", _dump({"id": lineage.query_id})),
     ]

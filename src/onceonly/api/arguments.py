@@ -38,7 +38,10 @@ ON_REFRESH: dict[str, OnRefresh] = {"stop": "stop", "replace": "replace"}
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What the user chose, checked; see :func:`onceonly.exactly_once`."""
+    """What the user chose, checked; see :func:`onceonly.exactly_once`.
+
+    ``replaying`` is not the user's: the batches run recorded epochs again, from replay checkpoints.
+    """
 
     sinks: tuple[Sink, ...]
     name: str | None = None
@@ -55,6 +58,7 @@ class Arguments:
     dedupe: Dedupe | None = None
     time: noting.Chosen | None = None
     panes: panes.Chosen | None = None
+    replaying: bool = False
 
     @property
     def told(self) -> Told:

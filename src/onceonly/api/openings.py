@@ -35,6 +35,7 @@ from onceonly.spark.engine import Caller, Plan, QueryEngine, Run
 from onceonly.spark.outputs import ResolvedOutput
 from onceonly.spark.written import Written
 from onceonly_checkpoints.ledger import Ledger
+from onceonly_checkpoints.spark.replayfiles import stands_in_for
 from onceonly_checkpoints.storage import is_local, local_path
 
 
@@ -140,6 +141,7 @@ class Openings:
         Raises:
             ConfigurationError: the query has no name, or another checkpoint than was said, or no epochs can be built on
                 it, or there is no place for them.
+            IdentityError: E238 the checkpoint is a replay checkpoint.
             FencedOut: E402 a newer run has been entered.
         """
         known = self._current
@@ -152,6 +154,9 @@ class Openings:
         if not pipeline:
             raise refuse("E101")
         refuse_unfit(run, pipeline, chosen.lossy_source, chosen.one_by_one)
+        original = None if chosen.replaying else stands_in_for(run.files)
+        if original:
+            raise refuse("E238", pipeline=pipeline, checkpoint=run.checkpoint, original=original)
         noting.check_run(chosen.time, run, pipeline)
         holder = Holder(pipeline, self._number, run.query_id, run.run_id)
         came = {"own": run.session, "session": caller.session, "group": engine.group(df)}

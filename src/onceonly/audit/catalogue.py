@@ -557,6 +557,32 @@ _ENGINE = {
     ),
 }
 
+_RECOMPUTED = {
+    "A185": Rule(
+        "Rows computed again from the source are not those on record: DIFFERS.",
+        Severity.ERROR,
+        None,
+        "The query that was given is not the one that wrote them, its source was changed, or the rows on record were "
+        "computed wrongly. The verdict is about sinks and record, and stands.",
+        "see the epoch: onceonly epochs show {epoch} --query {pipeline}{where}; compute it again with the code that "
+        "wrote it, under its time zone and ANSI mode",
+    ),
+    "A186": Rule(
+        "Epochs could not be computed again: CANNOT.",
+        Severity.WARN,
+        None,
+        "Nothing is said about what the query would give for them. The verdict is about sinks and record, and stands.",
+        "see what is on record: onceonly epochs list --query {pipeline}{where}; leave these out of --recompute",
+    ),
+    "A187": Rule(
+        "Rows computed again from the source are those on record: RECOMPUTED EQUAL.",
+        Severity.INFO,
+        None,
+        "The query gives for the recorded slices the rows that its epochs recorded: batch equals stream.",
+        "nothing to do",
+    ),
+}
+
 RULES: dict[str, Rule] = {
     **_READING,
     **_HISTORY,
@@ -570,5 +596,6 @@ RULES: dict[str, Rule] = {
     **_PRUNED,
     **_ENGINE,
     **_REWOUND,
+    **_RECOMPUTED,
 }
 """Every audit code, in the order in which the rules look."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from onceonly.audit.answers import UNREADABLE, reason_of
+from onceonly.audit.recompute import Certificate
 from onceonly.audit.windows import Results, StateFacts, read_results, read_state
 from onceonly.errors import mask
 from onceonly.machine.endings import GRACE_S
@@ -181,6 +182,7 @@ class Facts:
         unstaged: why what was staged for the newest epoch cannot be read here; empty where it can, and where every
             sink has that epoch.
         elsewhere: whether another machine may be able to read it: its store gives this one no answer.
+        recomputed: what computing epochs again has shown; ``None`` where nobody asked for it.
     """
 
     pipeline: str
@@ -192,6 +194,7 @@ class Facts:
     engine: EngineFacts | None = None
     unstaged: str = ""
     elsewhere: bool = False
+    recomputed: Certificate | None = None
 
 
 def gather(

@@ -25,6 +25,7 @@ from onceonly.audit.rules_pipeline import (
     sinks_level,
     sinks_readable,
 )
+from onceonly.audit.rules_recompute import computed_again
 from onceonly.audit.rules_rewind import read_again
 from onceonly.audit.rules_sink import SINK_RULES
 from onceonly.audit.rules_time import BROKEN, late_rows, time_holds, times_dealt_out
@@ -50,6 +51,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     times_dealt_out,
     panes_go_on,
     read_again,
+    computed_again,
 )
 
 _SEVERITIES = tuple(Severity)

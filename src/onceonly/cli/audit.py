@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onceonly.audit import AuditResult, Facts, Finding, Severity, Verdict, gather, judge
 from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
+from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.errors import give_up
+from onceonly.cli.functions import function
+from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
-from onceonly.cli.places import open_ledger, place
+from onceonly.cli.places import Place, open_ledger, place
 from onceonly.cli.session import spark_session
+from onceonly.errors import refuse
 from onceonly.machine.endings import GRACE_S
 from onceonly.protocol.registry import is_ours
+from onceonly_checkpoints.model import SourceKind
+from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
     from onceonly.protocol import SparkSession
@@ -62,6 +69,24 @@ GraceOption = Annotated[
         "--grace", min=0, metavar="SECONDS", help="Age up to which an unfinished epoch counts as being written."
     ),
 ]
+RecomputeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--recompute", metavar="A..B", help="Compute these epochs again from their source, through Spark and --with."
+    ),
+]
+WithOption = Annotated[
+    str | None,
+    typer.Option(
+        "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
+    ),
+]
+BeforeOption = Annotated[
+    str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
+]
+StateOption = Annotated[
+    StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
+]
 
 
 def command(
@@ -78,16 +103,25 @@ def command(
     since: SinceOption = 1,
     deep: DeepOption = False,
     grace: GraceOption = GRACE_S,
+    recompute: RecomputeOption = None,
+    with_: WithOption = None,
+    before: BeforeOption = None,
+    state: StateOption = StateFrom.COPIED,
 ) -> None:
     """Count the rows of each epoch in its sinks, and check chain, slices and receipts.
 
-    Without a name all pipelines of the ledger are audited. Needs no Spark without --deep; writes nothing.
-    Exit code: 0 clean, 1 findings, 2 could not answer.
+    Without a name all pipelines of the ledger are audited. Needs no Spark without --deep or --recompute; writes
+    nothing. Exit code: 0 clean, 1 findings, 2 could not answer.
     """
     query = one_name(context, name, query)
     names = [query] if query or sink else _all(ledger)
-    with spark_session(deep) as spark:
-        audits = [_one(ledger, name, sink, since=since, spark=spark, grace=grace) for name in names]
+    again = _Again.of(recompute, with_, before, state)
+    what, topics = ("audit --recompute", _reads_topics(ledger, query, sink)) if again else ("audit --deep", False)
+    with spark_session(deep or again is not None, what, kafka=topics) as spark:
+        reads = spark if deep else None
+        audits = [
+            _one(ledger, name, sink, since=since, spark=reads, grace=grace, by=again, session=spark) for name in names
+        ]
     results = [result for _, result in audits]
     if html is not None:
         _write_page(html, audits)
@@ -97,6 +131,51 @@ def command(
         for result in results:
             _show(result, limit or _EPOCHS)
     raise typer.Exit(_exit_code(results, fail_on))
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """What is computed again, and by what."""
+
+    epochs: range
+    job: Any
+    before: Any
+    state: StateFrom
+
+    @classmethod
+    def of(cls, epochs: str | None, job: str | None, before: str | None, state: StateFrom) -> _Again | None:
+        """As it was typed; ``None`` where nothing is to be computed again.
+
+        Raises:
+            ConfigurationError: E110, one of the two is missing, or names nothing.
+        """
+        if epochs is None and job is None:
+            return None
+        if epochs is None or job is None:
+            raise refuse(
+                "E110",
+                problem="--recompute and --with go together.",
+                cause="epochs are computed again by the query, which only its own code knows",
+                next="give both: --recompute 1..60 --with jobs.orders:stream",
+            )
+        first, last = span(epochs, "--recompute")
+        made = function("--before", before) if before else None
+        return cls(range(first or 1, (last or 0) + 1), function("--with", job), made, state)
+
+    def certificate(self, here: Place, spark: SparkSession) -> Certificate:
+        """What computing them again shows."""
+        from onceonly.repair import recompute
+
+        ledger = here.certain_ledger
+        given = {"before": self.before, "state": str(self.state)}
+        return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, **given)
+
+
+def _reads_topics(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> bool:
+    """Whether the newest epoch reads a topic: Spark needs jars for that."""
+    with place(ledger, query, sinks, forgiving=True) as here:
+        head = here.ledger.head(here.pipeline) if here.ledger else None
+    return head is not None and any(source.kind is SourceKind.KAFKA for source in head.epoch.sources)
 
 
 def _all(ledger: str | None) -> Sequence[str | None]:
@@ -117,9 +196,13 @@ def _one(
     since: int,
     spark: SparkSession | None,
     grace: float,
+    by: _Again | None,
+    session: SparkSession | None,
 ) -> tuple[Facts, AuditResult]:
     with place(ledger, query, sinks) as here:
         facts = gather(here.ledger, here.pipeline, here.sinks, since=since, spark=spark, grace_s=grace)
+        if by and session:
+            facts = replace(facts, recomputed=by.certificate(here, session))
     return facts, judge(facts)
 
 

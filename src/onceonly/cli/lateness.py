@@ -97,7 +97,7 @@ def show_rows(told: LateRows, here: Place, epochs: Sequence[Epoch]) -> None:
         talk(f"epoch {number}: {told.sink} cannot tell its late rows: {why}; who can: {which}, in {addresses} itself")
 
 
-def span(said: str | None) -> tuple[int | None, int | None]:
+def span(said: str | None, option: str = "--epochs") -> tuple[int | None, int | None]:
     """The first and the last epoch of ``A..B``; ``None`` for each where nothing was said.
 
     Raises:
@@ -109,8 +109,8 @@ def span(said: str | None) -> tuple[int | None, int | None]:
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise refuse(
             "E110",
-            problem=f"--epochs {said!r} names no epochs.",
+            problem=f"{option} {said!r} names no epochs.",
             cause="it takes the first and the last one, both included",
-            next="--epochs 1..7, or --epochs 7..7 for one",
+            next=f"{option} 1..7, or {option} 7..7 for one",
         )
     return int(found[1]), int(found[2])

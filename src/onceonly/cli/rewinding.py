@@ -200,7 +200,9 @@ def _demand_state(place: Place, storage: Storage, epoch: Epoch) -> None:
     lineage = epoch.standing.lineage
     if lineage is None or repair.keeps_state(storage, lineage.batch_id + 1) is not False:
         return
-    raise refuse("E235", pipeline=place.pipeline, epoch=epoch.number, batch=lineage.batch_id, checkpoint=storage.url)
+    way = "restore a newer backup of the sinks; or start the query: its message prints how the rows are given up"
+    reason = f"{storage.url} holds no version {lineage.batch_id + 1} of it"
+    raise refuse("E235", pipeline=place.pipeline, first=epoch.number + 1, reason=reason, next=way)
 
 
 def _files(place: Place, storage: Storage, at: int) -> list[FileToWrite]:

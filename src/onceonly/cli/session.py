@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onceonly.cli.functions import named
 from onceonly.cli.output import say, talk
 from onceonly.errors import refuse
 
@@ -23,11 +21,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def spark_session(wanted: bool) -> Generator[SparkSession | None]:
+def spark_session(wanted: bool, what: str = "audit --deep", *, kafka: bool = False) -> Generator[SparkSession | None]:
     """Give a session with Delta's jars, and end it where it was started here.
 
     Args:
         wanted: whether there shall be one at all; otherwise pyspark is not even loaded.
+        what: the command that needs it.
+        kafka: whether it needs the jars of Spark's Kafka source, too.
 
     Raises:
         ConfigurationError: E108 PySpark is not installed; E110 there is no Java, or no way to the jars.
@@ -36,10 +36,10 @@ def spark_session(wanted: bool) -> Generator[SparkSession | None]:
         yield None
         return
     if importlib.util.find_spec("pyspark") is None:
-        raise refuse("E108", what="audit --deep", package="pyspark", distribution="onceonly", extra="spark")
+        raise refuse("E108", what=what, package="pyspark", distribution="onceonly", extra="spark")
     from onceonly.spark.session.local import local_session
 
-    with local_session("onceonly audit", lambda: talk("Starting Spark ...")) as session:
+    with local_session("onceonly audit", lambda: talk("Starting Spark ..."), kafka=kafka) as session:
         yield session
 
 
@@ -74,12 +74,9 @@ def prepare(
 
 
 def _named(address: str) -> Any:
-    module, colon, name = address.partition(":")
-    # As ``python driver.py`` finds it: the command's own directory is not the user's.
-    sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(import_module(module), name) if colon and name else None
-    except (ImportError, AttributeError) as error:
+        found = named(address)
+    except LookupError as error:
         raise _unknown(address, str(error)) from error
     made = found() if callable(found) else found
     if not hasattr(made, "getOrCreate"):

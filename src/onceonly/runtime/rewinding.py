@@ -184,7 +184,7 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
         case Gone():
             gone = {"first": found.first, "last": found.last, "reason": found.reason}
             way = f"{rewound(of.where, asked)} --accept-loss {found.first}..{found.last}"
-            return refuse("E230", pipeline=of.name, to=asked.to, next=way, **gone)
+            return refuse("E230", pipeline=of.name, next=f"or accept that just these rows are lost: {way}", **gone)
         case Nowhere():
             way = filled(of.where) if found.unknown else ""
             way += "restore a newer backup of the sink"

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def local_session(name: str, starting: Callable[[], None]) -> Generator[SparkSession]:
+def local_session(name: str, starting: Callable[[], None], *, kafka: bool = False) -> Generator[SparkSession]:
     """Give a session with Delta's jars, and end it where it was started here.
 
     Args:
         name: of the application, if one is started.
         starting: called before one is started, which takes seconds.
+        kafka: whether it needs the jars of Spark's Kafka source, too.
 
     Raises:
         ConfigurationError: E110 there is no Java, or no way to the jars.
@@ -30,7 +31,7 @@ def local_session(name: str, starting: Callable[[], None]) -> Generator[SparkSes
     from onceonly.spark.jars import fast_session
 
     starting()
-    session = fast_session(SparkSession.builder.master("local[*]").appName(name), quick_compile=False)
+    session = fast_session(SparkSession.builder.master("local[*]").appName(name), kafka=kafka, quick_compile=False)
     session.sparkContext.setLogLevel("OFF")
     try:
         yield session

@@ -1,0 +1,259 @@
+"""Which starts of Spark run again exactly the batches that epochs recorded. Pure; ``replayfiles`` writes for them.
+
+An entry of Spark's offset log without its commit is replayed as it stands: rows, clock, watermark. Of several such
+entries only the newest is, so each batch takes a start of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import unquote
+
+from onceonly_checkpoints.epoch import EpochRecord, Lineage
+from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets
+from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.strenum import StrEnum
+
+
+class StateFrom(StrEnum):
+    """Where a query with state gets it from before the first batch that is wanted."""
+
+    COPIED = "copied"
+    """From the query's own checkpoint, in the version with which the batch began."""
+    BEGINNING = "beginning"
+    """From all batches before it, which are run again into nothing."""
+
+
+class Lacking(StrEnum):
+    """What it is for want of which epochs cannot be run again."""
+
+    INPUT = "input"
+    """What they read is not on record."""
+    STATE = "state"
+    """The state with which they began is not kept."""
+
+
+class CannotReplay(Exception):
+    """Records or checkpoint do not say enough to run epochs again.
+
+    Attributes:
+        lacking: what is missing, by kind.
+        first: the first epoch that it is about.
+        last: the last one.
+        reason: what is missing, in words.
+    """
+
+    def __init__(self, lacking: Lacking, first: int, last: int, reason: str) -> None:
+        super().__init__(reason)
+        self.lacking = lacking
+        self.first = first
+        self.last = last
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One start of Spark: one batch, which reads again what one epoch read, or several that follow each other.
+
+    Attributes:
+        records: the epochs, oldest first.
+        batch_id: the number that the batch has in the replay checkpoint.
+        slice: what it reads, in that checkpoint's own count.
+        files: those of its file sources.
+        before: the engine's names for the batch before it.
+        wanted: whether its rows are; ``False`` where only its state is.
+        fresh: whether it begins a replay checkpoint of its own; else it goes on in that of the step before it.
+        stateful: whether it has state.
+    """
+
+    records: tuple[EpochRecord, ...]
+    batch_id: int
+    slice: Slice
+    files: tuple[InputFile, ...]
+    before: Lineage
+    wanted: bool = True
+    fresh: bool = True
+    stateful: bool = False
+
+    @property
+    def first(self) -> int:
+        """Number of its first epoch."""
+        return self.records[0].epoch.number
+
+    @property
+    def last(self) -> int:
+        """Number of its last epoch."""
+        return self.records[-1].epoch.number
+
+    @property
+    def lineage(self) -> Lineage:
+        """The engine's names for the recorded batch whose clock and watermark it has."""
+        return _lineage(self.records[-1])
+
+    @property
+    def copies_state(self) -> bool:
+        """Whether it begins with state of the query's own checkpoint."""
+        return self.stateful and self.fresh and self.batch_id > 0
+
+
+def plan_steps(
+    records: Sequence[EpochRecord],
+    first: int,
+    last: int,
+    *,
+    stateful: bool = False,
+    state: StateFrom = StateFrom.COPIED,
+    coalesce: int = 1,
+) -> tuple[Step, ...]:
+    """The starts of Spark that run epochs ``first..last`` again, in their order. Epochs without a batch have none.
+
+    Args:
+        records: the pipeline's epochs, those before ``first`` among them.
+        first: the first epoch.
+        last: the last one.
+        stateful: whether the query keeps state.
+        state: where it comes from.
+        coalesce: run up to so many epochs that follow each other as one batch, under the clock of the last. Not for
+            queries with state.
+
+    Raises:
+        CannotReplay: an epoch, its files or the way to its state is not on record.
+        ValueError: epochs of a query with state were to be coalesced.
+    """
+    if coalesce != 1 and stateful:
+        raise ValueError("epochs of a query with state cannot be coalesced")
+    known = sorted(records, key=lambda record: record.epoch.number)
+    wanted = [record for record in known if first <= record.epoch.number <= last]
+    if lacking := sorted(set(range(first, last + 1)) - {record.epoch.number for record in wanted}):
+        reason = f"the ledger holds no epoch {lacking[0]}"
+        raise CannotReplay(Lacking.INPUT, lacking[0], lacking[-1], reason)
+    batches = [record for record in wanted if record.epoch.lineage is not None]
+    if stateful:
+        return tuple(_with_state(known, batches, state))
+    return _coalesced(tuple(_alone(known, batches)), coalesce)
+
+
+def _alone(known: Sequence[EpochRecord], batches: Sequence[EpochRecord]) -> Iterator[Step]:
+    for record in batches:
+        slice_ = _read_again(record)
+        files = _files(record, _held_before(known, record) if record.epoch.offered else frozenset())
+        # A source has no start before batch 0 only, so that what it reads from there is no batch's after another.
+        batch_id = 0 if slice_.start.unset else record.epoch.number
+        yield Step((record,), batch_id, slice_, files, _lineage(record))
+
+
+def _coalesced(steps: tuple[Step, ...], most: int) -> tuple[Step, ...]:
+    made: list[Step] = []
+    for step in steps:
+        if made and len(made[-1].records) < most and _follows(made[-1], step):
+            made[-1] = _joined(made[-1], step)
+        else:
+            made.append(step)
+    return tuple(made)
+
+
+def _follows(step: Step, next_: Step) -> bool:
+    same = step.lineage.query_id == next_.lineage.query_id  # another checkpoint counts its files anew
+    return same and step.slice.end == next_.slice.start
+
+
+def _joined(step: Step, next_: Step) -> Step:
+    return replace(
+        step,
+        records=(*step.records, *next_.records),
+        batch_id=next_.batch_id if step.batch_id else 0,
+        slice=Slice(step.slice.start, next_.slice.end),
+        files=(*step.files, *next_.files),
+    )
+
+
+def _with_state(known: Sequence[EpochRecord], batches: Sequence[EpochRecord], state: StateFrom) -> Iterator[Step]:
+    before: EpochRecord | None = None
+    for record in batches:
+        if before is None or _lineage(before).query_id != _lineage(record).query_id:
+            if state is StateFrom.BEGINNING:
+                yield from _grown(known, record)
+            else:
+                yield _stateful(known, record, fresh=True)
+        else:
+            _demand_next(before, record)
+            yield _stateful(known, record, fresh=False)
+        before = record
+
+
+def _grown(known: Sequence[EpochRecord], record: EpochRecord) -> Iterator[Step]:
+    """The steps to a batch from the first one of its query."""
+    query_id, number = _lineage(record).query_id, record.epoch.number
+    own = [one for one in known if one.epoch.number <= number and _is_of(one, query_id)]
+    if _lineage(own[0]).batch_id != 0:
+        reason = f"the first batch on record of its query is batch {_lineage(own[0]).batch_id}"
+        raise CannotReplay(Lacking.STATE, number, number, reason)
+    for before, after in itertools.pairwise(own):
+        _demand_next(before, after)
+    for at, one in enumerate(own):
+        yield replace(_stateful(known, one, fresh=at == 0), wanted=one is record)
+
+
+def _is_of(record: EpochRecord, query_id: str) -> bool:
+    return record.epoch.lineage is not None and record.epoch.lineage.query_id == query_id
+
+
+def _demand_next(before: EpochRecord, after: EpochRecord) -> None:
+    """Refuse batches of which one between is not on record: what it left in the state is not known."""
+    old, new = _lineage(before).batch_id, _lineage(after).batch_id
+    if new != old + 1:
+        number = after.epoch.number
+        raise CannotReplay(Lacking.STATE, number, number, f"batch {old + 1} of its query is no epoch on record")
+
+
+def _stateful(known: Sequence[EpochRecord], record: EpochRecord, *, fresh: bool) -> Step:
+    lineage = _lineage(record)
+    earlier = (_lineage(one) for one in known if _is_of(one, lineage.query_id))
+    before = next((one for one in earlier if one.batch_id == lineage.batch_id - 1), lineage)
+    # Versions of state are numbered as batches are.
+    slice_, files = record.epoch.planned, _files(record, frozenset())
+    return Step((record,), lineage.batch_id, slice_, files, before, fresh=fresh, stateful=True)
+
+
+def _lineage(record: EpochRecord) -> Lineage:
+    lineage = record.epoch.lineage
+    if lineage is None:
+        raise ValueError(f"no batch led to epoch {record.epoch.number}")
+    return lineage
+
+
+def _read_again(record: EpochRecord) -> Slice:
+    """What was written of a batch: where it was trimmed, of a file source the count of its own checkpoint."""
+    planned, written = record.epoch.planned, record.epoch.written
+    starts, ends = dict(written.start.entries), dict(written.end.entries)
+    counted = {source for source, end in planned.end.entries if spark_offsets.log_offset(end) is not None}
+    start = ((source, one if source in counted else starts.get(source)) for source, one in planned.start.entries)
+    end = ((source, one if source in counted else ends.get(source)) for source, one in planned.end.entries)
+    return Slice(SourceOffsets(tuple(start)), SourceOffsets(tuple(end)))
+
+
+def _held_before(known: Sequence[EpochRecord], record: EpochRecord) -> frozenset[str]:
+    """Paths of files that epochs before this one hold: of a trimmed batch these were left out."""
+    return frozenset(
+        unquote(file.path) for one in known if one.epoch.number < record.epoch.number for file in one.files
+    )
+
+
+def _files(record: EpochRecord, held: frozenset[str]) -> tuple[InputFile, ...]:
+    planned, number = record.epoch.planned, record.epoch.number
+    starts = dict(planned.start.entries)
+    found: list[InputFile] = []
+    for source, end in planned.end.entries:
+        last = spark_offsets.log_offset(end)
+        if last is None:
+            continue
+        before = spark_offsets.log_offset(starts.get(source))
+        own = [file for file in record.files if file.source == source]
+        wanted = range(0 if before is None else before + 1, last + 1)
+        if lacking := set(wanted) - {file.log_offset for file in own}:
+            reason = f"the file lists of source {source} are not known ({len(lacking)} of {len(wanted)} log entries)"
+            raise CannotReplay(Lacking.INPUT, number, number, reason)
+        found += (file for file in own if file.log_offset in wanted and unquote(file.path) not in held)
+    return tuple(found)

@@ -1,0 +1,414 @@
+"""Recorded epochs run again are the originals: rows, clock, watermark, state. What else Spark would run is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from integration.printed import command, run
+from integration.servers import KafkaAddress
+from integration.streams import settings
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Estimate
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.replay import Replay, replayed
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.spark import offsets
+from onceonly_checkpoints.spark.replayfiles import MARKER, replays_of
+from onceonly_checkpoints.storage import LocalStorage
+from onceonly_sinks.memory import MemorySink
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 6
+ROWS = 5
+"""Rows of a batch."""
+
+_STATE = "spark.sql.streaming.stateStore"
+ROCKSDB = {f"{_STATE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"}
+STORES: Mapping[str, Mapping[str, str]] = {
+    "HDFS": {},
+    "RocksDB": ROCKSDB,
+    "RocksDB, format 2": ROCKSDB | {f"{_STATE}.checkpointFormatVersion": "2"},
+}
+
+
+# ---- a job that was recorded
+
+
+@dataclass
+class Recorded:
+    """A query into the reference sink, and what its ledger says of it."""
+
+    spark: SparkSession
+    home: Path
+    source: Callable[[SparkSession], DataFrame]
+    shape: Callable[[DataFrame], DataFrame] = lambda df: df
+    sink: MemorySink = field(default_factory=lambda: MemorySink(id="memory:orders"))
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.home / "ck")
+
+    @property
+    def ledger(self) -> str:
+        return str(self.home / "ledger.db")
+
+    def job(self, spark: SparkSession) -> DataFrame:
+        return self.shape(self.source(spark))
+
+    def run(self) -> Recorded:
+        writer = self.job(self.spark).writeStream.foreachBatch(exactly_once(self.sink, ledger=self.ledger))
+        writer = writer.queryName("orders").option("checkpointLocation", self.checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return self
+
+    @property
+    def records(self) -> Sequence[EpochRecord]:
+        ledger = SqlLedger(self.ledger)
+        try:
+            return ledger.epochs("orders")
+        finally:
+            ledger.close()
+
+    def again(self, **options: Any) -> list[tuple[EpochRecord, Digest]]:
+        """Digests of the epochs, run again."""
+        found: list[tuple[EpochRecord, Digest]] = []
+        records = options.pop("records", self.records)
+        job = options.pop("job", self.job)
+
+        def each(record: EpochRecord, rows: DataFrame) -> None:
+            left_out = frozenset(record.epoch.digest.left_out)
+            found.append((record, SparkBatch(rows, Estimate(None, None), left_out).execute()))
+
+        replayed(self.spark, job, records, self.checkpoint, each=each, ledger=self.ledger, **options)
+        return found
+
+    def refused(self, **options: Any) -> OnceOnlyError:
+        """What running them again is refused with; no row was handed on by the step that was refused."""
+        with pytest.raises(OnceOnlyError) as stopped:
+            self.again(**options)
+        assert not list(Path(replays_of(self.checkpoint)).glob("*"))
+        return stopped.value
+
+    def files(self) -> list[str]:
+        return sorted(str(path) for path in Path(self.checkpoint).rglob("*"))
+
+
+def same(found: Sequence[tuple[EpochRecord, Digest]]) -> bool:
+    return all(digest == record.epoch.digest for record, digest in found)
+
+
+class Inbox:
+    """Rows in files: one file is a batch."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self._files = home / "in", itertools.count()
+        self.home.mkdir()
+
+    def put(self, batches: int) -> None:
+        for number in itertools.islice(self._files, batches):
+            ids = range(number * ROWS, (number + 1) * ROWS)
+            pq.write_table(pa.table({"id": list(ids)}), self.home / f"part-{number:04d}.parquet")
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(str(self.home))
+
+
+class Topic:
+    """Rows in a topic: so many records are a batch."""
+
+    def __init__(self, kafka: KafkaAddress, name: str) -> None:
+        self.servers, self.topic, self._ids = kafka.servers, kafka.topic(name), itertools.count()
+
+    def put(self, batches: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        for number in itertools.islice(self._ids, batches * ROWS):
+            producer.produce(self.topic, str(number).encode())
+        producer.flush(30)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingOffsets": "earliest"}
+        reader = spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", ROWS)
+        return reader.load().select(f.col("value").cast("string").cast("bigint").alias("id"))
+
+
+class Table:
+    """Rows in a Delta table: a commit is a batch."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark, self.home, self._commits = spark, str(home / "in"), itertools.count()
+
+    def put(self, batches: int) -> None:
+        for number in itertools.islice(self._commits, batches):
+            rows = self.spark.range(number * ROWS, (number + 1) * ROWS, numPartitions=1)
+            rows.write.format("delta").mode("append").save(self.home)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(self.home)
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    return Inbox(tmp_path)
+
+
+@pytest.fixture
+def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> Recorded:
+    """Six epochs of a file source."""
+    inbox.put(BATCHES)
+    return Recorded(spark, tmp_path, inbox.source).run()
+
+
+def timed(df: DataFrame) -> DataFrame:
+    """Rows with a clock, and under a watermark."""
+    return df.withColumn("at", f.timestamp_seconds("id")).withWatermark("at", "1 second").withColumn(
+        "seen", f.current_timestamp()
+    )  # fmt: skip
+
+
+def counted(df: DataFrame) -> DataFrame:
+    """Windows that close as the watermark goes on."""
+    at = df.withColumn("at", f.timestamp_seconds("id")).withWatermark("at", "0 seconds")
+    return at.groupBy(f.window("at", "4 seconds")).agg(f.count("*").alias("rows"), f.sum("id").alias("ids"))
+
+
+# ---- as they were
+
+
+@pytest.mark.parametrize("kind", ["files", "kafka", "delta"])
+def test_epochs_run_again_have_their_rows_their_clock_and_their_watermark(
+    spark: SparkSession, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    made: Mapping[str, Callable[[], Any]] = {
+        "files": lambda: Inbox(tmp_path),
+        "kafka": lambda: Topic(request.getfixturevalue("any_kafka"), "replayed"),
+        "delta": lambda: Table(spark, tmp_path),
+    }
+    place = made[kind]()
+    place.put(BATCHES)
+    orders = Recorded(spark, tmp_path, place.source, timed).run()
+    batches = [record for record in orders.records if record.epoch.digest.rows]
+    assert [record.epoch.digest.rows for record in batches] == [ROWS] * BATCHES
+    assert len({record.epoch.lineage and record.epoch.lineage.watermark_ms for record in batches}) > 1
+    place.put(2)  # waiting input, which must not be planned
+    before = orders.files()
+
+    found = orders.again()
+
+    assert [record.epoch.number for record, _ in found] == [record.epoch.number for record in orders.records]
+    assert same(found)
+    assert orders.files() == before
+    assert not list(Path(replays_of(orders.checkpoint)).glob("*"))
+
+
+def test_one_epoch_in_the_middle_gives_its_own_rows(orders: Recorded) -> None:
+    rows: list[int] = []
+    replayed(
+        orders.spark, orders.job, orders.records, orders.checkpoint, epochs=range(3, 4), ledger=orders.ledger,
+        each=lambda _, df: rows.extend(row.id for row in df.collect()),
+    )  # fmt: skip
+    assert sorted(rows) == list(range(2 * ROWS, 3 * ROWS))
+
+
+def test_the_writer_of_a_query_will_do_whatever_it_was_set_to(orders: Recorded, tmp_path: Path) -> None:
+    def job(spark: SparkSession) -> Any:
+        own = {"checkpointLocation": str(tmp_path / "another"), "path": "x"}
+        return orders.job(spark).writeStream.queryName("orders").options(**own).trigger(processingTime="1 hour")
+
+    assert same(orders.again(job=job))
+    assert not (tmp_path / "another").exists()
+
+
+@pytest.mark.parametrize("kind", ["files", "kafka"])
+def test_epochs_without_state_and_clock_can_be_one_batch(
+    spark: SparkSession, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    place: Any = Inbox(tmp_path) if kind == "files" else Topic(request.getfixturevalue("any_kafka"), "coalesced")
+    place.put(BATCHES)
+    orders = Recorded(spark, tmp_path, place.source).run()
+    [(_, digest)] = orders.again(coalesce=1000)
+    assert digest == reduce(add, (record.epoch.digest for record in orders.records))
+    assert [digest.rows for _, digest in orders.again(coalesce=4)] == [4 * ROWS, 2 * ROWS]
+
+
+@pytest.mark.parametrize("shape", [timed, counted, lambda df: df.withColumn("one", f.rand())])
+def test_epochs_whose_rows_hang_on_more_than_the_input_are_not_made_one(
+    orders: Recorded, shape: Callable[[DataFrame], DataFrame]
+) -> None:
+    assert orders.refused(coalesce=2, job=lambda spark: shape(orders.job(spark))).code == "E110"
+
+
+def test_before_is_part_of_the_query(orders: Recorded) -> None:
+    seen: list[tuple[str, ...]] = []
+    before = lambda df: df.withColumn("twice", f.col("id") * 2)  # noqa: E731
+    replay = Replay(orders.spark, orders.job, orders.records, orders.checkpoint, orders.ledger, before)
+    replay.run(range(1, 2), lambda _, rows: seen.append(tuple(rows.columns)))
+    assert seen == [("id", "twice")]
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_epochs_with_state_begin_with_the_state_that_they_had(spark: SparkSession, tmp_path: Path, store: str) -> None:
+    inbox = Inbox(tmp_path)
+    inbox.put(8)
+    with settings(spark, STORES[store]):
+        orders = Recorded(spark, tmp_path, inbox.source, counted).run()
+        last = orders.records[-1].epoch.number
+        assert sum(record.epoch.digest.rows > 0 for record in orders.records) > BATCHES
+        inbox.put(2)
+
+        copied = orders.again(epochs=range(4, last + 1))
+        assert [record.epoch.number for record, _ in copied] == list(range(4, last + 1))
+        assert same(copied)
+
+        shutil.rmtree(orders.checkpoint)
+        lost = orders.refused(epochs=range(4, 5))
+        assert lost.code == "E235"
+        assert 'state="beginning"' in lost.remedy
+        assert "orders" in run(command(str(lost), "epochs list"))
+        grown = orders.again(epochs=range(4, last + 1), state="beginning")
+        assert [record.epoch.number for record, _ in grown] == list(range(4, last + 1))
+        assert same(grown)
+
+
+# ---- what is not there any more
+
+
+def test_a_file_that_is_gone_is_told_before_a_row_is_read(orders: Recorded, inbox: Inbox) -> None:
+    (inbox.home / "part-0003.parquet").unlink()
+    refused = orders.refused(epochs=range(4, 5))
+    assert refused.code == "E230"
+    assert "part-0003.parquet is gone" in refused.what
+    assert '"number": 4' in run(command(str(refused), "epochs show"), "--output", "json")
+    assert orders.refused(coalesce=10).code == "E230"
+    assert same(orders.again(epochs=range(5, 7)))
+
+
+def test_records_of_a_topic_that_are_gone_are_told(
+    spark: SparkSession, tmp_path: Path, any_kafka: KafkaAddress
+) -> None:
+    topic = Topic(any_kafka, "retained")
+    topic.put(BATCHES)
+    orders = Recorded(spark, tmp_path, topic.source).run()
+    admin = AdminClient({"bootstrap.servers": any_kafka.servers, "log_level": 0})
+    for done in admin.delete_records([TopicPartition(topic.topic, 0, 2 * ROWS)]).values():
+        done.result(30)
+    refused = orders.refused(epochs=range(1, 2))
+    assert refused.code == "E230", refused
+    assert same(orders.again(epochs=range(3, 7)))
+
+
+def test_a_query_that_reads_what_is_gone_as_nothing_is_refused(orders: Recorded) -> None:
+    with settings(orders.spark, {"spark.sql.files.ignoreMissingFiles": "true"}):
+        assert orders.refused().code == "E126"
+
+
+def test_file_lists_that_are_not_on_record_are_told(orders: Recorded) -> None:
+    records = [replace(record, files=()) if record.epoch.number == 2 else record for record in orders.records]
+    refused = orders.refused(records=records)
+    assert refused.code == "E234"
+    assert "orders" in run(command(str(refused), "epochs list"))
+
+
+# ---- what Spark would run besides
+
+
+def test_another_source_is_noticed(orders: Recorded, tmp_path: Path) -> None:
+    def wider(spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.schema("id bigint").option("recursiveFileLookup", "true")
+        return reader.option("pathGlobFilter", "part-*").parquet(str(tmp_path))
+
+    refused = orders.refused(job=wider, epochs=range(2, 3))
+    assert refused.code == "E236"
+    assert "what its sources are" in refused.what
+    assert '"number": 2' in run(command(str(refused), "epochs show"), "--output", "json")
+
+
+def test_a_query_that_cannot_plan_what_is_on_record_is_told_so(orders: Recorded, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = Inbox(tmp_path / "other")
+    other.put(BATCHES)
+    refused = orders.refused(job=other.source, epochs=range(2, 3))
+    assert refused.code == "E236"
+    assert "nothing (Wrong basePath" in refused.what
+
+
+@dataclass
+class LaysAnother:
+    """A writer of Spark's that lays one more entry into the offset log before it starts: Spark runs that one alone."""
+
+    _df: DataFrame
+    _writer: Any
+    _place: str = ""
+
+    def foreachBatch(self, callback: Any) -> LaysAnother:
+        return LaysAnother(self._df, self._writer.foreachBatch(callback))
+
+    def option(self, name: str, value: str) -> LaysAnother:
+        return LaysAnother(self._df, self._writer.option(name, value), value)
+
+    def queryName(self, name: str) -> LaysAnother:
+        return LaysAnother(self._df, self._writer.queryName(name), self._place)
+
+    def trigger(self, **given: Any) -> LaysAnother:
+        return LaysAnother(self._df, self._writer.trigger(**given), self._place)
+
+    def start(self) -> Any:
+        storage = LocalStorage(self._place)
+        newest = max(offsets.offset_ids(storage))
+        storage.create(f"offsets/{newest + 1}", storage.read(f"offsets/{newest}"))
+        return self._writer.start()
+
+
+def test_a_jump_to_another_batch_is_noticed(orders: Recorded) -> None:
+    def job(spark: SparkSession) -> Any:
+        rows = orders.job(spark)
+        return LaysAnother(rows, rows.writeStream)
+
+    refused = orders.refused(job=job, epochs=range(3, 4))
+    assert refused.code == "E236"
+    assert "number of the batch" in refused.what
+
+
+def test_what_the_function_raises_comes_out_as_it_is(orders: Recorded) -> None:
+    def each(record: EpochRecord, rows: DataFrame) -> None:
+        raise KeyError(record.epoch.number)
+
+    with pytest.raises(KeyError, match="2"):
+        replayed(
+            orders.spark, orders.job, orders.records, orders.checkpoint, each=each, epochs=range(2, 4),
+            ledger=orders.ledger,
+        )  # fmt: skip
+
+
+def test_a_query_of_its_own_is_not_started_on_a_replay_checkpoint(orders: Recorded, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    storage = LocalStorage(left)
+    storage.create(MARKER, orders.checkpoint.encode())
+    writer = orders.job(orders.spark).writeStream.foreachBatch(exactly_once(orders.sink, ledger=orders.ledger))
+    writer = writer.queryName("orders").option("checkpointLocation", str(left)).trigger(availableNow=True)
+    with pytest.raises(Exception, match="ONCE-E238") as refused:
+        writer.start().awaitTermination()
+    assert json.dumps(orders.checkpoint) in str(refused.value)
+    assert orders.run().records[-1].epoch.number == BATCHES

@@ -1,0 +1,21 @@
+"""What computing epochs again from their source says of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from onceonly.audit.facts import Facts
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line
+from onceonly.audit.recompute import Answer
+
+_CODES = {Answer.DIFFERS: "A185", Answer.CANNOT: "A186", Answer.EQUAL: "A187"}
+
+
+def computed_again(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """Each range of epochs: equal, another, or why it could not be computed."""
+    certificate = facts.recomputed
+    for span in certificate.spans if certificate else ():
+        # Epochs of which nothing is said disagree with nothing.
+        at = None if span.answer is Answer.CANNOT else span.first
+        yield found(_CODES[span.answer], facts.pipeline, None, at, span.text, last=span.last)

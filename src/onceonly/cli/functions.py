@@ -1,0 +1,53 @@
+"""Objects of the user's own code that a command is given by name: ``MODULE:NAME``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from onceonly.errors import refuse
+
+
+def named(address: str) -> Any:
+    """The object behind ``MODULE:NAME``, as ``python driver.py`` in the current directory would find it.
+
+    Raises:
+        LookupError: there is none; its text says why.
+    """
+    module, colon, name = address.partition(":")
+    # The command's own directory is not the user's.
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        return getattr(import_module(module), name) if colon and name else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise LookupError(str(error)) from error
+
+
+def function(option: str, address: str) -> Callable[..., Any]:
+    """The function that an option names.
+
+    Args:
+        option: the option, for the message.
+        address: ``MODULE:NAME``.
+
+    Raises:
+        ConfigurationError: E110, it names none.
+    """
+    try:
+        found = named(address)
+        cause = f"it is {type(found).__name__}"
+    except LookupError as error:
+        found, cause = None, str(error)
+    if found is None or not callable(found):
+        raise refuse(
+            "E110",
+            problem=f"{option} {address!r} names no function.",
+            cause=cause,
+            next=f"name it as MODULE:NAME, from the directory of the module: {option} jobs.orders:stream",
+        )
+    made: Callable[..., Any] = found
+    return made

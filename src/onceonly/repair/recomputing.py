@@ -1,0 +1,97 @@
+"""``repair.recompute``: whether a query still gives the rows that its epochs recorded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly.audit.recompute import Certificate, Query, Unreadable, certify
+from onceonly.errors import OnceOnlyError
+from onceonly.repair import records
+from onceonly.spark.recompute import Digests
+from onceonly.spark.replay import Replay
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.spark.replay import StateFrom
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame, SparkSession
+    from onceonly.spark.replay import Job
+
+
+def recompute(
+    pipeline: str,
+    epochs: range | None = None,
+    *,
+    job: Job,
+    ledger: records.Place,
+    spark: SparkSession,
+    before: Callable[[DataFrame], DataFrame] | None = None,
+    state: str = "copied",
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Certificate:
+    """Compute recorded epochs again from their source, and compare the rows with what is on record. Writes no sink.
+
+    Where rows hang on nothing but the input, a thousand epochs are one batch. Where they hang on state or on the time
+    of the batch, each epoch is run by itself: about a second each.
+
+    Args:
+        pipeline: its name.
+        epochs: their numbers, dense; ``None``: all that are on record.
+        job: ``function(spark)`` that returns the query, not started: the DataFrame, or its ``writeStream`` with the
+            output mode.
+        ledger: where the pipeline is recorded: an SQLAlchemy URL, the path of a SQLite file, or an opened ledger.
+        spark: a classic session, with the time zone and ANSI mode of the query's.
+        before: what was given as ``before=`` to :func:`onceonly.exactly_once`.
+        state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``: all
+            batches before are run, too.
+        checkpoint: the query's, where it lies elsewhere than it is recorded.
+
+    Returns:
+        What is known of each epoch.
+
+    Raises:
+        ConfigurationError: E110 there are no such epochs, or ``job`` gives no stream; E116, E126 the query reads input
+            that is gone as no rows.
+        IdentityError: E236 Spark ran another batch: the query is not the one that is on record.
+    """
+    with records.opened(ledger) as known:
+        found, address = known.epochs(pipeline), known.address
+    wanted = records.demanded(pipeline, found, epochs)
+    replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address, before)
+    digests, plan = Digests(replay, StateFrom(state)), replay.plan
+    query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings())
+    return certify(pipeline, found, wanted, query, _Again(digests))
+
+
+_UNREADABLE = ("E230", "E234", "E235")
+"""Codes of epochs that cannot be run again: what the certificate says of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """``Recomputing`` through Spark."""
+
+    digests: Digests
+
+    def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
+        with _unreadable(epochs):
+            return self.digests.together(epochs, left_out)
+
+    def apart(self, epochs: range, take: Callable[[int, Digest], None]) -> None:
+        with _unreadable(epochs):
+            self.digests.apart(epochs, take)
+
+
+@contextmanager
+def _unreadable(epochs: range) -> Generator[None]:
+    try:
+        yield
+    except OnceOnlyError as error:
+        if error.code not in _UNREADABLE:
+            raise
+        first: Any = error.details["first"]
+        last: Any = error.details.get("last", first)
+        raise Unreadable(first, last, f"{error.details['reason']} ({error.code})") from error
