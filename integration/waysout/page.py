@@ -35,6 +35,8 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "integration/test_refresh.py": ("E246",),
     "tests/core/test_refresh_several.py": ("E247",),
     "tests/cli/test_panes_command.py": ("E226",),
+    "tests/cli/test_rewind_command.py": ("E231", "E232"),
+    "integration/test_rewind.py": ("E233",),
     "integration/test_replay.py": ("E230", "E234", "E235", "E236", "E238"),
 }
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""

@@ -13,6 +13,7 @@ from tests.core.several import offered, rows
 
 from onceonly import exactly_once
 from onceonly.errors import ConfigurationError, DestinationError
+from onceonly.machine.rewind import Asked
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.stagefiles import hindrance
 from onceonly.runtime.staging import Staged, StagedEpochs, fetch
@@ -213,7 +214,7 @@ def test_what_was_staged_and_is_gone_is_known_to_be_gone(tmp_path: Path) -> None
 
 def test_what_cannot_be_read_here_is_to_be_brought_from_where_it_can() -> None:
     lost, where = Adoption(AdoptionKind.ACCEPT_LOSS, ("a",), 3, 3), Where("orders", " --ledger ledger.db")
-    said = set_back(where, lost, behind_others=True, staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver")
+    said = set_back(where, lost, level=Asked(2, ("a",)), staged=True, told="1 epoch", gone="gcs://bucket/e1: no driver")
     assert "not readable here: gcs://bucket/e1: no driver; run it where it is" in said
     first, last = said.splitlines()
     assert first.endswith("onceonly txn resolve --query orders --ledger ledger.db")

@@ -153,7 +153,7 @@ class Rows:
         one.nets[pane] = one.nets.get(pane, 0) + sign
         one.absorbed = one.absorbed or kind == "-D"
         one.begins = one.begins or (kind == "+I" and pane == 0)
-        if sign != (-1 if str(kind).startswith("-") else 1):
+        if sign != (-1 if kind in ("-U", "-D") else 1):
             one.odd = one.odd or f"a row of pane {pane} is {kind} and has sign {sign}"
         if sign > 0 and (one.newest is None or pane >= one.newest[0]):
             one.newest = pane, values
