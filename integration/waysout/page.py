@@ -35,6 +35,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "integration/test_refresh.py": ("E246",),
     "tests/core/test_refresh_several.py": ("E247",),
     "tests/cli/test_panes_command.py": ("E226",),
+    "tests/core/test_read_at.py": ("E243", "E244", "E245"),
 }
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""
 

@@ -65,6 +65,7 @@ from onceonly.protocol.values import (
     Sums,
     Transaction,
 )
+from onceonly.protocol.versioned import EpochGone, NotVersioned, Selectable, Versioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
@@ -82,6 +83,7 @@ __all__ = [
     "Disturbance",
     "EPOCH",
     "Enlists",
+    "EpochGone",
     "Estimate",
     "Examinable",
     "Expired",
@@ -96,6 +98,7 @@ __all__ = [
     "LogsIn",
     "Lookup",
     "NeedsSpark",
+    "NotVersioned",
     "Milestone",
     "OutcomeUnknown",
     "Feeds",
@@ -110,6 +113,7 @@ __all__ = [
     "Remembers",
     "Replaces",
     "Shared",
+    "Selectable",
     "ShowsState",
     "Sight",
     "Sink",
@@ -118,6 +122,7 @@ __all__ = [
     "Superseded",
     "Task",
     "TooLargeForDriver",
+    "Versioned",
     "Transaction",
     "Witness",
     "is_default",
