@@ -25,6 +25,7 @@ READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("epochs", "list"): (),
     ("epochs", "show"): ("2",),
     ("epochs", "diff"): ("1", "2"),
+    ("read-point",): ("orders", "--epoch", "1"),
     ("quarantine", "list"): (),
     ("quarantine", "show"): (),
     ("time", "show"): (),

@@ -79,7 +79,7 @@ def test_without_an_epoch_there_is_nothing_to_show_but_that() -> None:
 
 
 def test_a_read_point_is_shown_as_the_place_in_each_sink() -> None:
-    seen = shown(ReadPoint("orders", 3, (RECEIPT,)))
+    seen = shown(ReadPoint("orders", 3, "c" * 64, (RECEIPT,)))
     assert "orders, epoch 3" in seen.text
     assert {HOSTILE, "version 12"} <= set(seen.text)
 

@@ -29,7 +29,7 @@ def test_an_epoch_that_a_sink_has_not_confirmed_is_no_read_point(pipeline: Pipel
     [record] = pipeline.ledger.epochs("orders", 2, 2)
     pipeline.ledger.record(replace(record, receipts=record.receipts[:2]))
     assert read_point("orders", ledger=pipeline.ledger).epoch == 1
-    with pytest.raises(OnceOnlyError, match="no complete epoch 2"):
+    with pytest.raises(OnceOnlyError, match="epoch 2 lacks memory:c"):
         read_point("orders", 2, ledger=pipeline.ledger)
 
 

@@ -34,7 +34,7 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
     if handle is None:
         return iter(())
     if epoch_column is not None:
-        return _numbered(_dataset(table, handle), epoch_column, span)
+        return _numbered(dataset(table, handle), epoch_column, span)
     try:
         owners = census.owners(changes_of(table))
     except census.CannotTell as reason:
@@ -42,11 +42,16 @@ def of(table: Table, epoch_column: str | None, span: Span) -> Rows | None:
         return None
     if None in owners.values():
         return None
-    named = {_name(unquote(path)): owner for path, owner in owners.items() if owner and span[0] <= owner <= span[1]}
-    return _by_file(_dataset(table, handle), named)
+    named = {name_of(unquote(path)): owner for path, owner in owners.items() if owner and span[0] <= owner <= span[1]}
+    return _by_file(dataset(table, handle), named)
 
 
-def _dataset(table: Table, handle: DeltaTable) -> Any:
+def dataset(table: Table, handle: DeltaTable) -> Any:
+    """The rows of an opened version.
+
+    Raises:
+        DestinationError: E508, deltalake does not read such a table.
+    """
     from deltalake.exceptions import DeltaProtocolError
 
     try:
@@ -61,19 +66,19 @@ def _dataset(table: Table, handle: DeltaTable) -> Any:
         ) from error
 
 
-def _numbered(dataset: Any, column: str, span: Span) -> Rows:
+def _numbered(rows: Any, column: str, span: Span) -> Rows:
     import pyarrow.dataset as ds
 
     field: Any = ds.field(column)
-    for batch in dataset.to_batches(filter=(field >= span[0]) & (field <= span[1])):
+    for batch in rows.to_batches(filter=(field >= span[0]) & (field <= span[1])):
         for row in _rows(batch):
             yield row.pop(column), row
 
 
-def _by_file(dataset: Any, owners: Mapping[str, int]) -> Rows:
-    found = [(owners[_name(one.path)], one) for one in dataset.get_fragments() if _name(one.path) in owners]
+def _by_file(rows: Any, owners: Mapping[str, int]) -> Rows:
+    found = [(owners[name_of(one.path)], one) for one in rows.get_fragments() if name_of(one.path) in owners]
     for epoch, fragment in sorted(found, key=lambda one: one[0]):
-        for batch in fragment.to_batches(schema=dataset.schema):
+        for batch in fragment.to_batches(schema=rows.schema):
             yield from ((epoch, row) for row in _rows(batch))
 
 
@@ -81,5 +86,6 @@ def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return batch.to_pylist()
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
+    """The name of a data file, by which a fragment is found again: paths come in several spellings."""
     return path.rpartition("/")[2]

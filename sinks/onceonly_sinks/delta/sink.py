@@ -30,7 +30,7 @@ from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 from onceonly_sinks.delta import columns as rules
-from onceonly_sinks.delta import demands, epochrows, failures, reading, sparkcommitter, staging
+from onceonly_sinks.delta import demands, epochrows, failures, reading, sparkcommitter, staging, versions
 from onceonly_sinks.delta import table as foreign
 from onceonly_sinks.delta.address import AddressOptions, read_address
 from onceonly_sinks.delta.ladder import Rung
@@ -325,6 +325,34 @@ class DeltaSink(SinkBase):
             DestinationError: E508, deltalake does not read such a table.
         """
         return None if self._settings.merge else epochrows.of(self._open.table, self._settings.epoch_column, span)
+
+    def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
+        """See that the version of an epoch can be read; see ``Versioned``.
+
+        Raises:
+            EpochGone: its log or its files are not all there any more.
+        """
+        versions.check(self._open.table, at)
+
+    def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Rows as of an epoch, through deltalake, with those that others had brought until its version.
+
+        Raises:
+            EpochGone: they are not all there any more.
+            NotVersioned: only later rows are asked for, and the table does not tell them.
+            DestinationError: E508, deltalake does not read such a table: Spark does.
+        """
+        column, merged = self._settings.epoch_column, self._settings.merge is not None
+        return versions.read(self._open.table, column, at, since, merged=merged)
+
+    def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
+        """Rows as of an epoch, through Spark's Delta; raises as :meth:`read_at`."""
+        column, merged = self._settings.epoch_column, self._settings.merge is not None
+        return versions.frame(self._open.table, spark, column, at, since, merged=merged)
+
+    def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
+        """``SELECT ... VERSION AS OF``, for Spark's Delta; raises as :meth:`read_at`."""
+        return versions.select(self._open.table, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the table since a receipt; what changes no row is nobody's business."""

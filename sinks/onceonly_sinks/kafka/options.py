@@ -133,6 +133,12 @@ class Options:
         return {"bootstrap.servers": self.servers, "client.id": _DEFAULTS["client.id"], **settings}
 
     @property
+    def for_spark(self) -> dict[str, str]:
+        """Options of Spark's Kafka source that reach the same brokers, as far as the user said them."""
+        said = {name: value for name, value in self.given.items() if name.startswith(_CONNECTION)}
+        return {f"{PREFIX}{name}": value for name, value in {"bootstrap.servers": self.servers, **said}.items()}
+
+    @property
     def timeout(self) -> float:
         """How long a transaction may stay open, seconds."""
         return int(self.settings.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000

@@ -29,7 +29,7 @@ from onceonly.protocol import (
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.kafka import classify, demands, epochrows, reading, records, writing
+from onceonly_sinks.kafka import classify, demands, epochrows, reading, records, versions, writing
 from onceonly_sinks.kafka.classify import Context
 from onceonly_sinks.kafka.cluster import Topic
 from onceonly_sinks.kafka.columns import Columns
@@ -43,6 +43,7 @@ from onceonly_sinks.kafka.writing import KafkaPrepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
     from typing_extensions import Self
 
 
@@ -371,6 +372,27 @@ class KafkaSink(SinkBase):
     def _each(self, found: Iterator[tuple[int, Mapping[str, Any]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self._on.refusing():
             yield from found
+
+    def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
+        """See that the records as of an epoch are there; see ``Versioned``.
+
+        Raises:
+            EpochGone: some are not.
+            NotVersioned: the topic is compacted.
+            DestinationError: E501 no answer.
+        """
+        with self._on.refusing():
+            versions.check(self._on, at, since)
+
+    def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Committed records as of an epoch, those of other writers in between too; raises as :meth:`check_at`."""
+        with self._on.refusing():
+            return versions.read(self._on, at, since)
+
+    def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
+        """The same by Spark's Kafka source; raises as :meth:`check_at`."""
+        with self._on.refusing():
+            return versions.frame(self._on, spark, at, since)
 
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What others did to the topics since a receipt: made anew, or cut off."""

@@ -16,7 +16,9 @@ from onceonly.protocol import (
     Batch,
     Capabilities,
     Disturbance,
+    EpochGone,
     Estimate,
+    NotVersioned,
     OutcomeUnknown,
     Position,
     Prepared,
@@ -335,10 +337,48 @@ class MemorySink(SinkBase):
         rows = replay(numbered).to_pylist()
         return ((row.pop(EPOCH), row) for row in rows if span[0] <= row[EPOCH] <= span[1])
 
+    def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
+        """See that the entry of an epoch is still the one that was confirmed.
+
+        Raises:
+            EpochGone: it is not.
+            NotVersioned: only later rows are asked for, of an upsert.
+        """
+        entry = self._entry_of(at)
+        marker = _marker(entry) if entry else None
+        if self.store.identity != at.identity or entry is None or (marker and marker.epoch.chain != at.chain):
+            raise EpochGone("the store holds no such entry any more", "it was set back, or made anew")
+        if any(one.kind == "overwritten" for one in self.store.mishaps(after=entry.serial)):
+            raise EpochGone("its rows were overwritten since", "somebody else replaced all rows")
+        if since is not None and self._merge.key:
+            raise NotVersioned("an upsert does not tell which rows are of later epochs", "leave since= out")
+
+    def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """The rows up to the entry of an epoch; see ``Versioned``.
+
+        Raises:
+            EpochGone: they are not all there any more.
+            NotVersioned: as by :meth:`check_at`.
+        """
+        with self.store.lock:
+            self.check_at(at, since)
+            entries = self.store.as_of(_serial(at))
+        first = _serial(since) if since else 0
+        return replay(entry for entry in entries if entry.serial > first)
+
+    def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
+        """The same rows in Spark."""
+        from onceonly.spark.frames import of_arrow
+
+        return of_arrow(spark, self.read_at(at, since))
+
+    def _entry_of(self, at: Receipt) -> Entry | None:
+        found = (entry for entry in self.store.as_of(_serial(at)) if entry.writer == self._writer)
+        return next((entry for entry in found if (entry.serial, entry.epoch) == (_serial(at), at.epoch)), None)
+
     def disturbances(self, since: Receipt | None) -> tuple[Disturbance, ...]:
         """What was done to the store since a receipt."""
-        serial = since.at("entry") if since else 0
-        return self.store.mishaps(after=serial if isinstance(serial, int) else 0)
+        return self.store.mishaps(after=_serial(since) if since else 0)
 
     def writers(self) -> list[str]:
         """Pipelines with an epoch in the store."""
@@ -390,8 +430,7 @@ class MemorySink(SinkBase):
 
     def _known(self, since: Receipt | None) -> int:
         """Serial of the last entry whose surroundings are known."""
-        serial = since.at("entry") if since else None
-        if isinstance(serial, int):
+        if since is not None and (serial := _serial(since)):
             return serial
         return max((entry.serial for entry in self.store.epochs(self._writer)), default=0)
 
@@ -410,6 +449,12 @@ class MemorySink(SinkBase):
 
 def _marker(entry: Entry) -> Marker | None:
     return Marker.from_json(json.loads(entry.marker)) if entry.marker else None
+
+
+def _serial(receipt: Receipt) -> int:
+    """The place of an epoch's entry in the log; 0 where the receipt names none."""
+    found = receipt.at("entry")
+    return found if isinstance(found, int) else 0
 
 
 def _count(entry: Entry) -> int:

@@ -263,6 +263,11 @@ class MemoryStore:
         with self.lock:
             return [entry for entry in standing(self._log) if entry.writer == writer and entry.epoch]
 
+    def as_of(self, serial: int) -> list[Entry]:
+        """The entries up to one, those without their rows which were replaced until then."""
+        with self.lock:
+            return standing(entry for entry in self._log if entry.serial <= serial)
+
     def others(self, writer: Writer) -> bool:
         """Whether somebody else has committed epochs here, too."""
         with self.lock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,18 @@ from onceonly.protocol import Disturbance, Expired, Milestone, SinkBase
 from onceonly.protocol.demands import Rule
 from onceonly.protocol.optional import OpenWindow, Span
 from onceonly_checkpoints.epoch import Marker, Receipt
-from onceonly_sinks.postgres import classify, demands, epochrows, expirable, expiring, head, health, panestate, pruning
+from onceonly_sinks.postgres import (
+    classify,
+    demands,
+    epochrows,
+    expirable,
+    expiring,
+    head,
+    health,
+    panestate,
+    pruning,
+    versions,
+)
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.head import Writer
 from onceonly_sinks.postgres.loading import Target
@@ -171,6 +182,42 @@ class Handle(SinkBase):
     def _rows_of(self, table: survey.Table, column: str, span: Span) -> Iterator[tuple[int, Mapping[str, Any]]]:
         with self._refusals(), self._transactions.reading() as connection:
             yield from epochrows.of(connection, table, column, span)
+
+    def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
+        """See that rows can be read as of an epoch; see ``Versioned``.
+
+        Raises:
+            EpochGone: they are not all there any more.
+            NotVersioned: the table does not tell them.
+            DestinationError: E501, E508: no answer.
+        """
+        with self._selected(at, since):
+            pass
+
+    def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
+        """Rows as of an epoch, of one snapshot, what Arrow has no type for as text; raises as :meth:`check_at`."""
+        with self._selected(at, since) as (connection, meant):
+            return versions.read(connection, meant)
+
+    def frame_at(self, spark: SparkSession, at: Receipt, since: Receipt | None = None) -> DataFrame:
+        """Rows as of an epoch, by Spark, what it has no type for as text; raises as :meth:`check_at`."""
+        with self._selected(at, since) as (connection, meant):
+            return versions.frame(spark, connection, self._server, meant)
+
+    def select_at(self, at: Receipt, since: Receipt | None = None) -> str:
+        """The statement that reads the rows as of an epoch; raises as :meth:`check_at`.
+
+        Of a table that says only what is newest it is right as long as no later epoch comes.
+        """
+        with self._selected(at, since) as (_, meant):
+            return meant.sql
+
+    @contextmanager
+    def _selected(self, at: Receipt, since: Receipt | None) -> Generator[tuple[Connection, versions.Selection]]:
+        with self._refusals(), self._transactions.reading(snapshot=True) as connection:
+            table, here = self._table(connection), self._here(connection)
+            sink = versions.Standing(table, here, self._writer, self._options)
+            yield connection, versions.select(connection, sink, at, since)
 
     def count_windows(self, since: int) -> int:
         """How many windows are open; see ``ShowsState``.

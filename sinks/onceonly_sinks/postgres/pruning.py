@@ -146,13 +146,19 @@ def spark_type(column: Column) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
-    """What a task reads; picklable."""
+class RangeReader:
+    """Reads the rows of ranges of epochs in a task; picklable.
+
+    Attributes:
+        server: as executors reach it, with its secrets.
+        query: selects the columns of the schema, for parameters ``first`` and ``last``.
+    """
 
     server: Server
     query: str
 
     def __call__(self, ranges: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The rows of each range, page by page; a range is a first and a last number."""
         import pyarrow as pa
 
         for batch in ranges:
@@ -190,18 +196,19 @@ def read_back(connection: Connection, server: Server, table: Table, spark: Spark
     query = f"SELECT {listed}, {epoch} FROM {table.name.sql} WHERE {epoch} BETWEEN %(first)s AND %(last)s"
     named = [*((column.name, kind) for column, kind in zip(columns, kinds, strict=True)), (EPOCH, "bigint")]
     ddl = ", ".join(f"{spark_quote(name)} {kind}" for name, kind in named)
-    ranges = _ranges(ends[0], ends[1], spark.sparkContext.defaultParallelism)
-    asked = spark.createDataFrame(ranges, "first bigint, last bigint")
-    return asked.mapInArrow(partial(_Reader(server, query), schema=_arrow(spark, ddl)), ddl)
+    spans = ranges(ends[0], ends[1], spark.sparkContext.defaultParallelism)
+    asked = spark.createDataFrame(spans, "first bigint, last bigint")
+    return asked.mapInArrow(partial(RangeReader(server, query), schema=arrow_of(spark, ddl)), ddl)
 
 
-def _arrow(spark: SparkSession, ddl: str) -> pa.Schema:
+def arrow_of(spark: SparkSession, ddl: str) -> pa.Schema:
+    """The Arrow schema of columns, given as Spark's DDL."""
     from onceonly.spark.frames import arrow_schema
 
     return arrow_schema(spark.createDataFrame([], ddl))
 
 
-def _ranges(first: int | None, last: int | None, parts: int) -> Sequence[tuple[int, int]]:
+def ranges(first: int | None, last: int | None, parts: int) -> Sequence[tuple[int, int]]:
     """Cut epochs into ranges of about the same length, one per task."""
     if first is None or last is None:
         return []

@@ -180,23 +180,28 @@ class Transactions:
             return None
 
     @contextmanager
-    def reading(self) -> Generator[Connection]:
-        """A transaction that only reads."""
-        connection = self._connect()
+    def reading(self, *, snapshot: bool = False) -> Generator[Connection]:
+        """A transaction that only reads.
+
+        Args:
+            snapshot: all of its statements see what the first one saw.
+        """
+        connection = self._connect(snapshot=snapshot)
         try:
             yield connection
         finally:
             self.drop(connection)
 
-    def _connect(self) -> Connection:
+    def _connect(self, *, snapshot: bool) -> Connection:
         """A connection that answers: the pool may hold some that died since their last use."""
-        connection = self._engine.connect()
+        options = {"isolation_level": "REPEATABLE READ"} if snapshot else {}
+        connection = self._engine.connect().execution_options(**options)
         try:
             self._impatient(connection)
         except DBAPIError:
             self.drop(connection, cut=True)
             self._engine.dispose()
-            connection = self._engine.connect()
+            connection = self._engine.connect().execution_options(**options)
             self._impatient(connection)
         return connection
 

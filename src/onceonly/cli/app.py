@@ -19,6 +19,7 @@ from onceonly.cli import (
     panes,
     quarantine,
     queries,
+    readpoint,
     session,
     time,
     txn,
@@ -47,6 +48,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
     tree.add_typer(epochs.app, name="epochs")
+    tree.command("read-point")(readpoint.command)
     tree.add_typer(quarantine.app, name="quarantine")
     tree.add_typer(time.app, name="time")
     tree.add_typer(panes.app, name="panes")

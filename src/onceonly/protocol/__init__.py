@@ -66,6 +66,7 @@ from onceonly.protocol.values import (
     Sums,
     Transaction,
 )
+from onceonly.protocol.versioned import EpochGone, NotVersioned, Selectable, Versioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
@@ -83,6 +84,7 @@ __all__ = [
     "Disturbance",
     "EPOCH",
     "Enlists",
+    "EpochGone",
     "Estimate",
     "Examinable",
     "Expired",
@@ -97,6 +99,7 @@ __all__ = [
     "LogsIn",
     "Lookup",
     "NeedsSpark",
+    "NotVersioned",
     "Milestone",
     "OutcomeUnknown",
     "Feeds",
@@ -111,6 +114,7 @@ __all__ = [
     "Remembers",
     "Replaces",
     "Shared",
+    "Selectable",
     "ShowsState",
     "StandingRows",
     "Sight",
@@ -120,6 +124,7 @@ __all__ = [
     "Superseded",
     "Task",
     "TooLargeForDriver",
+    "Versioned",
     "Transaction",
     "Witness",
     "is_default",

@@ -1,4 +1,4 @@
-"""Reads how far a dataset has come in time: from markers alone, without a fence, without Spark."""
+"""Reads what was written: how far a dataset has come in time, and the sinks of a pipeline as of one epoch."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ from onceonly.machine.windows import TimeWindow
 from onceonly.reading.moments import Moment
 from onceonly.reading.places import At
 from onceonly.reading.reader import NotComplete, Reader
+from onceonly.reading.sealed import read_at
 
-__all__ = ["At", "Fixed", "Moment", "NotComplete", "Reader", "TimeWindow", "Window"]
+__all__ = ["At", "Fixed", "Moment", "NotComplete", "Reader", "TimeWindow", "Window", "read_at"]

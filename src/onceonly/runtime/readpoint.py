@@ -7,10 +7,12 @@ import os
 import shlex
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from onceonly.errors import refuse
+from onceonly.errors import OnceOnlyError, refuse
+from onceonly.protocol import NotVersioned, Selectable, Sink
+from onceonly.runtime import asof
 from onceonly_checkpoints.epoch import EpochRecord, Receipt
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import SourceOffsets, place, table
@@ -28,7 +30,7 @@ __all__ = ["ReadPoint", "history", "read_point"]
 # Differential Dataflow, at the grain of epochs.
 
 _WINDOW = 64
-"""How many records are read at a time on the way back to the newest complete one."""
+"""How many records are read at a time on the way back to the newest sealed one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,16 @@ class ReadPoint:
     Attributes:
         pipeline: its name.
         epoch: number.
+        chain: the epoch's. After a rewind a number comes again, with other rows: they have another chain.
         receipts: one per sink, in the order of the call.
+        ledger: where the ledger lies that said so, without secrets; for commands.
     """
 
     pipeline: str
     epoch: int
+    chain: str
     receipts: tuple[Receipt, ...]
+    ledger: str = field(default="", compare=False)
 
     def __getitem__(self, sink: str) -> Receipt:
         """The receipt of a sink: ``point["delta:orders"].at("version")`` is the version to read the table at.
@@ -52,6 +58,25 @@ class ReadPoint:
             KeyError: the epoch did not go to such a sink.
         """
         return {receipt.sink: receipt for receipt in self.receipts}[sink]
+
+    def sql(self, sink: Sink) -> str:
+        """The statement of SQL that reads a sink as of this epoch, with the destination's own means.
+
+        A table of Postgres is read by its epoch column or its history, one of Delta by ``VERSION AS OF``.
+
+        Args:
+            sink: one of its own on the target, not one that a query writes with; it is opened and closed.
+
+        Raises:
+            ConfigurationError: E110, the epoch did not go to such a sink.
+            IdentityError: E243, its rows are no longer all there; E244, the sink does not tell them.
+            DestinationError: there is no answer.
+        """
+        receipt = asof.receipt_of(self.receipts, sink.id, self.pipeline, self.epoch)
+        with asof.handle(sink, self.pipeline) as opened, asof.refusing(sink.id, self.pipeline, self.epoch, self.ledger):
+            if not isinstance(opened, Selectable):
+                raise NotVersioned("it is read by no statement of SQL", "read it by onceonly.reading.read_at()")
+            return opened.select_at(receipt)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the place in each sink."""
@@ -74,21 +99,37 @@ def read_point(
         ledger: the pipeline's ledger: URL, path, or an open one.
 
     Raises:
-        ConfigurationError: E110, there is no such epoch on record, or not every sink has confirmed it.
+        ConfigurationError: E110, the ledger knows no such pipeline or epoch.
+        IdentityError: E245, not every sink of the epoch has confirmed it.
         LedgerUnavailable: the ledger cannot be read.
     """
     with opened(ledger) as known:
-        address = shlex.quote(known.address)
         found = _newest(known, pipeline) if epoch == "latest" else _recorded(known, pipeline, epoch)
-    if found is None:
-        wanted = "no epoch that every sink confirmed" if epoch == "latest" else f"no complete epoch {epoch}"
-        raise refuse(
+        if found is None:
+            raise _none_sealed(known, pipeline, epoch)
+        return ReadPoint(pipeline, found.epoch.number, found.epoch.chain, found.receipts, known.address)
+
+
+def _none_sealed(ledger: Ledger, pipeline: str, epoch: int | Literal["latest"]) -> OnceOnlyError:
+    """Why there is no read point."""
+    address, head = shlex.quote(ledger.address), ledger.head(pipeline)
+    on_record = ledger.epochs(pipeline, epoch, epoch) if epoch != "latest" else [head] if head else []
+    if not on_record and (epoch != "latest" or all(one.name != pipeline for one in ledger.pipelines())):
+        wanted = "no epoch" if epoch == "latest" else f"no epoch {epoch}"
+        return refuse(
             "E110",
             problem=f'Pipeline "{pipeline}" has {wanted} on record.',
-            cause="another name or number, another ledger, or an epoch that is still being committed",
+            cause="another name or number, another ledger, or an epoch that is not committed yet",
             next=f"onceonly epochs list --query {shlex.quote(pipeline)} --ledger {address}",
         )
-    return ReadPoint(pipeline, found.epoch.number, found.receipts)
+    lacking = f"epoch {on_record[-1].epoch.number} lacks {', '.join(_lacking(on_record[-1]))}" if on_record else ""
+    return refuse(
+        "E245",
+        pipeline=pipeline,
+        wanted="any epoch" if epoch == "latest" else f"epoch {epoch}",
+        lacking=lacking or "none is on record",
+        ledger=address,
+    )
 
 
 @contextmanager
@@ -106,23 +147,26 @@ def opened(ledger: str | os.PathLike[str] | Ledger) -> Generator[Ledger]:
         found.close()
 
 
-def _complete(record: EpochRecord) -> bool:
-    confirmed = {receipt.sink for receipt in record.receipts if receipt.chain == record.epoch.chain}
-    return {sink for sink, _ in record.epoch.sinks} <= confirmed
+def _lacking(record: EpochRecord) -> list[str]:
+    """Sinks of the epoch that have not confirmed it under its chain: without any the epoch is sealed."""
+    confirmed = set(_confirmed(record))
+    return [sink for sink, _ in record.epoch.sinks if sink not in confirmed]
 
 
 def _recorded(ledger: Ledger, pipeline: str, epoch: int) -> EpochRecord | None:
-    return next((record for record in ledger.epochs(pipeline, epoch, epoch) if _complete(record)), None)
+    return next((record for record in ledger.epochs(pipeline, epoch, epoch) if not _lacking(record)), None)
 
 
 def _newest(ledger: Ledger, pipeline: str) -> EpochRecord | None:
     head = ledger.head(pipeline)
-    last = head.epoch.number if head else 0
+    if head is None or not _lacking(head):
+        return head
+    last = head.epoch.number - 1
     while last > 0:
         records = ledger.epochs(pipeline, max(1, last - _WINDOW + 1), last)
-        complete = [record for record in records if _complete(record)]
-        if complete:
-            return complete[-1]
+        sealed = [record for record in records if not _lacking(record)]
+        if sealed:
+            return sealed[-1]
         last -= _WINDOW
     return None
 
