@@ -30,7 +30,8 @@ class Staging:
     keep: int = 1
 
     def __post_init__(self) -> None:
-        if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
+        number = type(self.keep) is int  # neither a truth nor a text, whatever was annotated
+        if not number or self.keep < 1:
             raise refuse(
                 "E110",
                 problem=f"Staging(keep={self.keep!r}) keeps nothing.",

@@ -167,7 +167,7 @@ class _Again:
         from onceonly.repair import recompute
 
         ledger = here.certain_ledger
-        given = {"before": self.before, "state": str(self.state)}
+        given: dict[str, Any] = {"before": self.before, "state": str(self.state)}
         return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, **given)
 
 
