@@ -36,6 +36,7 @@ ELSEWHERE: Mapping[str, tuple[str, ...]] = {
     "tests/core/test_refresh_several.py": ("E247",),
     "tests/cli/test_panes_command.py": ("E226",),
     "integration/test_replay.py": ("E230", "E234", "E235", "E236", "E238"),
+    "tests/core/test_rerun.py": ("E239",),
 }
 """Tests of the codes that no line shows: they need no wreck, or one that is not made here."""
 

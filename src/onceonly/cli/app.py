@@ -19,6 +19,7 @@ from onceonly.cli import (
     panes,
     quarantine,
     queries,
+    rerunning,
     session,
     time,
     txn,
@@ -46,6 +47,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     add(tree, "demo", points)
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
+    epochs.app.command("rerun")(rerunning.command)
     tree.add_typer(epochs.app, name="epochs")
     tree.add_typer(quarantine.app, name="quarantine")
     tree.add_typer(time.app, name="time")

@@ -256,8 +256,8 @@ class Replay:
         # Spark reads a file that is gone as no rows, and says nothing.
         _, missing = input.stat(seen.files, size)
         if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise self._lacks(step, f"{missing[0]}{more} is gone")
+            one, *others = missing
+            raise self._lacks(step, f"{one}{f' and {len(others)} more' if others else ''} is gone")
 
 
 def _said(error: Exception) -> str:
