@@ -26,6 +26,7 @@ from onceonly_checkpoints.model import (
     present,
 )
 from onceonly_checkpoints.panestate import PaneState
+from onceonly_checkpoints.replayed import Replayed
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -180,6 +181,7 @@ class Epoch:
         outputs: what some of the sinks hold instead of all rows.
         time: up to when its rows are complete; ``None`` where nobody notes that.
         panes: its windows; ``None`` where rows are written as they come.
+        replays: the epochs of another pipeline that it runs again; ``None`` for none.
     """
 
     number: int
@@ -200,6 +202,7 @@ class Epoch:
     outputs: tuple[Output, ...] = ()
     time: EpochTime | None = None
     panes: PaneState | None = None
+    replays: Replayed | None = None
 
     def output(self, sink: str) -> Output | None:
         """What a sink holds instead of all rows; ``None`` where it holds them all."""
@@ -289,6 +292,7 @@ class Epoch:
             outputs=tuple(Output.from_json(output) for output in value.get("outputs", ())),
             time=EpochTime.from_json(value["time"]) if "time" in value else None,
             panes=PaneState.from_json(value["panes"]) if "panes" in value else None,
+            replays=Replayed.from_json(value["replays"]) if "replays" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -312,6 +316,7 @@ class Epoch:
             outputs=[output.to_json() for output in self.outputs],
             time=self.time and self.time.to_json(),
             panes=self.panes and self.panes.to_json(),
+            replays=self.replays and self.replays.to_json(),
         )
 
 
@@ -334,6 +339,7 @@ _MEMBERS = (
     "outputs",
     "time",
     "panes",
+    "replays",
 )
 
 

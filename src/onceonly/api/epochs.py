@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from onceonly import faults
 from onceonly.api import guarantee, noting
@@ -16,7 +17,7 @@ from onceonly.api.openings import Opening, Openings
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.estimate import Past
-from onceonly.machine.facts import Happening, Offer
+from onceonly.machine.facts import Happening, Offer, Replays
 from onceonly.machine.noting import complete_through
 from onceonly.machine.state import State
 from onceonly.protocol import Batch
@@ -37,6 +38,7 @@ class Epochs:
         openings: finds the opening of a run.
         written: what is known of the rows that are written; ``None`` before the first batch.
         last_receipts: what each sink answered to the newest epoch of this process; empty before the first.
+        replays: the recorded epochs that the next batch runs again; ``None`` for batches of the query's own.
     """
 
     def __init__(self, given: Arguments) -> None:
@@ -44,6 +46,7 @@ class Epochs:
         self.openings = Openings(given)
         self.written: Written | None = None
         self.last_receipts = Receipts()
+        self.replays: Replays | None = None
 
     def promise(self) -> Report:
         """What is promised for each sink, as far as it is known by now."""
@@ -69,7 +72,7 @@ class Epochs:
             OnceOnlyError: the batch was not written; the message says why and what to do.
             ConfigurationError: E132 or E134, time cannot go on from the upstream that was named.
         """
-        offer = read.offer(columns, stateful=opening.run.plan.stateful)
+        offer = replace(read.offer(columns, stateful=opening.run.plan.stateful), replays=self.replays)
         if opening.upstream:
             opening.upstream.check(offer.sources, offer.slice.end)
         faults.fire(Point.DISCOVER_AFTER)

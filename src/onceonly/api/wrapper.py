@@ -35,6 +35,7 @@ from onceonly.api.routes import Route, expecting
 from onceonly.api.routes import check as check_route
 from onceonly.api.staging import Staging
 from onceonly.errors import OnceOnlyError, refuse
+from onceonly.machine.facts import Replays
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate, Sink
 from onceonly.protocol.batch import Trim
@@ -169,6 +170,20 @@ class ExactlyOnce:
             raise
         except BaseException as stop:
             raise CallbackInterrupted(f"the callback was ended by {type(stop).__name__}") from stop
+
+    def replay(self, df: DataFrame, batch_id: int, replays: Replays) -> None:
+        """Write a batch that runs recorded epochs again, or prove that it is already written.
+
+        Args:
+            df: the batch.
+            batch_id: its number in the replay checkpoint.
+            replays: the epochs.
+
+        Raises:
+            OnceOnlyError: as for any batch; E239 the target holds another run's rows.
+        """
+        self._epochs.replays = replays
+        self(df, batch_id)
 
     def _write(self, opening: Opening, df: DataFrame, batch_id: int) -> None:
         rows = self._arguments.shaped(df)

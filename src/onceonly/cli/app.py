@@ -20,6 +20,7 @@ from onceonly.cli import (
     quarantine,
     queries,
     readpoint,
+    rerunning,
     session,
     time,
     txn,
@@ -47,6 +48,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     add(tree, "demo", points)
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
+    epochs.app.command("rerun")(rerunning.command)
     tree.add_typer(epochs.app, name="epochs")
     tree.command("read-point")(readpoint.command)
     tree.add_typer(quarantine.app, name="quarantine")

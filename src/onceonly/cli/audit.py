@@ -14,16 +14,15 @@ from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
 from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.errors import give_up
-from onceonly.cli.functions import function
+from onceonly.cli.functions import BeforeOption, StateOption, WithOption, function
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
-from onceonly.cli.places import Place, open_ledger, place
+from onceonly.cli.places import Place, open_ledger, place, reads_topics
 from onceonly.cli.session import spark_session
 from onceonly.errors import refuse
 from onceonly.machine.endings import GRACE_S
 from onceonly.protocol.registry import is_ours
-from onceonly_checkpoints.model import SourceKind
 from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
@@ -75,18 +74,6 @@ RecomputeOption = Annotated[
         "--recompute", metavar="A..B", help="Compute these epochs again from their source, through Spark and --with."
     ),
 ]
-WithOption = Annotated[
-    str | None,
-    typer.Option(
-        "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
-    ),
-]
-BeforeOption = Annotated[
-    str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
-]
-StateOption = Annotated[
-    StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
-]
 
 
 def command(
@@ -116,7 +103,7 @@ def command(
     query = one_name(context, name, query)
     names = [query] if query or sink else _all(ledger)
     again = _Again.of(recompute, with_, before, state)
-    what, topics = ("audit --recompute", _reads_topics(ledger, query, sink)) if again else ("audit --deep", False)
+    what, topics = ("audit --recompute", reads_topics(ledger, query, sink)) if again else ("audit --deep", False)
     with spark_session(deep or again is not None, what, kafka=topics) as spark:
         reads = spark if deep else None
         audits = [
@@ -169,13 +156,6 @@ class _Again:
         ledger = here.certain_ledger
         given: dict[str, Any] = {"before": self.before, "state": str(self.state)}
         return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, **given)
-
-
-def _reads_topics(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> bool:
-    """Whether the newest epoch reads a topic: Spark needs jars for that."""
-    with place(ledger, query, sinks, forgiving=True) as here:
-        head = here.ledger.head(here.pipeline) if here.ledger else None
-    return head is not None and any(source.kind is SourceKind.KAFKA for source in head.epoch.sources)
 
 
 def _all(ledger: str | None) -> Sequence[str | None]:

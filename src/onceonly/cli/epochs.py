@@ -136,9 +136,9 @@ def follow(place: Place, limit: int, every: float, count: int | None) -> Iterato
         return
 
 
-# ---- The commands.
+# ---- The commands; ``rerun`` is in a module of its own.
 
-app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, tail.")
+app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, tail, rerun.")
 
 NumberArgument = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the epoch.")]
 
@@ -284,6 +284,7 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield "repeated", f"{epoch.repeated.rows} rows, whose id had been seen before"
     yield "panes", epoch.panes and epoch.panes.text
     yield from _time(epoch)
+    yield "runs again", epoch.replays and epoch.replays.text
     yield "digest", f"{epoch.digest.high:x}:{epoch.digest.low:x}"
     yield "chain", epoch.chain if chain.sound(epoch) else f"{epoch.chain} (NOT the hash of this epoch)"
     yield "previous chain", epoch.previous_chain or "none, this is the first"

@@ -6,9 +6,25 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from onceonly.errors import refuse
+from onceonly_checkpoints.spark.replay import StateFrom
+
+WithOption = Annotated[
+    str | None,
+    typer.Option(
+        "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
+    ),
+]
+BeforeOption = Annotated[
+    str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
+]
+StateOption = Annotated[
+    StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
+]
 
 
 def named(address: str) -> Any:

@@ -15,6 +15,7 @@ from onceonly_checkpoints.ledger import Ledger, LedgerUnavailable, Pipeline
 from onceonly_checkpoints.ledger.databases import SqliteFile
 from onceonly_checkpoints.ledger.location import place_of
 from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.model import SourceKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,13 @@ class Place:
         if self.ledger is None:
             raise no_ledger()
         return self.ledger
+
+
+def reads_topics(ledger: str | None, query: str | None, sinks: Sequence[str] | None) -> bool:
+    """Whether the newest epoch of a pipeline reads a topic: Spark needs jars for that."""
+    with place(ledger, query, sinks, forgiving=True) as here:
+        head = here.ledger.head(here.pipeline) if here.ledger else None
+    return head is not None and any(source.kind is SourceKind.KAFKA for source in head.epoch.sources)
 
 
 def no_ledger() -> Exception:

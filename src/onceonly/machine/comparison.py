@@ -1,4 +1,4 @@
-"""The recovery table's second half: what the engine's batch is, once every fence stands (R7, RF, R8s, R8, R11).
+"""The recovery table's second half: what the engine's batch is, once every fence stands (RR, R7, RF, R8s, R8, R11).
 
 Pure decisions over frozen facts; the rules are tested in the order in which they stand here. Numbers alone prove
 nothing: a skip needs the whole identity of the batch and a chain that leads from the recorded epoch to the marker in
@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from onceonly.errors import caution
-from onceonly.machine import acceptance, overlap, refresh
+from onceonly.machine import acceptance, overlap, refresh, rerun
 from onceonly.machine.facts import BatchFacts, Happening, Needed, NewEpoch, Offer, Refusal, Skip
 from onceonly.machine.sources import Order, counted, describe, name_origins, order, portable, same_inputs, same_origins
 from onceonly.protocol.batch import Cut, Trim, plain
@@ -19,6 +19,10 @@ from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch, Lineage
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
+
+
+def _rr_replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
+    return rerun.replayed(facts)
 
 
 def _r7_known_batch(facts: BatchFacts) -> Skip | NewEpoch | Needed | Refusal | None:
@@ -333,7 +337,8 @@ def _r11_input_gone(facts: BatchFacts, number: int, trim: Trim | None = None) ->
 def decide_batch(facts: BatchFacts) -> NewEpoch | Skip | Needed | Refusal:
     """What the engine's batch is; the first rule that speaks decides."""
     decision: NewEpoch | Skip | Needed | Refusal = (
-        _r7_known_batch(facts)
+        _rr_replayed(facts)
+        or _r7_known_batch(facts)
         or _rf_refreshed(facts)
         or _r8s_state_lost(facts)
         or _r8_first(facts)

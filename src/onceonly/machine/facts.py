@@ -10,6 +10,7 @@ from onceonly.protocol.batch import Held, Trim
 from onceonly_checkpoints.epoch import Epoch, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.model import Adoption, InputFile, Slice, SourceIdentity, SourceOffsets
+from onceonly_checkpoints.replayed import Replayed
 from onceonly_checkpoints.spark.siblings import OldBatch
 
 Adopt = Literal["here"] | SourceOffsets | None
@@ -138,6 +139,19 @@ class Heal:
 
 
 @dataclass(frozen=True, slots=True)
+class Replays:
+    """What a batch runs again.
+
+    Attributes:
+        replayed: the epochs.
+        after: chain of the one before them that was to be run again; ``None``: they are the first.
+    """
+
+    replayed: Replayed
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """What the engine offers, frozen at the callback's entry.
 
@@ -155,6 +169,7 @@ class Offer:
             up, since this run has written the batch before it.
         earlier_checkpoints: the newest batches that lower siblings of the checkpoint still hold; looked up for its
             first batch.
+        replays: what it runs again; ``None`` for a batch of the query's own.
     """
 
     slice: Slice
@@ -167,6 +182,7 @@ class Offer:
     begins: SourceOffsets | None = None
     earlier: tuple[InputFile, ...] | None = None
     earlier_checkpoints: tuple[OldBatch, ...] = ()
+    replays: Replays | None = None
 
     @property
     def start(self) -> SourceOffsets:

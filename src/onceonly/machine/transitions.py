@@ -440,6 +440,7 @@ def _epoch(state: State, found: Staged, time: EpochTime | None) -> Epoch:
         outputs=found.outputs,
         time=time,
         panes=found.panes,
+        replays=offer.replays.replayed if offer.replays else None,
     )
     return chain.linked(epoch)
 

@@ -1,4 +1,4 @@
-"""Recorded epochs run again: whether a query still gives the rows that its epochs recorded.
+"""Recorded epochs run again: compared with what is on record, or written into a target of their own.
 
 Example:
     ``print(repair.recompute("orders", range(1, 1001), job=orders, ledger="/lake/ledger.db", spark=spark).text)``
@@ -6,5 +6,6 @@ Example:
 
 from onceonly.audit.recompute import Certificate
 from onceonly.repair.recomputing import recompute
+from onceonly.repair.rerunning import Rerun, rerun
 
-__all__ = ["Certificate", "recompute"]
+__all__ = ["Certificate", "Rerun", "recompute", "rerun"]

@@ -262,9 +262,9 @@ class Replay:
                 raise self._another(step, what, found, known)
         # Spark reads a file that is gone as no rows, and says nothing.
         _, missing = input.stat(seen.files, size)
-        for path in missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise self._lacks(step, f"{path}{more} is gone")
+        if missing:
+            one, *others = missing
+            raise self._lacks(step, f"{one}{f' and {len(others)} more' if others else ''} is gone")
 
 
 def _said(error: Exception) -> str:

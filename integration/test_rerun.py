@@ -1,0 +1,172 @@
+"""Recorded epochs run again into a target of their own: exactly once, the same rows, and beside the running query."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from integration.printed import command
+from integration.test_replay import BATCHES, ROWS, Inbox, Recorded, counted, timed
+from pyspark.sql import DataFrame, SparkSession
+
+from onceonly import faults, repair
+from onceonly.audit import Verdict, gather, judge
+from onceonly.errors import OnceOnlyError
+from onceonly.faults import InjectedFault, Point
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.memory import MemorySink
+from onceonly_sinks.postgres import PostgresSink
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    made = Inbox(tmp_path)
+    made.put(BATCHES)
+    return made
+
+
+@pytest.fixture
+def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> Recorded:
+    """Six epochs of a file source."""
+    return Recorded(spark, tmp_path, inbox.source).run()
+
+
+def again(orders: Recorded, into: Any, epochs: range | None = None, **more: Any) -> repair.Rerun:
+    given = {"job": orders.job, **more}
+    return repair.rerun("orders", epochs, into=into, ledger=orders.ledger, spark=orders.spark, **given)
+
+
+def without_12(orders: Recorded) -> Callable[[SparkSession], DataFrame]:
+    """Other code: one row is dropped."""
+    return lambda spark: orders.job(spark).where("id <> 12")
+
+
+def audited(orders: Recorded, sink: Any, name: str = "orders~v2") -> Verdict:
+    with closing(SqlLedger(orders.ledger)) as ledger, closing(sink):
+        return judge(gather(ledger, name, [sink])).verdict
+
+
+@pytest.mark.parametrize("kind", ["postgres", "delta", "memory"])
+def test_a_rerun_holds_the_same_rows_in_a_pipeline_of_its_own(
+    orders: Recorded, tmp_path: Path, kind: str, pg: Any
+) -> None:
+    made: Mapping[str, Callable[[], Any]] = {
+        "postgres": lambda: PostgresSink(pg.dsn, table="again"),
+        "delta": lambda: DeltaSink(str(tmp_path / "again")),
+        "memory": lambda: MemorySink(id="memory:again"),
+    }
+    into = made[kind]()
+    found = again(orders, into, range(2, 6))
+    assert (found.name, found.written, found.same, found.rows) == ("orders~v2", 4, 4, 4 * ROWS)
+    assert [ran.text for _, ran in found.held] == [f"epoch {number} of orders" for number in range(2, 6)]
+    assert found.diff(orders.spark, orders.sink) is None
+    assert audited(orders, into) is Verdict.EXACTLY_ONCE
+    assert orders.run().records[-1].epoch.number == BATCHES  # the query was not fenced out
+
+
+@pytest.mark.parametrize("shape", [timed, counted])
+def test_clock_and_state_are_those_of_the_original(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, shape: Callable[[DataFrame], DataFrame]
+) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, shape).run()
+    last = orders.records[-1].epoch.number
+    found = again(orders, MemorySink(id="memory:again"), range(3, last + 1))
+    assert (found.written, found.different) == (last - 2, ())
+
+
+def test_epochs_can_be_written_as_one(orders: Recorded) -> None:
+    found = again(orders, MemorySink(id="memory:again"), coalesce=4)
+    assert [ran.text for _, ran in found.held] == ["epochs 1..4 of orders", "epochs 5..6 of orders"]
+    assert (found.same, found.rows) == (2, BATCHES * ROWS)
+
+
+def test_rows_that_other_code_gives_are_shown(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, sink=DeltaSink(str(tmp_path / "table"))).run()  # type: ignore[arg-type]
+    into = DeltaSink(str(tmp_path / "again"))
+    found = again(orders, into, job=without_12(orders))
+    assert [epoch.number for epoch, _ in found.different] == [3]
+    shown = found.diff(spark, DeltaSink(str(tmp_path / "table")))
+    assert shown is not None
+    assert (shown.less, shown.more, [(sign, row.id) for sign, row in shown.examples]) == (1, 0, [("-", 12)])
+
+
+@pytest.mark.parametrize("point", [Point.DISCOVER_AFTER, Point.COMMIT_BEFORE, Point.COMMIT_AFTER, Point.RETURN_BEFORE])
+@pytest.mark.parametrize("shape", [lambda df: df, counted], ids=["stateless", "stateful"])
+def test_a_rerun_that_was_cut_off_goes_on_where_its_target_stands(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, point: Point, shape: Callable[[DataFrame], DataFrame]
+) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, shape).run()
+    last = orders.records[-1].epoch.number
+    into = MemorySink(id="memory:again")
+    faults.arm(point, "raise", 3)
+    with pytest.raises(InjectedFault):
+        again(orders, into)
+    held = len(list(into.history()))
+    assert 0 < held < last
+    found = again(orders, into)
+    assert (found.written, len(found.held), found.different) == (last - held, last, ())
+    assert again(orders, into).written == 0
+    assert audited(orders, into) is Verdict.EXACTLY_ONCE
+
+
+def test_a_target_of_another_rerun_is_refused(orders: Recorded) -> None:
+    into = MemorySink(id="memory:again")
+    again(orders, into, range(2, 4))
+    for epochs in (range(1, 5), range(2, 3)):
+        with pytest.raises(OnceOnlyError, match="ONCE-E239"):
+            again(orders, into, epochs)
+    assert again(orders, into, range(2, 6)).written == 2
+
+
+def test_the_targets_of_the_query_are_refused(orders: Recorded) -> None:
+    with pytest.raises(OnceOnlyError, match="cannot have its name"):
+        again(orders, MemorySink(id="memory:again"), name="orders")
+    with pytest.raises(OnceOnlyError, match="one of the pipeline's own sinks"):
+        again(orders, orders.sink)
+    assert len(orders.sink.rows()) == BATCHES * ROWS
+
+
+JOB = """
+def stream(spark):
+    return spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet({inbox!r}).where("id <> 12")
+"""
+
+
+def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any
+) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
+    (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))
+
+    def typed(*words: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+        program = Path(sys.executable).parent / "onceonly"
+        return subprocess.run(
+            [program, *words],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            cwd=tmp_path,
+            env=os.environ | {"ONCEONLY_FAULT": fault},
+            check=False,
+        )
+
+    asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream", "--diff"]
+    planned = typed("epochs", "rerun", "1..6", *asked, "--into", f"delta:{tmp_path / 'again'}")
+    assert planned.returncode == 2
+    assert "epochs 1..6 of orders (6 epochs, 30 rows)" in planned.stdout
+    printed = command(planned.stderr, "--yes")[1:]
+    assert typed(*printed, fault="commit.after:kill:3").returncode == -signal.SIGKILL
+    done = typed(*printed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders~v2 holds 6 epochs, 29 rows; 3 written now" in done.stdout
+    assert "- 1 row, + 0 rows" in done.stdout
