@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Delete, Engine, Row, Select, inspect, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from onceonly_checkpoints.epoch import EpochRecord
-from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerConflict, LedgerUnavailable, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, Ledger, LedgerConflict, LedgerUnavailable, Pin, Pipeline
 from onceonly_checkpoints.ledger import tables as rows
 from onceonly_checkpoints.ledger.databases import PATIENCE_S, READ_ONLY
 from onceonly_checkpoints.ledger.location import place_of, unavailable
@@ -220,6 +220,28 @@ class SqlLedger(Ledger):
     def discard(self, pipeline: str, first: int) -> None:
         """Forget epochs from ``first`` on; intents and events stay."""
         self._forget(pipeline, first, FAR)
+
+    def pin(self, pin: Pin) -> None:
+        """Pin an epoch, or renew that; pins that are over go."""
+        now = _now_ms()
+        values = rows.pin_values(replace(pin, since_ms=pin.since_ms or now))
+
+        def work(connection: Connection) -> None:
+            connection.execute(self._sql.pin, values)
+            connection.execute(self._sql.drop_pins, {"pipeline": pin.pipeline, "now": now})
+
+        self._write(work)
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """Let a pin go."""
+        self._write(lambda connection: connection.execute(self._sql.unpin, {"pipeline": pipeline, "token": token}))
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """Pins that hold, the oldest epoch first."""
+        with self._reading() as connection:
+            return [
+                rows.pin_of(row) for row in connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
+            ]
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents; events stay."""

@@ -82,7 +82,12 @@ class Statements:
         self.epochs = select(epochs).where(_within(epochs)).order_by(epochs.c.epoch)
         self.drop_epochs = delete(epochs).where(_within(epochs))
         self.drop_intents = delete(all_.intents).where(_within(all_.intents))
-        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.sinks, all_.pipelines)
+        pins = all_.pins
+        self.pin = self._upsert(pins, "pipeline", "token", keep="since_ms")
+        self.unpin = delete(pins).where(_is(pins, "pipeline", "token"))
+        self.drop_pins = delete(pins).where(_is(pins, "pipeline"), pins.c.until_ms <= bindparam("now"))
+        self.pins = select(pins).where(_is(pins, "pipeline"), pins.c.until_ms > bindparam("now")).order_by(pins.c.epoch)
+        of_one = (*all_.parts, epochs, all_.intents, all_.events, pins, all_.sinks, all_.pipelines)
         self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.

@@ -74,7 +74,8 @@ def fill(
         count = rows.rows if rows else 0
         expiring.expire(connection, target, marker.epoch, count)
         sealed = sealedviews.sealed_by(marker.epoch, sinks)
-        where = head.advance(connection, marker, oid, count, target.visibility, sealed=sealed)
+        keeps = target.merge.history
+        where = head.advance(connection, marker, oid, count, target.visibility, sealed=sealed, keeps=keeps)
         if where is None:
             raise _why_not(connection, marker, target, oid)
     except DBAPIError as error:
@@ -108,7 +109,7 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
         tombstones.ready(connection, table, target.writer, target.merge)
         rows = replace(rows, waiting=replace(rows.waiting, tombstones=tombstones.relation(target.writer)))
     assert rows.waiting is not None
-    if target.merge.history and history.ready(connection, table, target.writer, target.merge, epoch):
+    if target.merge.history and history.ready(connection, table, target.writer, target.merge, of):
         target.show(connection, table)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)

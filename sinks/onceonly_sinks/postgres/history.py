@@ -21,6 +21,9 @@ from onceonly_sinks.sql.tables import OURS
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from onceonly.protocol.optional import Span
+    from onceonly_checkpoints.epoch import Epoch
+
 FROM, TO = "_from", "_to"
 """Columns beside those of the target: the epoch that brought a version, and the one that replaced or removed it."""
 
@@ -33,8 +36,8 @@ SELECT a.attname FROM pg_catalog.pg_attribute a
 WHERE a.attrelid = pg_catalog.to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.attisdropped
 """
 _BEGIN = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS}"
+_ENDS = f"SELECT kept_from, kept_upto FROM onceonly.head WHERE {OURS}"
 _FORGET = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS} AND kept_from < %(first)s"
-_KEPT = f"SELECT kept_from FROM onceonly.head WHERE {OURS}"
 
 
 def name_of(table: TableName) -> TableName:
@@ -42,11 +45,12 @@ def name_of(table: TableName) -> TableName:
     return replace(table, name=f"{table.name}{HISTORY}")
 
 
-def kept_from(connection: Connection, writer: Writer, table: Table) -> int | None:
-    """The oldest epoch that can be read; ``None`` where there is no history."""
+def kept(connection: Connection, writer: Writer, table: Table) -> Span | None:
+    """The oldest and the newest epoch that it tells; ``None`` where there is no history."""
     if not _columns(connection, table):
         return None
-    return int(connection.exec_driver_sql(_KEPT, writer.parameters).scalar_one())
+    first, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
+    return int(first), int(last)
 
 
 def _columns(connection: Connection, table: Table) -> list[str]:
@@ -54,10 +58,11 @@ def _columns(connection: Connection, table: Table) -> list[str]:
     return [str(name) for (name,) in found]
 
 
-def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, epoch: int) -> bool:
+def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, epoch: Epoch) -> bool:
     """Make the history in the open transaction, before the epoch's rows meet the target; or add columns to it.
 
-    What stands in the target already has stood since the epoch before: how it came there is not known.
+    It begins with what stands in the target, as of the epoch before: how that came there is not known. So does one that
+    was left out for some epochs.
 
     Returns:
         Whether anything was made or added.
@@ -79,16 +84,26 @@ def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, ep
         if lacking:
             added = ", ".join(f"ADD COLUMN {quote(one.name)} {one.ddl}" for one in lacking)
             connection.exec_driver_sql(f"ALTER TABLE {name} {added}", {})
+        _, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
+        if last < epoch.number - 1:
+            end_all(connection, table, epoch.number - 1)
+            _begin(connection, table, writer, epoch)
         return bool(lacking)
     ours, keys = f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint", ", ".join(quote(one) for one in merge.key)
     columns = ", ".join(f"{quote(one.name)} {one.ddl}" for one in table.columns)
     connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}, {quote(FROM)}))", {})
     connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(TO)}) WHERE {quote(TO)} IS NOT NULL", {})
-    listed = ", ".join(quote(one.name) for one in table.columns)
-    standing = f"INSERT INTO {name} ({listed}, {quote(FROM)}) SELECT {listed}, %(first)s FROM {table.name.sql}"
-    connection.exec_driver_sql(standing, {"first": epoch - 1})
-    connection.exec_driver_sql(_BEGIN, {**writer.parameters, "first": epoch - 1})
+    _begin(connection, table, writer, epoch)
     return True
+
+
+def _begin(connection: Connection, table: Table, writer: Writer, epoch: Epoch) -> None:
+    """Begin with what stands in the target; where a full refresh has emptied it, nothing is known of before."""
+    first = epoch.number if epoch.replaces else epoch.number - 1
+    listed = ", ".join(quote(one.name) for one in table.columns)
+    into = f"INSERT INTO {name_of(table.name).sql} ({listed}, {quote(FROM)})"
+    connection.exec_driver_sql(f"{into} SELECT {listed}, %(first)s FROM {table.name.sql}", {"first": first})
+    connection.exec_driver_sql(_BEGIN, {**writer.parameters, "first": first})
 
 
 def write(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> None:

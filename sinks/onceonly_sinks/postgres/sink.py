@@ -301,7 +301,7 @@ class PostgresSink(Handle):
                 problem = f"sealed_view=True of {self._id}, to whose table another sink writes too"
                 cause = "both number rows by epoch, so the number does not say whose epoch it is"
                 raise refuse("E110", problem=f"{problem}.", cause=cause, next="write to a table of its own")
-            history_made = history.kept_from(connection, self._writer, table) is not None
+            history_made = history.kept(connection, self._writer, table) is not None
             if history_made or not self._options.merge.history:
                 self._aim.show(connection, table)
 

@@ -135,11 +135,11 @@ def select(connection: Connection, sink: Standing, at: Receipt, since: Receipt |
 
 def _remembered(connection: Connection, sink: Standing, table: Table, at: Receipt) -> None:
     """See that the history reaches back to the epoch."""
-    kept = history.kept_from(connection, sink.writer, table)
-    if kept is None or at.epoch < kept:
-        begins = f"begins at epoch {kept}" if kept is not None else "is not there yet"
-        cause = "history=True was said after that epoch, or keep_history= lets older versions go"
-        raise EpochGone(f"the history of its rows {begins}", cause)
+    kept = history.kept(connection, sink.writer, table)
+    if kept is None or not kept[0] <= at.epoch <= kept[1]:
+        said = f"tells epochs {kept[0]} to {kept[1]}" if kept is not None else "is not there yet"
+        cause = "history=True was said after that epoch, or not any more; or keep_history= lets older versions go"
+        raise EpochGone(f"the history of its rows {said}", cause)
 
 
 _BY_YOURSELF = "keep the epoch's number with what the function writes: it is handed to it"

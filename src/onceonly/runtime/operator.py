@@ -504,7 +504,7 @@ def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, n
     # Only now: until a sink holds the decision, the old records are all that proves what was lost.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
-    sealing.tell(sinks, epoch, ledger)
+    sealing.tell(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
     for one in (why, *noting.given_up(epoch, newest)):
         ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))

@@ -448,7 +448,7 @@ class Runner:
                 receipts = command.receipts
                 record = EpochRecord(state.job.pipeline, command.fence, command.epoch, receipts, files, phases)
                 self._ledger.record(record)
-        sealing.tell(self._all, command.epoch, self._ledger)
+        sealing.tell(self._all, state.job.pipeline, command.epoch, self._ledger)
         if self._staging and command.replaced:
             self._staging.drop(command.replaced)  # every sink holds the epoch after it
         faults.fire(Point.RECORD_AFTER)

@@ -12,17 +12,16 @@ PINS_EVERY = 16
 """Epochs between two looks at what readers have pinned: one costs a read of the ledger."""
 
 
-def tell(sinks: Iterable[Sink], epoch: Epoch, ledger: Ledger) -> None:
+def tell(sinks: Iterable[Sink], pipeline: str, epoch: Epoch, ledger: Ledger) -> None:
     """Tell the sinks of an epoch that all of them hold it."""
     told = [sink for sink in sinks if isinstance(sink, Seals)]
     if not told:
         return
-    pinned = oldest(ledger, epoch) if not epoch.number % PINS_EVERY else None
+    pinned = oldest_pin(ledger, pipeline) if not epoch.number % PINS_EVERY else None
     for sink in told:
         sink.seal(epoch, pinned)
 
 
-def oldest(ledger: Ledger, epoch: Epoch) -> int | None:
+def oldest_pin(ledger: Ledger, pipeline: str) -> int:
     """The oldest epoch that is pinned; 0 for none."""
-    del ledger, epoch
-    return None
+    return min((pin.epoch for pin in ledger.pins(pipeline)), default=0)
