@@ -155,6 +155,27 @@ class Superseded:
     at_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """An epoch that a reader reads for a while.
+
+    Attributes:
+        pipeline: the user's stable name.
+        token: the reader's own, random.
+        epoch: the number.
+        owner: who reads, for people.
+        since_ms: when it was pinned, milliseconds since 1970; 0 = the ledger fills it in.
+        until_ms: until when, if it is not renewed.
+    """
+
+    pipeline: str
+    token: str
+    epoch: int
+    owner: str
+    since_ms: int
+    until_ms: int
+
+
 @runtime_checkable
 class Ledger(Protocol):
     """What onceonly needs of a ledger. All methods raise :class:`LedgerUnavailable`.
@@ -214,6 +235,18 @@ class Ledger(Protocol):
 
     def superseded(self, pipeline: str) -> Sequence[Superseded]:
         """What was ever set aside, oldest first."""
+        ...
+
+    def pin(self, pin: Pin) -> None:
+        """Pin an epoch, or renew that; pins that are over go."""
+        ...
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """Let a pin go."""
+        ...
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """Pins that hold, the oldest epoch first."""
         ...
 
     def prune(self, pipeline: str, before: int) -> None:

@@ -23,6 +23,7 @@ from onceonly_checkpoints.ledger import (
     Ledger,
     LedgerConflict,
     LedgerUnavailable,
+    Pin,
     Pipeline,
     Superseded,
 )
@@ -250,6 +251,28 @@ class SqlLedger(Ledger):
         with self._reading() as connection:
             found = connection.execute(self._sql.superseded, {"pipeline": pipeline}).all()
             return [rows.superseded_of(row) for row in found]
+
+    def pin(self, pin: Pin) -> None:
+        """Pin an epoch, or renew that; pins that are over go."""
+        now = _now_ms()
+        values = rows.pin_values(replace(pin, since_ms=pin.since_ms or now))
+
+        def work(connection: Connection) -> None:
+            connection.execute(self._sql.pin, values)
+            connection.execute(self._sql.drop_pins, {"pipeline": pin.pipeline, "now": now})
+
+        self._write(work)
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """Let a pin go."""
+        self._write(lambda connection: connection.execute(self._sql.unpin, {"pipeline": pipeline, "token": token}))
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """Pins that hold, the oldest epoch first."""
+        with self._reading() as connection:
+            return [
+                rows.pin_of(row) for row in connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
+            ]
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents; events stay."""

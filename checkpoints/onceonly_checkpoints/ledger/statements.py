@@ -88,7 +88,12 @@ class Statements:
             .where(_is(all_.superseded, "pipeline"))
             .order_by(all_.superseded.c.at_ms, all_.superseded.c.epoch)
         )
-        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.superseded, all_.sinks, all_.pipelines)
+        pins = all_.pins
+        self.pin = self._upsert(pins, "pipeline", "token", keep="since_ms")
+        self.unpin = delete(pins).where(_is(pins, "pipeline", "token"))
+        self.drop_pins = delete(pins).where(_is(pins, "pipeline"), pins.c.until_ms <= bindparam("now"))
+        self.pins = select(pins).where(_is(pins, "pipeline"), pins.c.until_ms > bindparam("now")).order_by(pins.c.epoch)
+        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.superseded, pins, all_.sinks, all_.pipelines)
         self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.

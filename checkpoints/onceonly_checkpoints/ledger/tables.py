@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pin, Pipeline, Superseded
 from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
 
 Values = dict[str, Any]
@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 _NUMBERS = (
     "generation opened_ms epoch at_ms row_count batch_id batch_timestamp_ms watermark_ms recorded_ms log_offset "
-    "modified_ms id"
+    "modified_ms id since_ms until_ms"
 )
 
 _COLUMNS = {
@@ -38,6 +38,7 @@ _COLUMNS = {
     "phases": "pipeline epoch ordinal phase seconds",
     "events": "id token pipeline kind reason epoch generation at_ms",
     "superseded": "pipeline epoch chain body why at_ms",
+    "pins": "pipeline token epoch owner since_ms until_ms",
 }
 
 
@@ -63,6 +64,7 @@ class Tables:
     phases: TableClause
     events: TableClause
     superseded: TableClause
+    pins: TableClause
 
     @property
     def parts(self) -> tuple[TableClause, TableClause, TableClause]:
@@ -239,6 +241,16 @@ def record_of(row: Row[Any], receipts: Grouped, files: Grouped, phases: Grouped)
         phases=tuple((each.phase, each.seconds) for each in phases.get(row.epoch, ())),
         recorded_ms=row.recorded_ms,
     )
+
+
+def pin_values(pin: Pin) -> Values:
+    """Row of a pin."""
+    return asdict(pin)
+
+
+def pin_of(row: Row[Any]) -> Pin:
+    """Inverse of :func:`pin_values`."""
+    return Pin(row.pipeline, row.token, row.epoch, row.owner, row.since_ms, row.until_ms)
 
 
 def event_values(event: Event, token: str) -> Values:

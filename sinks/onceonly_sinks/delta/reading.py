@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _TRANSACTIONS = "delta.setTransactionRetentionDuration"
 _LOG = "delta.logRetentionDuration"
 _LOG_DEFAULT = "interval 30 days"
+_FILES = "delta.deletedFileRetentionDuration"
+_FILES_DEFAULT = "interval 1 week"
 _APPEND_ONLY = "delta.appendOnly"
 _MANY_FILES = 1000
 _SMALL = 4 * 1024 * 1024
@@ -101,7 +103,7 @@ def read(table: Table) -> tuple[PlaceFacts | None, TableFacts | None]:
 def judge(
     name: str, place: PlaceFacts | None, table: TableFacts | None, observed: Observed, *, merges: bool
 ) -> Iterator[Check]:
-    """D301 to D306.
+    """D301 to D307.
 
     Args:
         name: the sink's address.
@@ -119,6 +121,7 @@ def judge(
         return
     yield Check(name, State.OK, f"readable at version {table.version}")
     yield from _remembering(name, table.properties, observed)
+    yield from _outlasting(name, table.properties, observed)
     if table.beyond:
         yield spot("D304", name, State.HINT, beyond=table.beyond)
     else:
@@ -143,6 +146,16 @@ def _remembering(name: str, properties: Mapping[str, str], observed: Observed) -
         state = State.PROBLEM if observed.longest_gap_s >= seconds else State.HINT
         days = max(30, int(-(-observed.longest_gap_s * 3 // _DAY_S)))
         yield spot("D302", name, state, retention=retention, longest=spell(observed.longest_gap_s), enough_days=days)
+
+
+def _outlasting(name: str, properties: Mapping[str, str], observed: Observed) -> Iterator[Check]:
+    """Whether files of a version that somebody reads stay for as long as that takes."""
+    kept = properties.get(_FILES, _FILES_DEFAULT)
+    seconds = interval_s(kept)
+    if seconds is not None and observed.longest_pin_s * _HEADROOM >= seconds:
+        state = State.PROBLEM if observed.longest_pin_s >= seconds else State.HINT
+        hours = max(1, int(-(-observed.longest_pin_s * 3 // 3600)))
+        yield spot("D307", name, state, kept=kept, pinned=spell(observed.longest_pin_s), enough_hours=hours)
 
 
 def interval_s(text: str) -> float | None:

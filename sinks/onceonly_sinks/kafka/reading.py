@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _TRANSACTIONS = "__transaction_state"
 """The brokers' own topic: which transactions were decided, and how."""
 
+_HEADROOM = 2
+
 _ENOUGH = 2
 """Replicas that must have a confirmed row, so that no broker is the only one."""
 
@@ -111,7 +113,7 @@ def _topic(destination: Destination, name: str, partitions: Any) -> TopicFacts:
 
 
 def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]:
-    """D101 to D107.
+    """D101 to D108.
 
     Args:
         name: the sink's address.
@@ -140,17 +142,23 @@ def judge(name: str, facts: ClusterFacts, observed: Observed) -> Iterator[Check]
         if topic.name == facts.marker:
             yield from _marker(name, facts.servers, topic)
         elif topic.name == facts.rows:
-            yield from _rows(name, facts.servers, topic)
+            yield from _rows(name, facts.servers, topic, observed)
         yield from _kept(name, facts, topic)
 
 
-def _rows(name: str, servers: str, topic: TopicFacts) -> Iterator[Check]:
-    """Whether every row stays that was written."""
+def _rows(name: str, servers: str, topic: TopicFacts, observed: Observed) -> Iterator[Check]:
+    """Whether every row stays that was written, for as long as somebody reads it."""
     if "compact" in topic.policy.split(","):
         yield spot("D106", name, State.HINT, topic=topic.name, servers=servers)
         return
     kept = int(topic.settings.get("retention.ms", "-1")) / 1000
     how_long = "for ever" if kept < 0 else f"for {spell(kept)}"
+    if 0 <= kept <= observed.longest_pin_s * _HEADROOM:
+        state = State.PROBLEM if observed.longest_pin_s >= kept else State.HINT
+        enough, pinned = int(observed.longest_pin_s * 3000), spell(observed.longest_pin_s)
+        yield spot(
+            "D108", name, state, topic=topic.name, servers=servers, kept=spell(kept), pinned=pinned, enough_ms=enough
+        )
     yield Check(name, State.OK, f"{topic.name} has {topic.partitions} partitions and keeps every row {how_long}")
 
 

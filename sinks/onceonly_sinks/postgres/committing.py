@@ -16,10 +16,12 @@ from onceonly_checkpoints.ledger import LedgerUnavailable
 from onceonly_sinks.postgres import (
     expiring,
     head,
+    history,
     keeping,
     obstacles,
     replacing,
     schema,
+    sealedviews,
     searching,
     tombstones,
     upsert,
@@ -36,11 +38,25 @@ if TYPE_CHECKING:
 
 
 def fill(
-    connection: Connection, transactions: Transactions, target: Target, rows: PostgresPrepared | None, marker: Marker
+    connection: Connection,
+    transactions: Transactions,
+    target: Target,
+    rows: PostgresPrepared | None,
+    marker: Marker,
+    *,
+    sinks: frozenset[str],
 ) -> Receipt:
     """Bring all that a sink gets of an epoch into the transaction, and tell what its receipt will be.
 
     The head's row is touched last: other drivers wait for its lock no longer than the commit itself takes.
+
+    Args:
+        connection: the transaction.
+        transactions: of the sink.
+        target: where its rows go.
+        rows: what was prepared; ``None`` for none.
+        marker: the epoch's.
+        sinks: ids of all that are in the transaction.
 
     Raises:
         Superseded: another fence stands.
@@ -52,10 +68,14 @@ def fill(
         span = marker.epoch.replaces
         if span and (rows is None or rows.cleared != span):
             replacing.clear(connection, target, span)
+        if span and target.merge.history and (table := target.look(connection)):
+            history.end_all(connection, table, marker.epoch.number)
         oid = _bring(connection, target, rows, marker.epoch)
         count = rows.rows if rows else 0
         expiring.expire(connection, target, marker.epoch, count)
-        where = head.advance(connection, marker, oid, count, target.visibility)
+        sealed = sealedviews.sealed_by(marker.epoch, sinks)
+        keeps = target.merge.history
+        where = head.advance(connection, marker, oid, count, target.visibility, sealed=sealed, keeps=keeps)
         if where is None:
             raise _why_not(connection, marker, target, oid)
     except DBAPIError as error:
@@ -89,10 +109,16 @@ def _bring(connection: Connection, target: Target, rows: PostgresPrepared | None
         tombstones.ready(connection, table, target.writer, target.merge)
         rows = replace(rows, waiting=replace(rows.waiting, tombstones=tombstones.relation(target.writer)))
     assert rows.waiting is not None
+    if target.merge.history and history.ready(connection, table, target.writer, target.merge, of):
+        target.show(connection, table)
     changed = upsert.apply(connection, table, rows.waiting, target.merge, epoch)
     _all_stand(connection, target, table, rows, changed=changed, epoch=epoch)
     if remembers:
         tombstones.remember(connection, table, rows.waiting, target.merge, of)
+    if target.merge.history:
+        history.write(connection, table, rows.waiting, target.merge, epoch)
+        if (keep := target.merge.keep_history) and not epoch % history.EVERY:
+            history.forget(connection, table, target.writer, min(epoch - keep, target.pinned or epoch))
     if kept := target.merge.keeps:
         keeping.forget(connection, table, of, kept, rows.rows)
     return table.oid

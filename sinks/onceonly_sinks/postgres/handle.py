@@ -288,7 +288,7 @@ class Handle(SinkBase):
         said = self._options
         grows, triggers = said.schema == "add_columns", said.triggers == "allow"
         aim = Target(self._server, name, said.merge, said.epoch_column, self._writer, grows, said.apply, triggers)
-        return replace(aim, keep_ms=self._keep_ms)
+        return replace(aim, keep_ms=self._keep_ms, sealed_view=said.sealed_view)
 
     @property
     def _writer(self) -> Writer:

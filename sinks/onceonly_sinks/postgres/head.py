@@ -31,8 +31,9 @@ KNOWN_SCHEMA = "SELECT pg_catalog.to_regnamespace('onceonly') IS NOT NULL"
 SCHEMA = "CREATE SCHEMA onceonly"
 # By functions that answer null: a table that is not there is an error elsewhere, which would end the transaction.
 KNOWN = """
-SELECT pg_catalog.to_regclass('onceonly.head') IS NOT NULL AND pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL
-       AND pg_catalog.to_regclass('onceonly.pruned') IS NOT NULL
+SELECT pg_catalog.to_regclass('onceonly.epoch') IS NOT NULL AND pg_catalog.to_regclass('onceonly.pruned') IS NOT NULL
+       AND EXISTS (SELECT FROM pg_catalog.pg_attribute a
+                   WHERE a.attrelid = pg_catalog.to_regclass('onceonly.head') AND a.attname = 'kept_upto')
 """
 TABLES = Tables(
     head="onceonly.head",
@@ -43,8 +44,15 @@ TABLES = Tables(
     moment="timestamptz NOT NULL DEFAULT clock_timestamp()",
     storage=" WITH (fillfactor = 50)",  # each epoch updates the row: with room in its page, no index is written
 )
+# sealed: the newest epoch that all sinks of the pipeline are known to hold. kept_from, kept_upto: the oldest and the
+# newest epoch that a history tells.
 DDL = (
     *TABLES.ddl,
+    """
+    ALTER TABLE onceonly.head ADD COLUMN IF NOT EXISTS sealed bigint NOT NULL DEFAULT 0,
+                              ADD COLUMN IF NOT EXISTS kept_from bigint NOT NULL DEFAULT 0,
+                              ADD COLUMN IF NOT EXISTS kept_upto bigint NOT NULL DEFAULT 0
+    """,
     """
     CREATE TABLE IF NOT EXISTS onceonly.pruned (
         pipeline text NOT NULL, sink text NOT NULL,
@@ -95,7 +103,8 @@ ADVANCE = f"""
 WITH here AS MATERIALIZED ({{place}}),
 advanced AS (
     UPDATE onceonly.head h
-    SET epoch = %(epoch)s, chain = %(chain)s,
+    SET epoch = %(epoch)s, chain = %(chain)s, sealed = %(sealed)s,
+        kept_upto = CASE WHEN %(keeps)s THEN %(epoch)s ELSE kept_upto END,
         system_id = CASE WHEN '{UNSEEN}' IN (h.system_id, here.system_id) AND h.target_oid <> 0 AND NOT %(adopts)s
                          THEN h.system_id ELSE here.system_id END, timeline = here.timeline, target_oid = %(oid)s,
         updated_at = clock_timestamp()
@@ -330,11 +339,29 @@ def judge(found: Head | None, marker: Marker) -> Superseded | OnceOnlyError | No
     return fenced(found, marker.fence, marker.sink) or check_follows(marker, held)
 
 
-def advance(connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility) -> Place | None:
-    """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows."""
+def advance(
+    connection: Connection, marker: Marker, oid: int, rows: int, seen: Visibility, *, sealed: int, keeps: bool
+) -> Place | None:
+    """Move the head and write the epoch row; ``None`` if the head does not stand where the epoch follows.
+
+    Args:
+        connection: the epoch's transaction.
+        marker: the epoch's.
+        oid: the table's.
+        rows: of the epoch.
+        seen: what the server tells of itself.
+        sealed: the newest epoch that all sinks hold once this one is committed.
+        keeps: whether a history tells this epoch.
+    """
     adopts = marker.epoch.adoption is not None
     writer = Writer(marker.pipeline, marker.sink)
-    parameters = {**tables.advancing(writer, marker, rows), "adopts": adopts, "oid": oid}
+    parameters = {
+        **tables.advancing(writer, marker, rows),
+        "adopts": adopts,
+        "oid": oid,
+        "sealed": sealed,
+        "keeps": keeps,
+    }
     row = connection.exec_driver_sql(ADVANCE.format(place=seen.sql), parameters).one_or_none()
     return Place(row[0], row[1], oid) if row else None
 

@@ -12,7 +12,7 @@ from onceonly.errors import OnceOnlyError, refuse
 from onceonly.protocol import Batch
 from onceonly.protocol.optional import Span
 from onceonly_checkpoints.epoch import Fence
-from onceonly_sinks.postgres import classify, ddl, keeping, obstacles, panestate, schema, staging, upsert
+from onceonly_sinks.postgres import classify, ddl, keeping, obstacles, panestate, schema, sealedviews, staging, upsert
 from onceonly_sinks.postgres.castplan import Plan, make_plan
 from onceonly_sinks.postgres.copy import Encoder, copy_in, statement
 from onceonly_sinks.postgres.head import Visibility, Writer
@@ -90,6 +90,8 @@ class Target:
         triggers: whether triggers of the table may run before each row.
         visibility: what the server tells of itself.
         keep_ms: for how long rows are kept, by the clock of the epochs; 0: until somebody removes them.
+        sealed_view: whether a view beside the table shows what all sinks hold.
+        pinned: the oldest epoch that a reader has pinned; 0 for none.
     """
 
     server: Server
@@ -102,6 +104,8 @@ class Target:
     triggers: bool = False
     visibility: Visibility = field(default_factory=Visibility)
     keep_ms: int = 0
+    sealed_view: bool = False
+    pinned: int = 0
 
     @property
     def address(self) -> str:
@@ -160,7 +164,9 @@ class Target:
             return self._made(connection, plan.table)
         if table is None or not staging.same_shape(plan.standing, table):
             raise schema.changed(self.writer.sink)
-        return ddl.add(connection, table, plan.added) if plan.added else table
+        if not plan.added:
+            return table
+        return self._shown(connection, ddl.add(connection, table, plan.added))
 
     def _made(self, connection: Connection, planned: Table) -> Table:
         """The planned table, with what one of ours needs beside its key."""
@@ -169,7 +175,21 @@ class Target:
             keeping.ready(connection, made)
         if self.merge.state:
             panestate.ready(connection, made)
-        return made
+        return self._shown(connection, made)
+
+    def _shown(self, connection: Connection, table: Table) -> Table:
+        if not self.merge.history:  # that has to be there first
+            self.show(connection, table)
+        return table
+
+    def show(self, connection: Connection, table: Table) -> None:
+        """Make the view that shows what all sinks hold, if one is wanted, or give it the columns of the table.
+
+        Raises:
+            DestinationError: E506, the table has no epoch column.
+        """
+        if self.sealed_view:
+            sealedviews.ready(connection, table, self.writer, self.merge)
 
 
 class Loader:

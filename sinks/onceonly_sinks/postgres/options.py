@@ -12,6 +12,7 @@ from onceonly.protocol.period import milliseconds
 from onceonly_sinks.postgres import keeping, panestate
 from onceonly_sinks.postgres.pruning import FEWEST, MARKERS
 from onceonly_sinks.postgres.schema import EPOCH_COLUMN
+from onceonly_sinks.postgres.server import NAME_BYTES, TableName
 from onceonly_sinks.postgres.upsert import Merge
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ SchemaChange = Literal["fail", "add_columns"]
 Triggers = Literal["refuse", "allow"]
 Holds = Literal["rows", "state"]
 
+SEALED, HISTORY = "_sealed", "_history"
+"""What stands behind the name of a table in that of its view, and of its history."""
+
+FEWEST_VERSIONS = 64
+"""Epochs whose history is kept at least."""
+
 DRIVER_LIMIT = 64 * 1024 * 1024
 """Bytes of a batch in Arrow form that go through the driver; more go through executors."""
 
@@ -52,6 +59,7 @@ class Options:
         apply: the user's function in place of an insert or upsert.
         triggers: whether triggers of the table may run before each row.
         markers: epoch rows that are kept; ``None``: all.
+        sealed_view: whether a view shows what all sinks hold.
     """
 
     merge: Merge
@@ -64,6 +72,7 @@ class Options:
     apply: Apply | None
     triggers: Triggers
     markers: int | None
+    sealed_view: bool = False
 
     @classmethod
     def check(
@@ -85,6 +94,9 @@ class Options:
         tombstones: str | None,
         keeps: str | None,
         holds: Holds,
+        sealed_view: bool = False,
+        history: bool = False,
+        keep_history: int | None = None,
     ) -> Self:
         """Check what belongs together.
 
@@ -112,8 +124,12 @@ class Options:
         _check_markers(markers)
         if apply is not None:
             _check_apply(apply, columns, epoch_column, schema)
+        plain = apply is None and keeps is None and holds == "rows" and epoch_column is not None
+        _check_history(history, keep_history, fit=plain and bool(columns))
+        _check_sealed_view(sealed_view, fit=plain and (history or not columns))
+        ours = (milliseconds(keeps) or 0) // 1000, holds == "state"
         return cls(
-            Merge(columns, sequence, delete, remembered, (milliseconds(keeps) or 0) // 1000, holds == "state"),
+            Merge(columns, sequence, delete, remembered, *ours, history, keep_history or 0),
             epoch_column,
             via,
             driver_limit,
@@ -123,13 +139,26 @@ class Options:
             apply,
             triggers,
             markers,
+            sealed_view,
         )
+
+    def check_names(self, table: TableName) -> None:
+        """Refuse what stands beside a table where its name would be longer than Postgres keeps.
+
+        Raises:
+            ConfigurationError: E110.
+        """
+        wanted = {"history=True": HISTORY} if self.merge.history else {}
+        for option, suffix in {**wanted, **({"sealed_view=True": SEALED} if self.sealed_view else {})}.items():
+            if len(f"{table.name}{suffix}".encode()) > NAME_BYTES:
+                problem, cause = f"{option} of {table.text}", f"{table.name}{suffix} would be longer than a name may be"
+                raise _wrong(problem, cause, "give the table a shorter name")
 
     @property
     def unsaid(self) -> bool:
         """Whether nothing was said of what stands in the table."""
-        said = (self.merge, self.epoch_column, self.schema, self.apply, self.triggers)
-        return said == (Merge(), "auto", "fail", None, "refuse")
+        said = (self.merge, self.epoch_column, self.schema, self.apply, self.triggers, self.sealed_view)
+        return said == (Merge(), "auto", "fail", None, "refuse", False)
 
     @property
     def ways(self) -> dict[str, Any]:
@@ -174,6 +203,9 @@ class Options:
             "schema": "" if self.schema == "fail" else self.schema,
             "triggers": "" if self.triggers == "refuse" else self.triggers,
             "markers": "" if self.markers == MARKERS else "-" if self.markers is None else str(self.markers),
+            "sealed_view": "yes" if self.sealed_view else "",
+            "history": "yes" if self.merge.history else "",
+            "keep_history": str(self.merge.keep_history) if self.merge.keep_history else "",
             "apply": "" if self.apply is None else "function",
         }
 
@@ -199,6 +231,9 @@ def from_described(said: Mapping[str, str]) -> dict[str, Any]:
         "schema": said.get("schema", "fail"),
         "triggers": said.get("triggers", "refuse"),
         "markers": None if markers == "-" else _number("markers", markers),
+        "sealed_view": "sealed_view" in said,
+        "history": "history" in said,
+        "keep_history": _number("keep_history", said["keep_history"]) if "keep_history" in said else None,
         "apply": elsewhere if "apply" in said else None,
     }
 
@@ -312,6 +347,28 @@ def _check_markers(markers: object) -> None:
             f"markers= counts epochs, of which a restart compares up to {FEWEST}",
             "give a whole number that is not less, or None for all",
         )
+
+
+def _check_history(history: object, keep: object, *, fit: bool) -> None:
+    if history not in (True, False) or (keep is not None and not history):
+        problem = f"history={history!r}, keep_history={keep!r}"
+        raise _wrong(problem, "history= is True or False, and keep_history= belongs to it", "history=True")
+    if history and not fit:
+        cause = "a history is kept of rows that a key replaces, by the number of their epoch"
+        raise _wrong(
+            "history=True without key=, or with epoch_column=None, apply=, keeps= or holds=", cause, "add key="
+        )
+    if keep is not None and (type(keep) is not int or keep < FEWEST_VERSIONS):
+        cause = f"keep_history= counts epochs, and a reader needs time: at least {FEWEST_VERSIONS}"
+        raise _wrong(f"keep_history={keep!r}", cause, "give a whole number that is not less, or leave it out")
+
+
+def _check_sealed_view(sealed_view: object, *, fit: bool) -> None:
+    if sealed_view not in (True, False):
+        raise _wrong(f"sealed_view={sealed_view!r}", "sealed_view= is True or False", "sealed_view=True")
+    if sealed_view and not fit:
+        cause = "the view tells rows by the number of their epoch, and of replaced ones by their history"
+        raise _wrong("sealed_view=True with this", cause, "of an upsert, add history=True; else leave it out")
 
 
 def _number(name: str, said: str) -> int:

@@ -30,7 +30,8 @@ _DEFAULTS: Mapping[str, str] = {
 }
 
 _NAME = re.compile(r'(?:(?P<schema>"(?:[^"]|"")+"|[^".]+)\.)?(?P<name>"(?:[^"]|"")+"|[^".]+)')
-_NAME_BYTES = 63
+NAME_BYTES = 63
+"""The longest name that Postgres keeps."""
 
 
 def quote(identifier: str) -> str:
@@ -59,11 +60,11 @@ class TableName:
         """
         match = _NAME.fullmatch(text)
         parts = [_unquote(part) for part in match.groups() if part] if match else []
-        if not parts or any(len(part.encode()) > _NAME_BYTES or "\0" in part for part in parts):
+        if not parts or any(len(part.encode()) > NAME_BYTES or "\0" in part for part in parts):
             raise refuse(
                 "E110",
                 problem=f"{text!r} is not the name of a Postgres table.",
-                cause=f"table= wants table or schema.table, at most {_NAME_BYTES} bytes each",
+                cause=f"table= wants table or schema.table, at most {NAME_BYTES} bytes each",
                 next="put a part that holds a dot into double quotes: table='public.\"orders.v2\"'",
             )
         return cls(parts[0] if len(parts) == 2 else None, parts[-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,19 @@ from onceonly.protocol import (
     own,
 )
 from onceonly.protocol.optional import Span, StateRow, StateWanted
-from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.postgres import committing, expiring, head, keeping, panestate, pruning, replacing, transactions
+from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
+from onceonly_sinks.postgres import (
+    committing,
+    expiring,
+    head,
+    history,
+    keeping,
+    panestate,
+    pruning,
+    replacing,
+    sealedviews,
+    transactions,
+)
 from onceonly_sinks.postgres import schema as survey
 from onceonly_sinks.postgres.handle import Handle
 from onceonly_sinks.postgres.loading import Loader, PostgresPrepared, TooLarge
@@ -107,6 +119,12 @@ class PostgresSink(Handle):
             no older change brings its row back. With ``sequence`` and ``delete``; in a table of schema ``onceonly``.
         keeps: for how long rows stay, ``7 days``, in a table of ids that were seen, which :class:`onceonly.Dedupe`
             makes of a sink that was told nothing of its rows; by the clock of the epochs.
+        sealed_view: whether a view ``<table>_sealed`` shows no epoch before all sinks of the pipeline hold it, for
+            readers in SQL: one statement over several such views of a database sees one epoch. The table is appended
+            to, or keeps its history. While the view stands, its columns keep their types.
+        history: whether a table ``<table>_history`` keeps what an upsert replaced or removed, so that the rows as of
+            any epoch can be read; from the epoch on with which it begins.
+        keep_history: for how many epochs, at least 64; ``None``: for ever. What a reader has pinned stays.
         holds: ``rows``, or the ``state`` of windows, of which :class:`onceonly.panes.Panes` makes a table of its own.
 
     Raises:
@@ -135,6 +153,9 @@ class PostgresSink(Handle):
         tombstones: str | None = None,
         keeps: str | None = None,
         holds: Holds = "rows",
+        sealed_view: bool = False,
+        history: bool = False,
+        keep_history: int | None = None,
     ) -> None:
         server, name = Server.parse(dsn), TableName.parse(table)
         options = Options.check(
@@ -154,7 +175,11 @@ class PostgresSink(Handle):
             tombstones=tombstones,
             keeps=keeps,
             holds=holds,
+            sealed_view=sealed_view,
+            history=history,
+            keep_history=keep_history,
         )
+        options.check_names(name)
         super().__init__(server, name, options, id)
         self._fence: Fence | None = None
         self._recorded = 0
@@ -264,10 +289,21 @@ class PostgresSink(Handle):
             DestinationError: certainly not installed.
         """
         with self._refusals():
-            tables = expiring.create if self._keep_ms else head.create
-            transactions.install(self._transactions, self._writer, fence, tables)
+            transactions.install(self._transactions, self._writer, fence, self._create)
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
+
+    def _create(self, connection: Connection) -> None:
+        """Make what is missing of our tables and of the view, in the transaction of a fence."""
+        (expiring.create if self._keep_ms else head.create)(connection)
+        if self._options.sealed_view and (table := self._aim.look(connection)):
+            if head.shared(connection, self._writer, table.oid):
+                problem = f"sealed_view=True of {self._id}, to whose table another sink writes too"
+                cause = "both number rows by epoch, so the number does not say whose epoch it is"
+                raise refuse("E110", problem=f"{problem}.", cause=cause, next="write to a table of its own")
+            history_made = history.kept(connection, self._writer, table) is not None
+            if history_made or not self._options.merge.history:
+                self._aim.show(connection, table)
 
     def position(self, since: Receipt | None) -> Position:
         """Where the sink stands, under our fence.
@@ -407,8 +443,9 @@ class PostgresSink(Handle):
         open_ = next((rows.connection for _, rows, _ in parts if rows and rows.connection), None)
         receipts: tuple[Receipt, ...] = ()
         with self._fenced_in_any([sink for sink, _, _ in parts]):
+            ids = frozenset(one.sink for _, _, one in parts)
             for sink, rows, one in parts:
-                open_, receipt = sink._fill(open_, rows, one)
+                open_, receipt = sink._fill(open_, rows, one, ids)
                 receipts = (*receipts, receipt)
             assert open_ is not None
             with self._said.attempt(lambda found: head.judge(found, marker), dict):
@@ -420,13 +457,20 @@ class PostgresSink(Handle):
         return receipts
 
     def _fill(
-        self, within: Connection | None, rows: PostgresPrepared | None, marker: Marker
+        self, within: Connection | None, rows: PostgresPrepared | None, marker: Marker, sinks: frozenset[str]
     ) -> tuple[Connection, Receipt]:
         types = rows.plan.types if rows else {}
         with self._said.attempt(lambda found: head.judge(found, marker), lambda: types):
             session = self._writer.session(marker.fence)
             connection = within or self._transactions.begin(session, self._transactions.lock_seconds)
-            return connection, committing.fill(connection, self._transactions, self._aim, rows, marker)
+            return connection, committing.fill(connection, self._transactions, self._aim, rows, marker, sinks=sinks)
+
+    def seal(self, epoch: Epoch, pinned: int | None) -> None:
+        """Have the view show an epoch that all sinks hold, and let no history go that is pinned; see ``Seals``."""
+        if pinned is not None:
+            self._target = replace(self._aim, pinned=pinned)
+        if self._options.sealed_view and sealedviews.sealed_by(epoch, frozenset({self._id})) < epoch.number:
+            sealedviews.seal(self._transactions, self._writer, epoch)
 
     def _prune(self, marker: Marker) -> None:
         epoch = marker.epoch.number

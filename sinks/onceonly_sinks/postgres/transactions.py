@@ -192,6 +192,15 @@ class Transactions:
         finally:
             self.drop(connection)
 
+    @contextmanager
+    def at_once(self) -> Generator[Connection]:
+        """A connection each of whose statements is a transaction by itself."""
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        try:
+            yield connection
+        finally:
+            connection.close()
+
     def _connect(self, *, snapshot: bool) -> Connection:
         """A connection that answers: the pool may hold some that died since their last use."""
         options = {"isolation_level": "REPEATABLE READ"} if snapshot else {}

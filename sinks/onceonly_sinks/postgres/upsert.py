@@ -49,6 +49,8 @@ class Merge:
         tombstones: seconds for which a removed key is remembered; 0 for none.
         keeps: seconds after which a row leaves, in a table of ids that were seen; 0 in any other.
         state: whether it is a table of the state of windows.
+        history: whether what is replaced is kept in a table beside.
+        keep_history: for how many epochs it is kept; 0 for ever.
     """
 
     key: tuple[str, ...] = ()
@@ -57,6 +59,8 @@ class Merge:
     tombstones: int = 0
     keeps: int = 0
     state: bool = False
+    history: bool = False
+    keep_history: int = 0
 
 
 def check_index(sink: str, table: Table, merge: Merge) -> None:

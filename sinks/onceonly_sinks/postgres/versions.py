@@ -11,7 +11,7 @@ from onceonly.protocol import EpochGone, NotVersioned
 from onceonly.spark.digest import quote as spark_quote
 from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
-from onceonly_sinks.postgres import expiring, head
+from onceonly_sinks.postgres import expiring, head, history
 from onceonly_sinks.postgres.options import Options
 from onceonly_sinks.postgres.pruning import RangeReader, arrow_of, ranges, spark_type
 from onceonly_sinks.postgres.schema import Column, Table
@@ -37,6 +37,7 @@ class Selection:
         number: quoted name of the column by which they are told; empty where all rows are meant.
         first: the lowest number; rows without one count as 0.
         last: the highest.
+        standing: condition of those that stand then; empty where all of these numbers do.
     """
 
     relation: str
@@ -44,6 +45,7 @@ class Selection:
     number: str = ""
     first: int = 0
     last: int = 0
+    standing: str = ""
 
     @property
     def sql(self) -> str:
@@ -55,9 +57,10 @@ class Selection:
 
     @property
     def _where(self) -> str:
+        within = f"({self.number} <= {self.last} OR {self.number} IS NULL)"
         if self.first:
-            return f"{self.number} BETWEEN {self.first} AND {self.last}"
-        return f"({self.number} <= {self.last} OR {self.number} IS NULL)"
+            within = f"{self.number} BETWEEN {self.first} AND {self.last}"
+        return f"{within} AND {self.standing}" if self.standing else within
 
     @property
     def cast(self) -> str:
@@ -117,12 +120,26 @@ def select(connection: Connection, sink: Standing, at: Receipt, since: Receipt |
         raise NotVersioned("its rows are brought by a function of your own (apply=)", _BY_YOURSELF)
     if head.shared(connection, writer, table.oid):
         raise NotVersioned("another sink writes to the table, and numbers its rows there, too", _OWN_TABLE)
+    first = since.epoch + 1 if since else 0
+    if options.merge.history:
+        _remembered(connection, sink, table, at)
+        standing = f"({quote(history.TO)} IS NULL OR {quote(history.TO)} > {at.epoch})"
+        relation = history.name_of(table.name).sql
+        return Selection(relation, table.columns, quote(history.FROM), first, at.epoch, standing)
     number = table.epoch_column if options.append else None
     if number is None:
         return _newest(table, options, found, at, since)
     _kept(connection, writer, at, since)
-    first = since.epoch + 1 if since else 0
     return Selection(table.name.sql, table.columns, quote(number), first, at.epoch)
+
+
+def _remembered(connection: Connection, sink: Standing, table: Table, at: Receipt) -> None:
+    """See that the history reaches back to the epoch."""
+    kept = history.kept(connection, sink.writer, table)
+    if kept is None or not kept[0] <= at.epoch <= kept[1]:
+        said = f"tells epochs {kept[0]} to {kept[1]}" if kept is not None else "is not there yet"
+        cause = "history=True was said after that epoch, or not any more; or keep_history= lets older versions go"
+        raise EpochGone(f"the history of its rows {said}", cause)
 
 
 _BY_YOURSELF = "keep the epoch's number with what the function writes: it is handed to it"

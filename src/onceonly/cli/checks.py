@@ -398,7 +398,7 @@ def pipeline_checks(ledger: Ledger, query: str | None, sinks: Sequence[str], loc
 
 def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: str) -> Iterator[Check]:
     records = records_of(ledger, entry)
-    observed = observe(records, int(time.time() * 1000))
+    observed = observe(records, int(time.time() * 1000), ledger.pins(entry.name))
     yield Check(entry.name, State.OK, _seen(entry, observed))
     addresses = [address for _, address in entry.sinks]
     for address in dict.fromkeys([*addresses, *others]):

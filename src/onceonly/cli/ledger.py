@@ -45,11 +45,14 @@ def plan_prune(place: Place, keep: int) -> PrunePlan:
         ConfigurationError: E110, the file lists of all epochs are still needed.
     """
     numbers = tuple(record.epoch.number for record in place.certain_ledger.epochs(place.pipeline))
-    going = numbers[:-keep]
+    pins = place.certain_ledger.pins(place.pipeline)
+    pinned = (
+        [("pinned", f"epoch {pins[0].epoch}, which {pins[0].owner} reads: it stays, and all after it")] if pins else []
+    )
+    going = tuple(number for number in numbers[:-keep] if not pins or number < pins[0].epoch)
     if not going:
-        return PrunePlan(
-            0, (("ledger", place.certain_ledger.address), ("holds", plural(len(numbers), "epoch")), _NOTHING)
-        )
+        holds = ("holds", plural(len(numbers), "epoch"))
+        return PrunePlan(0, (("ledger", place.certain_ledger.address), holds, *pinned, _NOTHING))
     newest = place.certain_ledger.head(place.pipeline)
     if newest and compares_all(newest.epoch):
         raise _still_compared(place.pipeline, newest.epoch.number)
@@ -58,6 +61,7 @@ def plan_prune(place: Place, keep: int) -> PrunePlan:
         ("ledger", place.certain_ledger.address),
         ("forgets", f"epochs {ranges(going)}: phase times, input files, receipts"),
         ("keeps", f"epochs {ranges(numbers[len(going) :])}"),
+        *pinned,
     ]
     for sink in place.sinks:
         oldest = _oldest(sink, place.pipeline)

@@ -66,7 +66,7 @@ from onceonly.protocol.values import (
     Sums,
     Transaction,
 )
-from onceonly.protocol.versioned import EpochGone, NotVersioned, Selectable, Versioned
+from onceonly.protocol.versioned import EpochGone, NotVersioned, Seals, Selectable, Versioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
@@ -114,6 +114,7 @@ __all__ = [
     "Remembers",
     "Replaces",
     "Shared",
+    "Seals",
     "Selectable",
     "ShowsState",
     "StandingRows",

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from onceonly.errors import fill, mask
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger import Pin
 from onceonly_checkpoints.strenum import StrEnum
 
 # ---- The catalogue of the doctor's codes: what is wrong, why that matters, what to do. Codes are stable.
@@ -70,6 +71,12 @@ _KAFKA = {
         "The brokers refuse the producer; the query stops at its start (E110).",
         "set kafka.transaction.timeout.ms to at most {most_ms} in options= of KafkaSink, or raise "
         "transaction.max.timeout.ms of the brokers",
+    ),
+    "D108": Page(
+        "{topic} keeps its records for {kept} (retention.ms), and a reader has read one epoch for {pinned}",
+        "Records that the reader has not come to yet can go while it reads; then it stops (E243).",
+        "kafka-configs.sh --bootstrap-server {servers:q} --alter --topic {topic:q} "
+        "--add-config retention.ms={enough_ms}",
     ),
 }
 
@@ -184,6 +191,12 @@ _DELTA = {
         "Each commit goes through all files of the table, and so does each reader: epochs get slower.",
         "ALTER TABLE ... SET TBLPROPERTIES ('delta.autoOptimize.autoCompact' = 'true'), and OPTIMIZE it once",
     ),
+    "D307": Page(
+        "VACUUM removes files that were replaced {kept} ago (delta.deletedFileRetentionDuration), and a reader has "
+        "read one epoch for {pinned}",
+        "Files of the version that it reads can go while it reads; then it stops (E243).",
+        "ALTER TABLE ... SET TBLPROPERTIES ('delta.deletedFileRetentionDuration' = 'interval {enough_hours} hours')",
+    ),
 }
 
 _AROUND = {
@@ -277,28 +290,32 @@ class Observed:
         epochs: how many were looked at.
         longest_open_s: longest time from the first row to the answer of the commit, seconds.
         longest_gap_s: longest time between two epochs, or since the newest, seconds.
+        longest_pin_s: longest time for which a reader has pinned an epoch that it still reads, seconds.
     """
 
     epochs: int = 0
     longest_open_s: float = 0.0
     longest_gap_s: float = 0.0
+    longest_pin_s: float = 0.0
 
 
 UNOBSERVED = Observed()
 """Nothing is known yet."""
 
 
-def observe(records: Sequence[EpochRecord], now_ms: int) -> Observed:
+def observe(records: Sequence[EpochRecord], now_ms: int, pins: Sequence[Pin] = ()) -> Observed:
     """Measure recorded epochs.
 
     Args:
         records: oldest first.
         now_ms: milliseconds since 1970.
+        pins: those that hold.
     """
+    pinned = max(((now_ms - pin.since_ms) / 1000 for pin in pins), default=0.0)
     times = [record.recorded_ms for record in records if record.recorded_ms] + [now_ms]
     gaps = [(after - before) / 1000 for before, after in pairwise(times)]
     opened = [sum(seconds for phase, seconds in record.phases if phase in _OPEN) for record in records]
-    return Observed(len(records), max(opened, default=0.0), max(gaps, default=0.0))
+    return Observed(len(records), max(opened, default=0.0), max(gaps, default=0.0), pinned)
 
 
 def worst(seen: Sequence[Observed]) -> Observed:
@@ -307,6 +324,7 @@ def worst(seen: Sequence[Observed]) -> Observed:
         sum(one.epochs for one in seen),
         max((one.longest_open_s for one in seen), default=0.0),
         max((one.longest_gap_s for one in seen), default=0.0),
+        max((one.longest_pin_s for one in seen), default=0.0),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.epoch import Epoch, Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +70,23 @@ class Versioned(Protocol):
 
         Raises:
             EpochGone, NotVersioned, DestinationError: as :meth:`check_at`.
+        """
+        ...
+
+
+@runtime_checkable
+class Seals(Protocol):
+    """A sink that shows readers no epoch before all sinks hold it, or keeps old rows for them. Optional.
+
+    Without it readers of several sinks take a read point.
+    """
+
+    def seal(self, epoch: Epoch, pinned: int | None) -> None:
+        """Take note that all sinks hold an epoch; after it was recorded. Never raises.
+
+        Args:
+            epoch: the one that this sink has committed last.
+            pinned: the oldest epoch that a reader has pinned, 0 for none; ``None`` where nobody has looked.
         """
         ...
 

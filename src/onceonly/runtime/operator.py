@@ -18,7 +18,7 @@ from onceonly.machine.facts import Happening, OpeningFacts, Refusal
 from onceonly.machine.noting import Known
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Sink, Superseded
-from onceonly.runtime import replacing, runs, staging, stops
+from onceonly.runtime import replacing, runs, sealing, staging, stops
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints import chain
@@ -504,6 +504,7 @@ def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, n
     # Only now: until a sink holds the decision, the old records are all that proves what was lost.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
+    sealing.tell(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
     for one in (why, *noting.given_up(epoch, newest)):
         ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))

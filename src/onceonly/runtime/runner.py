@@ -43,7 +43,7 @@ from onceonly.protocol import (
 from onceonly.protocol.batch import Bindable, Bound, Paned, Recalling, TellsTime
 from onceonly.protocol.guard import check_install
 from onceonly.protocol.times import NO_TIMES
-from onceonly.runtime import asking, indexing, replacing, staging, stops, together
+from onceonly.runtime import asking, indexing, replacing, sealing, staging, stops, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.events import EventLog
 from onceonly.runtime.indexing import Carried
@@ -470,6 +470,7 @@ class Runner:
                 receipts = command.receipts
                 record = EpochRecord(state.job.pipeline, command.fence, command.epoch, receipts, files, phases)
                 self._ledger.record(record)
+        sealing.tell(self._all, state.job.pipeline, command.epoch, self._ledger)
         if self._staging and command.replaced:
             self._staging.drop(command.replaced)  # every sink holds the epoch after it
         faults.fire(Point.RECORD_AFTER)

@@ -26,10 +26,11 @@ def owner(application: str = "") -> str:
     Args:
         application: Spark's application id, or the command; empty for none.
     """
-    return " ".join(part for part in (secrets.token_hex(8), _process(), application) if part)
+    return " ".join(part for part in (secrets.token_hex(8), process(), application) if part)
 
 
-def _process() -> str:
+def process() -> str:
+    """This process as people find it, ``user@host:pid``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may run under an id without a name

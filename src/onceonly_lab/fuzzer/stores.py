@@ -13,7 +13,7 @@ from onceonly.protocol.times import NO_TIMES, Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.panestate import PaneState
@@ -371,6 +371,16 @@ class SceneLedger:
         words = f"epoch {found[-1].epoch.number}" if found else "no epoch"
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
         return found[-1] if found else None
+
+    def pin(self, pin: Pin) -> None:
+        """Nobody reads at an epoch here."""
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """There are none."""
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""

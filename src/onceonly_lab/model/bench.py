@@ -11,7 +11,7 @@ from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
@@ -309,6 +309,16 @@ class BenchLedger:
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """Nobody asks."""
         return None
+
+    def pin(self, pin: Pin) -> None:
+        """Nobody reads at an epoch here."""
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """There are none."""
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""

@@ -1,0 +1,153 @@
+"""What an upsert replaced, kept in a table beside the target: ``<table>_history``, a row for each version of a key.
+
+A version stands from the epoch in :data:`FROM` on, up to the one in :data:`TO`, itself left out; null: it stands. It is
+written in the transaction that changes the target, out of what the target holds then. Idea: system-versioned tables of
+SQL:2011, by epochs in place of the clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from onceonly.errors import refuse
+from onceonly_sinks.postgres.head import Writer
+from onceonly_sinks.postgres.options import HISTORY
+from onceonly_sinks.postgres.schema import Table
+from onceonly_sinks.postgres.server import TableName, quote
+from onceonly_sinks.postgres.upsert import Merge, Waiting
+from onceonly_sinks.sql.tables import OURS
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from onceonly.protocol.optional import Span
+    from onceonly_checkpoints.epoch import Epoch
+
+FROM, TO = "_from", "_to"
+"""Columns beside those of the target: the epoch that brought a version, and the one that replaced or removed it."""
+
+EVERY = 16
+"""Epochs between two looks for versions that are too old."""
+
+_AT_ONCE = 10_000
+_COLUMNS = """
+SELECT a.attname FROM pg_catalog.pg_attribute a
+WHERE a.attrelid = pg_catalog.to_regclass(%(name)s) AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_BEGIN = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS}"
+_ENDS = f"SELECT kept_from, kept_upto FROM onceonly.head WHERE {OURS}"
+_FORGET = f"UPDATE onceonly.head SET kept_from = %(first)s WHERE {OURS} AND kept_from < %(first)s"
+
+
+def name_of(table: TableName) -> TableName:
+    """The table of a target's history."""
+    return replace(table, name=f"{table.name}{HISTORY}")
+
+
+def kept(connection: Connection, writer: Writer, table: Table) -> Span | None:
+    """The oldest and the newest epoch that it tells; ``None`` where there is no history."""
+    if not _columns(connection, table):
+        return None
+    first, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
+    return int(first), int(last)
+
+
+def _columns(connection: Connection, table: Table) -> list[str]:
+    found = connection.exec_driver_sql(_COLUMNS, {"name": name_of(table.name).sql.replace("%%", "%")})
+    return [str(name) for (name,) in found]
+
+
+def ready(connection: Connection, table: Table, writer: Writer, merge: Merge, epoch: Epoch) -> bool:
+    """Make the history in the open transaction, before the epoch's rows meet the target; or add columns to it.
+
+    It begins with what stands in the target, as of the epoch before: how that came there is not known. So does one that
+    was left out for some epochs.
+
+    Returns:
+        Whether anything was made or added.
+
+    Raises:
+        DestinationError: E506, the target has no epoch column, or one that the history needs for itself.
+    """
+    if table.epoch_column is None or {FROM, TO} & table.by_name.keys():
+        needs = "needs a bigint column with the epoch's number in the table"
+        clash = f"has columns {FROM} and {TO} of its own"
+        difference = f"history=True {needs if table.epoch_column is None else clash}"
+        next_ = (
+            f"ALTER TABLE {table.name.text} ADD COLUMN _epoch bigint" if table.epoch_column is None else "rename them"
+        )
+        raise refuse("E506", sink=writer.sink, difference=difference, next=f"{next_}; or leave history= out")
+    name, known = name_of(table.name).sql, _columns(connection, table)
+    if known:
+        lacking = [one for one in table.columns if one.name not in known]
+        if lacking:
+            added = ", ".join(f"ADD COLUMN {quote(one.name)} {one.ddl}" for one in lacking)
+            connection.exec_driver_sql(f"ALTER TABLE {name} {added}", {})
+        _, last = connection.exec_driver_sql(_ENDS, writer.parameters).one()
+        if last < epoch.number - 1:
+            end_all(connection, table, epoch.number - 1)
+            _begin(connection, table, writer, epoch)
+        return bool(lacking)
+    ours, keys = f"{quote(FROM)} bigint NOT NULL, {quote(TO)} bigint", ", ".join(quote(one) for one in merge.key)
+    columns = ", ".join(f"{quote(one.name)} {one.ddl}" for one in table.columns)
+    connection.exec_driver_sql(f"CREATE TABLE {name} ({columns}, {ours}, PRIMARY KEY ({keys}, {quote(FROM)}))", {})
+    connection.exec_driver_sql(f"CREATE INDEX ON {name} ({quote(TO)}) WHERE {quote(TO)} IS NOT NULL", {})
+    _begin(connection, table, writer, epoch)
+    return True
+
+
+def _begin(connection: Connection, table: Table, writer: Writer, epoch: Epoch) -> None:
+    """Begin with what stands in the target; where a full refresh has emptied it, nothing is known of before."""
+    first = epoch.number if epoch.replaces else epoch.number - 1
+    listed = ", ".join(quote(one.name) for one in table.columns)
+    into = f"INSERT INTO {name_of(table.name).sql} ({listed}, {quote(FROM)})"
+    connection.exec_driver_sql(f"{into} SELECT {listed}, %(first)s FROM {table.name.sql}", {"first": first})
+    connection.exec_driver_sql(_BEGIN, {**writer.parameters, "first": first})
+
+
+def write(connection: Connection, table: Table, waiting: Waiting, merge: Merge, epoch: int) -> None:
+    """Keep what the rows made of the target; after :func:`~onceonly_sinks.postgres.upsert.apply`.
+
+    The target decides: a version ends where its key is gone or was written by this epoch, and one begins where it was.
+    A change that came late, and changed nothing, leaves no trace.
+    """
+    assert table.epoch_column is not None
+    name, number = name_of(table.name).sql, quote(table.epoch_column)
+    keys = [quote(one) for one in merge.key]
+    changed = f"SELECT DISTINCT {', '.join(f's.{key}' for key in keys)} {waiting.source}"
+    listed = ", ".join(quote(one.name) for one in table.columns)
+    taken = ", ".join(f"t.{quote(one.name)}" for one in table.columns)
+
+    def same(one: str) -> str:
+        return " AND ".join(f"{one}.{key} = s.{key}" for key in keys)
+
+    older = f"SELECT FROM {table.name.sql} t WHERE {same('t')} AND t.{number} IS DISTINCT FROM %(epoch)s"
+    # changed: the keys of the epoch. ended: versions that stood until now.
+    statement = f"""
+WITH changed AS MATERIALIZED ({changed}),
+ended AS (
+    UPDATE {name} h SET {quote(TO)} = %(epoch)s FROM changed s
+    WHERE {same("h")} AND h.{quote(TO)} IS NULL AND h.{quote(FROM)} < %(epoch)s AND NOT EXISTS ({older})
+)
+INSERT INTO {name} ({listed}, {quote(FROM)})
+SELECT {taken}, %(epoch)s FROM changed s JOIN {table.name.sql} t ON {same("t")} WHERE t.{number} = %(epoch)s
+"""
+    connection.exec_driver_sql(statement, {**waiting.parameters, "epoch": epoch})
+
+
+def end_all(connection: Connection, table: Table, epoch: int) -> None:
+    """End every version: a full refresh has taken all rows away."""
+    if _columns(connection, table):
+        ended = f"UPDATE {name_of(table.name).sql} SET {quote(TO)} = %(epoch)s WHERE {quote(TO)} IS NULL"
+        connection.exec_driver_sql(ended, {"epoch": epoch})
+
+
+def forget(connection: Connection, table: Table, writer: Writer, first: int) -> None:
+    """Let versions go that ended before an epoch, some each time; the head says from where on epochs can be read."""
+    if first < 1:
+        return
+    name = name_of(table.name).sql
+    due = f"SELECT ctid FROM {name} WHERE {quote(TO)} <= %(first)s ORDER BY {quote(TO)} LIMIT {_AT_ONCE}"
+    connection.exec_driver_sql(_FORGET, {**writer.parameters, "first": first})
+    connection.exec_driver_sql(f"DELETE FROM {name} WHERE ctid = ANY (ARRAY({due}))", {"first": first})

@@ -1,0 +1,127 @@
+"""A pin keeps what a read point names from our own pruning, for as long as its reader lives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.core.several import Pipeline
+from typer.testing import CliRunner
+
+from onceonly import read_point, reading
+from onceonly.cli.app import app
+from onceonly.doctor import Observed, State
+from onceonly.protocol.health import observe
+from onceonly_checkpoints.ledger import Pin
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_sinks.delta.reading import TableFacts
+from onceonly_sinks.delta.reading import judge as judge_delta
+from onceonly_sinks.kafka.reading import ClusterFacts, TopicFacts
+from onceonly_sinks.kafka.reading import judge as judge_kafka
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    made = Pipeline(tmp_path, ("a", "b"))
+    made.driver().writes(1, 2, 3, 4)
+    yield made
+    made.ledger.close()
+
+
+def pruned(pipeline: Pipeline) -> str:
+    command = [
+        "ledger",
+        "prune",
+        "--query",
+        "orders",
+        "--keep-epochs",
+        "1",
+        "--ledger",
+        pipeline.ledger.address,
+        "--yes",
+    ]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def recorded(pipeline: Pipeline) -> list[int]:
+    return [record.epoch.number for record in pipeline.ledger.epochs("orders")]
+
+
+def test_a_pin_is_a_read_point(pipeline: Pipeline) -> None:
+    with reading.pin("orders", ledger=pipeline.ledger) as point:
+        assert point == read_point("orders", ledger=pipeline.ledger)
+        assert len(reading.read_at("orders", point, "memory:a", ledger=pipeline.ledger)) == 40
+
+
+def test_the_ledger_keeps_what_is_pinned_and_lets_it_go_afterwards(pipeline: Pipeline) -> None:
+    with reading.pin("orders", 2, ledger=pipeline.ledger.address):
+        assert "which" in pruned(pipeline)
+        assert recorded(pipeline) == [2, 3, 4]
+    pruned(pipeline)
+    assert recorded(pipeline) == [4]
+
+
+def test_a_pin_goes_when_its_reader_fails(pipeline: Pipeline) -> None:
+    with pytest.raises(KeyError), reading.pin("orders", 2, ledger=pipeline.ledger):
+        raise KeyError
+    assert pipeline.ledger.pins("orders") == []
+
+
+def test_a_pin_is_renewed_while_it_is_held(pipeline: Pipeline) -> None:
+    with reading.pin("orders", 1, ledger=pipeline.ledger, lease=0.3):
+        [first] = pipeline.ledger.pins("orders")
+        time.sleep(0.6)
+        [later] = pipeline.ledger.pins("orders")
+    assert later.until_ms > first.until_ms
+    assert later.since_ms == first.since_ms
+
+
+def test_the_pin_of_a_reader_that_died_ends_by_itself(pipeline: Pipeline) -> None:
+    pipeline.ledger.pin(Pin("orders", "dead", 1, "ann@host:1", 0, time.time_ns() // 1_000_000 + 50))
+    assert [pin.epoch for pin in pipeline.ledger.pins("orders")] == [1]
+    time.sleep(0.1)
+    assert pipeline.ledger.pins("orders") == []
+    pruned(pipeline)
+    assert recorded(pipeline) == [4]
+
+
+def test_pins_of_a_pipeline_go_with_it(pipeline: Pipeline) -> None:
+    with reading.pin("orders", ledger=pipeline.ledger):
+        pipeline.ledger.forget("orders")
+        assert pipeline.ledger.pins("orders") == []
+
+
+def test_an_older_ledger_is_brought_up_to_date_by_the_first_pin(tmp_path: Path, pipeline: Pipeline) -> None:
+    older = SqlLedger(pipeline.ledger.address)
+    with older._engine.begin() as connection:  # pyright: ignore[reportPrivateUsage]
+        connection.exec_driver_sql("DROP TABLE ledger_pins")
+        connection.exec_driver_sql("UPDATE ledger_version SET version = 4")
+    older.close()
+    with reading.pin("orders", ledger=pipeline.ledger.address) as point:
+        assert point.epoch == 4
+
+
+# ---- What others take while a reader reads.
+
+
+def pinned_for(seconds: float) -> Observed:
+    pins = [Pin("orders", "t", 1, "ann", 1_000_000, 0)]
+    return observe([], 1_000_000 + int(seconds * 1000), pins)
+
+
+@pytest.mark.parametrize(("hours", "state"), [(1, None), (90, State.HINT), (200, State.PROBLEM)])
+def test_a_pin_that_outlasts_the_files_of_a_table_is_told(hours: int, state: State | None) -> None:
+    checks = judge_delta("delta:t", None, TableFacts(1, {}), pinned_for(3600 * hours), merges=False)
+    assert [check.state for check in checks if check.code == "D307"] == ([state] if state else [])
+
+
+@pytest.mark.parametrize(("hours", "state"), [(1, None), (13, State.HINT), (25, State.PROBLEM)])
+def test_a_pin_that_outlasts_the_records_of_a_topic_is_told(hours: int, state: State | None) -> None:
+    topic = TopicFacts("rows", 1, 3, {"min.insync.replicas": "2", "retention.ms": str(24 * 3600 * 1000)})
+    facts = ClusterFacts("host:9092", 3, 60.0, 900.0, "marks", "rows", (topic,))
+    checks = judge_kafka("kafka:rows", facts, pinned_for(3600 * hours))
+    assert [check.state for check in checks if check.code == "D108"] == ([state] if state else [])
