@@ -13,7 +13,7 @@ from onceonly.protocol.times import Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_lab.fuzzer.scene import Scene
@@ -320,6 +320,16 @@ class SceneLedger:
         words = f"epoch {found[-1].epoch.number}" if found else "no epoch"
         scene.told(f"{process.name} asks the ledger for batch {batch_id}: {words}")
         return found[-1] if found else None
+
+    def pin(self, pin: Pin) -> None:
+        """Nothing: nobody reads here by epoch."""
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """Nothing."""
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""

@@ -10,7 +10,7 @@ from onceonly.machine.commands import Committed, Installed, Overtaken
 from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
     DROPPED,
@@ -259,6 +259,16 @@ class BenchLedger:
     def find(self, pipeline: str, query_id: str, batch_id: int) -> EpochRecord | None:
         """Nobody asks."""
         return None
+
+    def pin(self, pin: Pin) -> None:
+        """Nothing: nobody reads here by epoch."""
+
+    def unpin(self, pipeline: str, token: str) -> None:
+        """Nothing."""
+
+    def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before``."""
