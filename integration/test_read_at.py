@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from tests.core.several import rows
 from tests.sinks.kafka_harness import PARTITIONS, as_records
 from tests.sinks.test_rows_by_epoch import One
 
-from onceonly import OnceOnlyError
+from onceonly import OnceOnlyError, read_point
 from onceonly.reading import read_at
 from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.kafka import KafkaSink
@@ -40,7 +41,7 @@ def one(request: pytest.FixtureRequest, tmp_path: Path) -> One:
         return One(tmp_path, lambda: DeltaSink(tmp_path / "rows", **options))
     if kind == "postgres":
         server: Any = request.getfixturevalue("any_postgres")
-        dsn = server.database(f"read_at_{request.param.replace(' ', '_')}")
+        dsn = server.database(f"read_at_{uuid.uuid4().hex[:8]}")
         return One(tmp_path, lambda: PostgresSink(dsn, "target", **options))
     if kind == "memory":
         store = MemoryStore()
@@ -82,6 +83,12 @@ def test_spark_reads_later_rows_alone(one: One, spark: SparkSession) -> None:
             read_at("orders", 3, one.make(), ledger=one.ledger, spark=spark, since=1)
     else:
         assert read_at("orders", 3, one.make(), ledger=one.ledger, spark=spark, since=1).count() == 20
+    one.ledger.close()
+
+
+def test_the_statement_of_a_point_is_one_that_spark_runs(spark: SparkSession, tmp_path: Path) -> None:
+    one = One(tmp_path, lambda: DeltaSink(tmp_path / "rows")).written(1, 2, 3)
+    assert spark.sql(read_point("orders", 2, ledger=one.ledger).sql(one.make())).count() == 20
     one.ledger.close()
 
 
