@@ -86,6 +86,7 @@ def test_tables_of_one_pipeline_show_one_epoch_wherever_its_driver_died(pipeline
         shown = pipeline.seen()
         assert shown[0] == shown[1] == 10 * (epoch - 1), (commits, shown)
         pipeline.resolve()
+        assert pipeline.seen() == [10 * epoch] * 2
 
 
 def test_tables_that_share_a_transaction_show_their_epoch_with_it(pipelines: Any) -> None:

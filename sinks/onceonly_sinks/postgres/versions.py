@@ -57,10 +57,13 @@ class Selection:
 
     @property
     def _where(self) -> str:
-        within = f"({self.number} <= {self.last} OR {self.number} IS NULL)"
         if self.first:
             within = f"{self.number} BETWEEN {self.first} AND {self.last}"
-        return f"{within} AND {self.standing}" if self.standing else within
+        else:
+            within = f"{self.number} <= {self.last}"
+        if self.standing:
+            return f"{within} AND {self.standing}"
+        return within if self.first else f"({within} OR {self.number} IS NULL)"
 
     @property
     def cast(self) -> str:

@@ -266,6 +266,8 @@ class Runner:
     def _index(self, state: State, command: c.Index) -> c.Outcome:
         for marker, receipts in command.epochs:
             self._ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, receipts))
+            if {sink for sink, _ in marker.epoch.sinks} <= {receipt.sink for receipt in receipts}:
+                sealing.tell(self._all, state.job.pipeline, marker.epoch, self._ledger)
         indexing.enter(self._ledger, self._all, state.job.pipeline, command.lineage, command.fence.generation)
         for sink in self._all:
             with naming(sink):

@@ -373,10 +373,10 @@ class SceneLedger:
         return found[-1] if found else None
 
     def pin(self, pin: Pin) -> None:
-        """Nobody reads at an epoch here."""
+        """Nothing: nobody reads here by epoch."""
 
     def unpin(self, pipeline: str, token: str) -> None:
-        """There are none."""
+        """Nothing."""
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
         """None."""

@@ -311,10 +311,10 @@ class BenchLedger:
         return None
 
     def pin(self, pin: Pin) -> None:
-        """Nobody reads at an epoch here."""
+        """Nothing: nobody reads here by epoch."""
 
     def unpin(self, pipeline: str, token: str) -> None:
-        """There are none."""
+        """Nothing."""
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
         """None."""
