@@ -30,6 +30,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "of_usage: type(error).__module__.startswith('typer')",
             "engine_for: type(df).__module__.startswith('pyspark.sql.connect')",
             "stream_of: type(writer).__module__.startswith('pyspark.sql.connect')",
+            "plan: type(stream).__module__.startswith('pyspark.sql.connect')",
             "relations: line.startswith('StreamingRelation')",
             "_no_room: type(error).__module__.startswith(('_internal', 'deltalake', 'builtins'))",
             "reads_files: self.kind.endswith('FileStreamSource')",
@@ -91,6 +92,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "check_place: path.name.startswith(('.', '_'))",
             "input_files: path.endswith(COMPACT)",
             "compact_id: name.endswith(COMPACT)",
+            "_forget_log: path.endswith(logs.COMPACT)",
             "with_conf: file.path.startswith('offsets/')",
             "visible: name.startswith('.')",
         }
