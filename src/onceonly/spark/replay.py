@@ -111,8 +111,8 @@ class Replay:
             coalesce: run up to so many epochs that follow each other as one batch.
 
         Raises:
-            GapError: E230, the source lacks what they read.
-            IdentityError: E234 what they read is not on record; E236 Spark ran another batch.
+            IdentityError: E230 the source lacks what they read; E234 what they read is not on record; E236 Spark ran
+                another batch.
             StateError: E235, the state with which they began is not kept.
             ConfigurationError: E110, epochs whose rows hang on state or clock were to be coalesced; E116, E126: the
                 query reads input that is gone as no rows.
