@@ -31,7 +31,6 @@ LEFT: Mapping[str, frozenset[str]] = {
             "engine_for: type(df).__module__.startswith('pyspark.sql.connect')",
             "plan: type(stream).__module__.startswith('pyspark.sql.connect')",
             "stream_of: type(writer).__module__.startswith('pyspark.sql.connect')",
-            "plan: type(stream).__module__.startswith('pyspark.sql.connect')",
             "relations: line.startswith('StreamingRelation')",
             "_no_room: type(error).__module__.startswith(('_internal', 'deltalake', 'builtins'))",
             "reads_files: self.kind.endswith('FileStreamSource')",
@@ -96,7 +95,6 @@ LEFT: Mapping[str, frozenset[str]] = {
             "_forget_log: path.endswith(logs.COMPACT)",
             "with_conf: file.path.startswith('offsets/')",
             "visible: name.startswith('.')",
-            "_forget_log: path.endswith(logs.COMPACT)",
         }
     ),
     "an address, a name or a word that somebody typed": frozenset(
