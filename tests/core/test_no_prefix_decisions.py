@@ -111,6 +111,7 @@ LEFT: Mapping[str, frozenset[str]] = {
             "_unprefixed: name.startswith(PREFIX)",
             "described: name.endswith('.key')",
             "connection: name.startswith(_CONNECTION)",
+            "for_spark: name.startswith(_CONNECTION)",
         }
     ),
     "a record of Spark, Delta or Postgres, or a field's name in it": frozenset(

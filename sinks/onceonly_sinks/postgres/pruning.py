@@ -140,9 +140,14 @@ def spark_type(column: Column) -> str | None:
     if column.array:
         return None
     if column.type == "numeric" and column.modifier > 0:
-        precision, scale = (column.modifier - 4) >> 16 & 0xFFFF, (column.modifier - 4) & 0xFFFF
+        precision, scale = digits(column)
         return f"decimal({precision},{scale})"
     return _SPARK.get(column.type)
+
+
+def digits(column: Column) -> tuple[int, int]:
+    """Precision and scale of a numeric column that was given both."""
+    return (column.modifier - 4) >> 16 & 0xFFFF, (column.modifier - 4) & 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)

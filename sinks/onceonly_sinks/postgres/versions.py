@@ -13,7 +13,7 @@ from onceonly.spark.frames import of_arrow
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.postgres import expiring, head, history
 from onceonly_sinks.postgres.options import Options
-from onceonly_sinks.postgres.pruning import RangeReader, arrow_of, ranges, spark_type
+from onceonly_sinks.postgres.pruning import RangeReader, arrow_of, digits, ranges, spark_type
 from onceonly_sinks.postgres.schema import Column, Table
 from onceonly_sinks.postgres.server import Server, quote
 from onceonly_sinks.postgres.transactions import raw
@@ -219,9 +219,8 @@ def _arrow_type(column: Column) -> Any:
     import pyarrow as pa
 
     kind = spark_type(column) or "string"
-    if kind.startswith("decimal"):
-        precision, scale = kind.removeprefix("decimal(").removesuffix(")").split(",")
-        return pa.decimal128(int(precision), int(scale))
+    if kind != "string" and column.type == "numeric":
+        return pa.decimal128(*digits(column))
     return {
         "smallint": pa.int16(),
         "int": pa.int32(),
