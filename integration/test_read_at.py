@@ -47,7 +47,7 @@ def one(request: pytest.FixtureRequest, tmp_path: Path) -> One:
         store = MemoryStore()
         return One(tmp_path, lambda: MemorySink("memory:a", store))
     broker: Any = request.getfixturevalue("any_kafka")
-    topic = broker.topic("read-at", PARTITIONS)
+    topic = broker.topic(f"read-at-{uuid.uuid4().hex[:8]}", PARTITIONS)
     return One(tmp_path, lambda: KafkaSink(broker.servers, topic, id=f"kafka:{topic}"), as_records)
 
 

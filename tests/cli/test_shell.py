@@ -65,6 +65,7 @@ COMMANDS = [
     ["doctor"],
     ["watch"],
     ["metrics"],
+    ["read-point"],
     ["session", "prepare"],
     ["lab", "recheck"],
     ["lab", "rules-off"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -50,7 +51,7 @@ def _one(request: pytest.FixtureRequest, root: Path) -> One:
             return One(root, lambda: PostgresSink(dsn, "target"))
         case _:
             kafka: EmbeddedKafka = request.getfixturevalue("kafka")
-            topic = kafka.topic("as-of", PARTITIONS)
+            topic = kafka.topic(f"as-of-{uuid.uuid4().hex[:8]}", PARTITIONS)
             return One(root, lambda: KafkaSink(kafka.servers, topic, id=f"kafka:{topic}"), as_records)
 
 
@@ -270,7 +271,7 @@ def test_values_of_every_type_come_back(dsn: str, table: Callable[..., One]) -> 
 
 @pytest.fixture
 def topic(kafka: EmbeddedKafka, tmp_path: Path) -> Iterator[tuple[One, str]]:
-    name = kafka.topic("as-of", 1)
+    name = kafka.topic(f"as-of-{uuid.uuid4().hex[:8]}", 1)
     one = One(tmp_path, lambda: KafkaSink(kafka.servers, name, id=f"kafka:{name}"), as_records)
     yield one.written(1, 2, 3), name
     one.ledger.close()
