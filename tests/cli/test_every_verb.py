@@ -51,6 +51,7 @@ CHANGING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("queries", "forget"): ("orders",),
     ("queries", "drop-sink"): ("orders", "memory:b", "--accept-loss"),
     ("queries", "refresh"): ("orders", "--how", "replace"),
+    ("queries", "rewind"): ("orders", "--to", "4"),
     ("time", "retire"): ("orders",),
     ("panes", "reset"): ("orders", "--accept-loss", "--ledger", "{scores}"),
     ("checkpoint", "rebuild"): ("{new}", "--query", "orders"),
@@ -150,8 +151,8 @@ def test_every_verb_that_answers_takes_an_output() -> None:
 
 @pytest.mark.parametrize("name", ["query", "ledger", "sink", "output", "yes"])
 def test_an_option_is_the_same_wherever_it_is(name: str) -> None:
-    """``--sink`` of ``queries adopt`` alone means ids, and its help says so."""
-    apart = {"sink": {("queries", "adopt"), ("queries", "drop-sink")}}.get(name, set())
+    """``--sink`` of ``queries adopt`` and ``queries rewind`` alone means ids, and its help says so."""
+    apart = {"sink": {("queries", "adopt"), ("queries", "drop-sink"), ("queries", "rewind")}}.get(name, set())
     found = {
         (options[name].help, str(options[name].envvar), tuple(options[name].opts), str(options[name].default))
         for verb, options in VERBS.items()

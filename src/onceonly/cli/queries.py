@@ -287,15 +287,7 @@ def rewind(
     name: NameArgument,
     *,
     to: Annotated[int, typer.Option("--to", min=0, metavar="N", help="The epoch at which the sinks stand.")],
-    sink: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sink",
-            metavar="ID",
-            help="Bring this sink level with the others, as its id in queries show; or the address (KIND:TARGET) of a "
-            "sink that the ledger does not know. May be given more than once. Without it all sinks stand at N.",
-        ),
-    ] = None,
+    sink: NamedSinkOption = None,
     origin: Annotated[
         str | None,
         typer.Option("--from", metavar="stage|sink:ID", help="Where rows come from. Default: whatever proves them."),
