@@ -23,9 +23,7 @@ def test_pairs_take_turns_after_a_round_that_does_not_count(tmp_path: Path) -> N
 def test_quotients_and_differences_are_taken_within_a_round() -> None:
     # The machine slows down by the round; the medians of the sides alone would say the same of all.
     line = line_of(Pairs(SMALL, 8, "delta", (100.0, 200.0, 300.0), (101.0, 203.0, 304.0)))
-    assert line == (
-        "| 100 | delta | 200 ms | 203 ms | 1.013 | 1.010 to 1.015 | +3.0 ms | +1.0 to +4.0 | 1 ms more |"
-    )
+    assert line == ("| 100 | delta | 200 ms | 203 ms | 1.013 | 1.010 to 1.015 | +3.0 ms | +1.0 to +4.0 | 1 ms more |")
 
 
 @pytest.mark.parametrize(
