@@ -268,7 +268,9 @@ def test_before_is_part_of_the_query(orders: Recorded) -> None:
 # ---- state
 
 
-@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize(
+    "store", ["RocksDB", *(pytest.param(one, marks=pytest.mark.slow) for one in STORES if one != "RocksDB")]
+)
 def test_epochs_with_state_begin_with_the_state_that_they_had(spark: SparkSession, tmp_path: Path, store: str) -> None:
     inbox = Inbox(tmp_path)
     inbox.put(8)

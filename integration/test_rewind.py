@@ -155,6 +155,7 @@ def test_a_table_that_was_set_back_gets_its_rows_from_a_database(stream, pg, del
     assert told.startswith("delta:table brought from epoch 2 to 5")
 
 
+@pytest.mark.slow
 def test_a_table_that_was_deleted_is_filled_again_from_a_database(stream, pg, delta, ledger) -> None:
     def wrapped():
         return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
