@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -127,7 +128,12 @@ class Inbox:
     def put(self, batches: int) -> None:
         for number in itertools.islice(self._files, batches):
             ids = range(number * ROWS, (number + 1) * ROWS)
-            pq.write_table(pa.table({"id": list(ids)}), self.home / f"part-{number:04d}.parquet")
+            path = self.home / f"part-{number:04d}.parquet"
+            hidden = path.with_name(f".{path.name}")
+            pq.write_table(pa.table({"id": list(ids)}), hidden)
+            # The file source goes by modification time, and two files of one millisecond have no order.
+            os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+            hidden.rename(path)
 
     def source(self, spark: SparkSession) -> DataFrame:
         return spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(str(self.home))

@@ -20,7 +20,7 @@ from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime import together
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.staging import Staging
+from onceonly.runtime.staging import StagedEpochs
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.driver import end_with_parent
 from onceonly_sinks.delta import DeltaSink
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
     end_with_parent()
     sinks, ledger = sinks_of(folder, dsn), SqlLedger(ledger_of(folder))
     ledger.open()
-    runner = Runner(sinks, ledger, staging=Staging(str(folder / "staging"), PIPELINE, sinks))
+    runner = Runner(sinks, ledger, staging=StagedEpochs(str(folder / "staging"), PIPELINE, sinks))
     head = ledger.head(PIPELINE)
     # The batch after the newest on record, as the engine plans it again: it may be in some sinks, or in all.
     number, state = head.epoch.number if head else 0, None
