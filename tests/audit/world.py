@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.audit.histories import FENCE, ROWS, epoch_after
 
 from onceonly.protocol.batch import ArrowRows
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Lineage, Marker, Receipt
 from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pipeline
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import InputFile, Slice
@@ -28,6 +28,8 @@ class World:
     def __init__(self, folder: Path, name: str = "orders", *, key: Sequence[str] = (), ledger: str = "ledger.db"):
         self.name = name
         self.path = folder / ledger
+        # Below the folder: a command that is obeyed writes there.
+        self.checkpoint = (folder / f"checkpoint-{name}").as_uri()
         self.ledger = SqlLedger(str(self.path))
         self.ledger.open()
         self.store = MemoryStore(name)
@@ -41,11 +43,14 @@ class World:
         self.sink.install(fence)
         self.fence = fence
         sinks = ((self.sink.id, self.sink.address),)
-        self.ledger.enter(Pipeline(self.name, sinks, "q-1", "file:/ck", fence.generation, 1_700_000_000_000))
+        self.ledger.enter(Pipeline(self.name, sinks, "q-1", self.checkpoint, fence.generation, 1_700_000_000_000))
         self.ledger.note(Event(self.name, EventKind.OPENED, "first start", 0, fence.generation))
 
     def next_epoch(self, rows: int, **changed: object) -> Epoch:
         previous = self.line[-1] if self.line else None
+        number = previous.number + 1 if previous else 1
+        if "adoption" not in changed:
+            changed.setdefault("lineage", Lineage("q-1", "r-1", self.checkpoint, number - 1, 1000 * number, 0))
         return epoch_after(previous, rows, sinks=(self.sink.id,), **changed)  # type: ignore[arg-type]
 
     def intend(self, number: int, slice: Slice, *, ago_s: float = 0) -> None:

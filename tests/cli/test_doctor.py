@@ -253,7 +253,7 @@ def test_two_queries_that_write_by_turns_under_one_name_are_found(run: Run, worl
     result = run("doctor", "--ledger", str(world.path))
     assert result.exit_code == 1
     assert "D403" in result.stdout
-    assert "query id q-2 (file:/other) and query id q-1 (file:/ck)" in result.stdout
+    assert f"query id q-2 (file:/other) and query id q-1 ({world.checkpoint})" in result.stdout
 
 
 def test_a_driver_with_another_ledger_is_told(run: Run, world: World) -> None:
