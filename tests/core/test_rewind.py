@@ -26,6 +26,7 @@ from onceonly.machine.rewind import (
 )
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.replayed import Replayed
 
 A, B, C = "memory:a", "memory:b", "memory:c"
 LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1), (B, 1)))
@@ -188,6 +189,28 @@ def test_the_source_gives_no_outputs_back():
     line = changed(*LINE, outputs=(Output("clean", (B,), "schema", Digest(4)),))
     known = {epoch.number: epoch for epoch in line}
     assert nowhere(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, epochs=known))) == (A, 4, False)
+
+
+def test_what_a_rerun_wrote_does_not_come_from_its_source():
+    line = changed(*LINE, replays=Replayed("orders", 1, 4, "chain"))
+    known = {epoch.number: epoch for epoch in line}
+    assert nowhere(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, epochs=known))) == (A, 4, False)
+
+
+def test_what_the_source_lacks_does_not_come_from_it_and_is_named():
+    gone = {4: "file:/in/4.csv"}
+    found = decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, gone=gone))
+    assert found == Nowhere(A, 4, "the source lacks file:/in/4.csv")
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), code=True, gone={3: "file:/in/3.csv"})))
+    assert brought(decide(facts({A: 3, B: 4}, Asked(3, (A,)), readable=[B], code=True, gone=gone)))
+    found = decide(facts({A: 3, B: 4}, Asked(3, (A,), STAGED), code=True, gone=gone))
+    assert found == Nowhere(A, 4, "its rows are not to be had from stage")
+
+
+def test_code_that_was_not_named_is_advised_where_it_may_help():
+    told = {"may": facts({A: 3, B: 4}, Asked(3, (A,))), "named": facts({A: 3, B: 4}, Asked(3, (A,), STAGED))}
+    found = {name: decide(said) for name, said in told.items()}
+    assert [isinstance(one, Nowhere) and one.unread for one in found.values()] == [True, False]
 
 
 # ---- the opening that it begins with

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from onceonly.cli import adoption, dropping, refreshing, rewinding, takeover
 from onceonly.cli.epochs import clock
+from onceonly.cli.functions import BeforeOption, StateOption, WithOption
 from onceonly.cli.options import (
     LedgerOption,
     LimitOption,
@@ -24,6 +25,7 @@ from onceonly.cli.places import choose, no_ledger, open_ledger, place
 from onceonly.errors import mask
 from onceonly_checkpoints.ledger import Event, Ledger, Pipeline
 from onceonly_checkpoints.model import AdoptionKind
+from onceonly_checkpoints.spark.replay import StateFrom
 
 app = typer.Typer(no_args_is_help=True, help="Pipelines of a ledger: list, show, adopt, rewind, refresh, forget.")
 
@@ -290,8 +292,13 @@ def rewind(
     sink: NamedSinkOption = None,
     origin: Annotated[
         str | None,
-        typer.Option("--from", metavar="stage|sink:ID", help="Where rows come from. Default: whatever proves them."),
+        typer.Option(
+            "--from", metavar="stage|sink:ID|source", help="Where rows come from. Default: whatever proves them."
+        ),
     ] = None,
+    with_: WithOption = None,
+    before: BeforeOption = None,
+    state: StateOption = StateFrom.COPIED,
     accept_loss: Annotated[
         str | None,
         typer.Option("--accept-loss", metavar="A..B", help="Rows of these epochs that the source lacks may be lost."),
@@ -302,12 +309,14 @@ def rewind(
     """Bring a restored sink level with the others, or cut a pipeline back to the epoch at which all its sinks stand.
 
     Takes no rows out of a sink, stops every driver that is running, and may be given again after a crash. With --sink
-    the sink gets the epochs that it lacks, as they were committed. Without it later epochs of the ledger are set aside
-    and the checkpoint is cut back, so that Spark reads their rows again.
+    the sink gets the epochs that it lacks, as they were committed: from what was staged, from another sink, or, --with
+    the query's own code, from its source. Without it later epochs of the ledger are set aside and the checkpoint is cut
+    back, so that Spark reads their rows again.
     """
+    code = rewinding.Code.of(with_, before, state)
     named, addresses = _ids(name, sink or (), ledger)
     with place(ledger, name, addresses, forgiving=not named) as here:
-        plan = rewinding.plan(here, rewinding.asked(to, named, origin, accept_loss))
+        plan = rewinding.plan(here, rewinding.asked(to, named, origin, accept_loss), code)
         emit_pairs(plan.pairs)
         if confirmed(yes):
             rewinding.carry_out(here, plan)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from onceonly.cli import checkpoint
+from onceonly.cli.functions import function
 from onceonly.cli.output import say, talk
-from onceonly.cli.places import Place
+from onceonly.cli.places import Place, reads_topics
 from onceonly.cli.session import spark_session
 from onceonly.errors import CheckpointError, refuse
 from onceonly.machine.rewind import Asked, BringUp, CutBack, Origin, OriginKind, Step
@@ -20,7 +22,36 @@ from onceonly.runtime.stops import Where
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark import repair
 from onceonly_checkpoints.spark.repair import FileToWrite
+from onceonly_checkpoints.spark.replay import StateFrom
 from onceonly_checkpoints.storage import Storage
+
+if TYPE_CHECKING:
+    from onceonly.protocol import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The query's own code, by which its source is read again.
+
+    Attributes:
+        job: ``function(spark)`` that returns the query, not started.
+        before: its ``before=``; ``None`` for none.
+        state: where a query with state gets it from.
+    """
+
+    job: Callable[..., Any]
+    before: Callable[[DataFrame], DataFrame] | None
+    state: StateFrom
+
+    @classmethod
+    def of(cls, job: str | None, before: str | None, state: StateFrom) -> Code | None:
+        """As it was typed; ``None`` where no function was named.
+
+        Raises:
+            ConfigurationError: E110, one of them is no function.
+        """
+        made = function("--before", before) if before else None
+        return cls(function("--with", job), made, state) if job else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +65,7 @@ class Plan:
         checkpoint: of the query, where the pipeline is cut back; empty where it is not known.
         hindered: why the checkpoint is not cut back by this command; empty where it is.
         fences: whether the sinks are there to fence drivers out.
+        code: what the source is read by; ``None`` where it is not read.
     """
 
     of: rewinding.Pipeline
@@ -42,6 +74,7 @@ class Plan:
     checkpoint: str = ""
     hindered: str = ""
     fences: bool = True
+    code: Code | None = None
 
     @property
     def pairs(self) -> Iterator[tuple[str, object]]:
@@ -113,15 +146,15 @@ def _origin(text: str | None) -> Origin | None:
     if text is None:
         return None
     kind, _, sink = text.partition(":")
-    if kind == OriginKind.STAGED and not sink:
-        return Origin(OriginKind.STAGED)
+    if kind in (OriginKind.STAGED, OriginKind.SOURCE) and not sink:
+        return Origin(OriginKind(kind))
     if kind == OriginKind.SINK and sink:
         return Origin(OriginKind.SINK, sink)
     raise refuse(
         "E110",
         problem=f"Rows cannot come --from {text!r}.",
-        cause="they come from the bytes that were staged, or from another sink of the pipeline",
-        next="--from stage, or --from sink:ID with an id that queries show prints; or leave it out",
+        cause="they come from the bytes that were staged, from another sink of the pipeline, or from the source",
+        next="--from stage, --from sink:ID with an id that queries show prints, --from source; or leave it out",
     )
 
 
@@ -139,7 +172,7 @@ def _span(text: str | None) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or found[1])
 
 
-def plan(place: Place, wanted: Asked) -> Plan:
+def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
     """Say what a rewind would do.
 
     Raises:
@@ -148,9 +181,17 @@ def plan(place: Place, wanted: Asked) -> Plan:
     ledger = place.certain_ledger
     where = Where(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
     of = rewinding.Pipeline(place.pipeline, place.sinks, ledger, where)
-    planned = rewinding.plan(of, wanted) if _all_found(place) else _by_the_ledger(place, wanted)
+    if wanted.origin == Origin(OriginKind.SOURCE) and code is None:
+        raise refuse(
+            "E110",
+            problem="Rows --from source need the query's own code.",
+            cause="its source is read again by a function that returns the query, not started",
+            next="name it: --with jobs.orders:stream, and --before where the query has one",
+        )
+    found = _all_found(place)
+    planned = rewinding.plan(of, wanted, code=code is not None) if found else _by_the_ledger(place, wanted)
     if not isinstance(planned.way, CutBack):
-        return Plan(of, wanted, planned)
+        return Plan(of, wanted, planned, code=code)
     fences, path = _all_found(place), _checkpoint(place, planned)
     if not path:
         return Plan(of, wanted, planned, "", "no epoch says where it lies", fences)
@@ -225,18 +266,29 @@ def carry_out(place: Place, plan: Plan) -> None:
                 written = repair.apply(_files(place, storage, way.to), storage, replacing=True)
             say(f"checkpoint cut back to epoch {way.to}: {len(written)} files written to {plan.checkpoint}")
     else:
-        with spark_session(plan.planned.reads_sinks) as spark:
-            rows: rewinding.Rows = _nowhere
-            if spark is not None:
-                from onceonly.spark.readback import rows_of
-
-                rows = rows_of(place.sinks, spark)
-            done = rewinding.bring_up(plan.of, plan.planned, plan.asked, rows)
+        reads = plan.planned.reads
+        topics = OriginKind.SOURCE in reads and reads_topics(plan.of.ledger.address, place.pipeline, None)
+        with spark_session(bool(reads), "queries rewind", kafka=topics) as spark:
+            give = _by_spark(place, plan, spark) if spark is not None else _from_nowhere
+            done = rewinding.bring_up(plan.of, plan.planned, plan.asked, give)
         for line in done.said:
             say(line)
     fenced = f"generation {done.generation} is installed; " if done else ""
     talk(f"{fenced}now start the query")
 
 
-def _nowhere(step: Step) -> Batch:
-    raise AssertionError(f"{step} has no origin that is read by Spark")
+def _by_spark(place: Place, plan: Plan, spark: SparkSession) -> rewinding.Give:
+    from onceonly.repair import records
+    from onceonly.spark.readback import rows_of
+    from onceonly.spark.replay import Replay
+
+    code, ledger = plan.code, plan.of.ledger
+    if code is None:
+        return rows_of(place.sinks, spark)
+    found = ledger.epochs(place.pipeline)
+    replay = Replay(spark, code.job, found, records.checkpoint(found, None), ledger.address, code.before)
+    return rows_of(place.sinks, spark, replay, code.state)
+
+
+def _from_nowhere(steps: Sequence[Step], _: Callable[[Step, Batch], None]) -> None:
+    raise AssertionError(f"{steps[0]} has no origin that is read by Spark")

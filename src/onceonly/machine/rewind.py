@@ -171,12 +171,14 @@ class Nowhere:
         epoch: its number.
         reason: why, in words.
         unknown: whether the epoch itself is not known in full.
+        unread: whether the query's code, which was not named, may give them.
     """
 
     sink: str
     epoch: int
     reason: str
     unknown: bool = False
+    unread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +273,16 @@ def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
     if number < dict(epoch.sinks).get(sink, number + 1):
         return None  # the sink joined later
     origin = _origin(facts, sink, epoch)
-    return Step(sink, epoch, origin) if origin else Nowhere(sink, number, _nowhere(facts.asked.origin))
+    if origin:
+        return Step(sink, epoch, origin)
+    unread = not facts.code and facts.asked.origin is None and _is_the_plan_alone(epoch)
+    return Nowhere(sink, number, _nowhere(facts, number), unread=unread)
 
 
-def _nowhere(wanted: Origin | None) -> str:
+def _nowhere(facts: RewindFacts, number: int) -> str:
+    wanted = facts.asked.origin
+    if facts.code and number in facts.gone and wanted in (None, Origin(OriginKind.SOURCE)):
+        return f"the source lacks {facts.gone[number]}"
     if wanted:
         return f"its rows are not to be had from {wanted.text}"
     return "its rows are staged nowhere any more, and no other sink can be read by epoch that got the same ones"
@@ -286,10 +294,15 @@ def _origin(facts: RewindFacts, sink: str, epoch: Epoch) -> Origin | None:
         return Origin(OriginKind.NONE)
     found = [Origin(OriginKind.STAGED)] if epoch.number in facts.staged else []
     found += [Origin(OriginKind.SINK, one) for one in facts.readable if _holds_the_same(facts, one, sink, epoch)]
-    if facts.code and epoch.output(sink) is None and not epoch.outputs and epoch.lineage:
+    if facts.code and epoch.number not in facts.gone and _is_the_plan_alone(epoch):
         found.append(Origin(OriginKind.SOURCE))
     wanted = facts.asked.origin
     return next((one for one in found if wanted is None or one == wanted), None)
+
+
+def _is_the_plan_alone(epoch: Epoch) -> bool:
+    """Whether the query gave the rows as they are written: nothing split them, and no rerun wrote them."""
+    return epoch.lineage is not None and not epoch.outputs and epoch.replays is None
 
 
 def _holds_the_same(facts: RewindFacts, other: str, sink: str, epoch: Epoch) -> bool:

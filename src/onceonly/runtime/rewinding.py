@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
 from urllib.parse import urlsplit
 
 from onceonly import faults
@@ -37,14 +39,19 @@ from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, filled, rewound
 from onceonly.runtime.unreadable import histories, naming
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_checkpoints.model import AdoptionKind, InputFile
 from onceonly_checkpoints.storage import UnreachableStorage, file_system, is_local, local_path
 
-Rows = Callable[[Step], Batch]
-"""The rows of a step whose origin is another sink or the source; the batch's digest is theirs once they were read."""
+Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
+"""Hands each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
+The batch's digest is theirs once they were read, which is before the call returns."""
+
+
+_READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
+"""Kinds of origins whose rows Spark reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +88,10 @@ class Plan:
     unasked: int = 0
 
     @property
-    def reads_sinks(self) -> bool:
-        """Whether rows come out of another sink, which Spark reads."""
-        return isinstance(self.way, BringUp) and any(one.origin.kind is OriginKind.SINK for one in self.way.steps)
+    def reads(self) -> frozenset[OriginKind]:
+        """From what kinds of places Spark reads rows."""
+        steps = self.way.steps if isinstance(self.way, BringUp) else ()
+        return frozenset(step.origin.kind for step in steps) & _READ
 
 
 def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
@@ -106,7 +114,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
-    gone, unasked = _gone(records, asked.to) if not asked.sinks else ({}, 0)
+    gone, unasked = _gone(records, asked.to) if code or not asked.sinks else ({}, 0)
     facts = RewindFacts(
         asked,
         stands,
@@ -187,6 +195,9 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
             return refuse("E230", pipeline=of.name, next=f"or accept that just these rows are lost: {way}", **gone)
         case Nowhere():
             way = filled(of.where) if found.unknown else ""
+            if found.unread:
+                again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
+                way += f"if the source still holds them, read them by the query's own code: {again}\nor "
             way += "restore a newer backup of the sink"
             if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
@@ -245,14 +256,14 @@ def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
     return Rewound(generation, (said,))
 
 
-def bring_up(of: Pipeline, planned: Plan, asked: Asked, rows: Rows) -> Rewound:
+def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
     """Fence every driver out, and give the named sinks the epochs that they lack.
 
     Args:
         of: the pipeline.
         planned: what was planned.
         asked: what was asked; the plan is made again under the fence.
-        rows: reads what is not staged.
+        give: reads what is not staged.
 
     Raises:
         OnceOnlyError: E233 rows of an epoch came out otherwise than they were committed; E301 an answer was lost, E401
@@ -268,8 +279,13 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, rows: Rows) -> Rewound:
     said: list[str] = []
     for sink in (one for one in of.sinks if one.id in asked.sinks):
         steps = [step for step in way.steps if step.sink == sink.id and step.epoch.number > stands[sink.id]]
-        for step in steps:
-            _bring(of, state, sink, step, rows)
+        for kind, those in groupby(steps, key=lambda step: step.origin.kind):
+            take = partial(_bring, of, state, sink)
+            if kind in _READ:
+                give(tuple(those), take)
+            else:
+                for step in those:
+                    take(step, _staged(step) if kind is OriginKind.STAGED else None)
         _remember(of, sink, asked.to)
         origins = ", ".join(dict.fromkeys(step.origin.text for step in steps))
         what = f"{sink.id} brought from epoch {stands[sink.id]} to {way.newest}"
@@ -294,15 +310,15 @@ def _went_on(of: Pipeline, planned: int, stands: int) -> OnceOnlyError:
     )
 
 
-def _bring(of: Pipeline, state: State, sink: Sink, step: Step, rows: Rows) -> Receipt:
+def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:
     """One epoch into one sink, exactly as it was committed: the same marker but for the fence."""
     epoch, fence = step.epoch, state.opening.fence
-    prepared = _prepared(of, sink, step, rows)
+    prepared = _prepared(of, sink, step, batch) if batch else None
     marker = Marker(of.name, sink.id, fence, epoch)
     faults.fire(Point.COMMIT_BEFORE)
     try:
         with naming(sink):
-            receipt = sink.commit(prepared, marker)
+            sink.commit(prepared, marker)
     except Superseded as fenced:
         theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
         raise refuse("E401", sink=sink.id, theirs=theirs, ours=fence.generation, by=by) from fenced
@@ -314,14 +330,10 @@ def _bring(of: Pipeline, state: State, sink: Sink, step: Step, rows: Rows) -> Re
             prepared.abandon()
         raise
     faults.fire(Point.COMMIT_AFTER)
-    return receipt
 
 
-def _prepared(of: Pipeline, sink: Sink, step: Step, rows: Rows) -> Prepared | None:
+def _prepared(of: Pipeline, sink: Sink, step: Step, batch: Batch) -> Prepared:
     epoch = step.epoch
-    if step.origin.kind is OriginKind.NONE:
-        return None
-    batch = _batch(step, rows)
     faults.fire(Point.PREPARE_BEFORE)
     with naming(sink):
         if epoch.replaces:
@@ -344,10 +356,8 @@ def _otherwise(of: Pipeline, step: Step, found: str, recorded: str) -> OnceOnlyE
     return refuse("E233", pipeline=of.name, epoch=number, **where, **said)
 
 
-def _batch(step: Step, rows: Rows) -> Batch:
+def _staged(step: Step) -> Batch:
     epoch = step.epoch
-    if step.origin.kind is not OriginKind.STAGED:
-        return rows(step)
     output = epoch.output(step.sink)
     return staging.fetch(epoch.manifest or "", None).output(output.name if output else None)
 

@@ -85,7 +85,7 @@ def set_back(where: Where, lost: Adoption, *, level: Asked, staged: bool, told: 
     if gone:
         ways.append(f"(what was staged for it cannot be read here: {gone})")
     if level.sinks or level.to:
-        rows = "being staged or in another sink" if level.sinks else "still in the source"
+        rows = "being staged, in another sink or in the source" if level.sinks else "still in the source"
         ways.append(f"or, the rows {rows}, nothing is lost by: {rewound(where, level)}")
     ways.append(f"or give up {told}: {where.adopt(lost)}")
     return "\n".join(ways)
@@ -158,7 +158,8 @@ def beside(where: Where, stop: Stop, newest: Epoch | None) -> str:
     whole = newest is not None and set(dict(newest.sinks)) <= set(stop.sinks)
     if newest is None or whole:
         return ""
-    return f"or, the rows being staged or in another sink, nothing is lost by: {rewound(where, Asked(0, stop.sinks))}\n"
+    way = rewound(where, Asked(0, stop.sinks))
+    return f"or, the rows being staged, in another sink or in the source, nothing is lost by: {way}\n"
 
 
 # ---- What a refusal leaves behind: details that only the ledger can tell, and what ``queries adopt`` needs.

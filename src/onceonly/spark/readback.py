@@ -1,32 +1,61 @@
-"""Rows of recorded epochs out of a sink that got them, as batches that another sink is brought level with."""
+"""Rows of recorded epochs, out of another sink or from the source: batches that a sink is brought level with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from onceonly.errors import refuse
 from onceonly.machine.estimate import TEXT_BYTES, schema_width
-from onceonly.machine.rewind import Step
+from onceonly.machine.rewind import OriginKind, Step
 from onceonly.protocol import Batch, Estimate, Legible, Sink
 from onceonly.protocol.optional import EPOCH
 from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
+from onceonly.spark.replay import Replay
 from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
+Take = Callable[[Step, Batch], None]
+"""Writes the rows of one step."""
 
 
-def rows_of(sinks: Iterable[Sink], spark: SparkSession) -> Callable[[Step], Batch]:
-    """What gives the rows of a step, which come from one of these sinks.
+def rows_of(
+    sinks: Iterable[Sink], spark: SparkSession, replay: Replay | None = None, state: StateFrom = StateFrom.COPIED
+) -> Callable[[Sequence[Step], Take], None]:
+    """What hands the rows of steps on: ``runtime.rewinding.Give``.
 
     Args:
         sinks: opened.
         spark: what reads.
+        replay: runs epochs again whose rows come from the source; ``None`` where none do.
+        state: where a query with state gets it from.
     """
     by_id = {sink.id: sink for sink in sinks}
-    return lambda step: _of(by_id[step.origin.sink], step, spark)
+
+    def give(steps: Sequence[Step], take: Take) -> None:
+        if replay and steps[0].origin.kind is OriginKind.SOURCE:
+            _again(replay, steps, state, take)
+        else:
+            for step in steps:
+                take(step, _of(by_id[step.origin.sink], step, spark))
+
+    return give
+
+
+def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) -> None:
+    """Epochs that follow each other, through the query's own code; a batch can be read in its callback alone."""
+    by_number = {step.epoch.number: step for step in steps}
+
+    def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
+        step = by_number[ran[-1].epoch.number]
+        take(step, _batch(step, rows))
+
+    replay.run(range(steps[0].epoch.number, steps[-1].epoch.number + 1), each, state=state)
 
 
 def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
@@ -48,7 +77,10 @@ def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
         said = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
         raise refuse("E232", **said)
     chosen = rows.where(f.col(EPOCH) == epoch.number)
-    wanted = chosen.select([f.col(f"`{name.replace('`', '``')}`") for name in rows.columns[:columns]])
-    digest = epoch.digest_in(sink.id)
-    size = digest.rows * max(1, schema_width(frames.arrow_schema(wanted), TEXT_BYTES))
-    return SparkBatch(wanted, Estimate(digest.rows, size), frozenset(digest.left_out))
+    return _batch(step, chosen.select([f.col(f"`{name.replace('`', '``')}`") for name in rows.columns[:columns]]))
+
+
+def _batch(step: Step, rows: DataFrame) -> Batch:
+    digest = step.epoch.digest_in(step.sink)
+    size = digest.rows * max(1, schema_width(frames.arrow_schema(rows), TEXT_BYTES))
+    return SparkBatch(rows, Estimate(digest.rows, size), frozenset(digest.left_out))

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from onceonly.machine import acceptance
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.opening import by_epoch
-from onceonly.machine.rewind import Asked, CutBack
+from onceonly.machine.rewind import Asked, CutBack, Step
 from onceonly.protocol import Batch, Sink
 from onceonly.runtime import operator, rewinding, stops
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
@@ -55,6 +55,7 @@ _VERBS = frozenset(
 _NAMED = frozenset({"queries adopt", "queries drop-sink", _REWIND, "checkpoint rebuild"})
 """Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
+_TO_FILL_IN = "MODULE:FUNCTION"
 _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LIES = frozenset({AdoptionKind.CONTINUE, AdoptionKind.START})
 """Kinds that say of the source what only its owner knows: who obeys without knowing it, is not led astray by us."""
@@ -163,7 +164,8 @@ def printed(text: str, *, knowing: bool = False) -> tuple[Way, ...]:
             found[-1] = replace(found[-1], then=way)
         else:
             found.append(way)
-    return tuple(dict.fromkeys(way for way in found if way.verb in _VERBS and (knowing or way.kind not in _LIES)))
+    whole = [way for way in found if way.verb in _VERBS and _TO_FILL_IN not in way.options]
+    return tuple(dict.fromkeys(way for way in whole if knowing or way.kind not in _LIES))
 
 
 def _way(words: list[str]) -> Way:
@@ -215,7 +217,12 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
         rewinding.cut_back(of, planned.way, planned.lacking)
         return
     held = {sink.id: sink for sink in sinks if isinstance(sink, Lies)}
-    rewinding.bring_up(of, planned, asked, lambda step: held[step.origin.sink].lying(step.epoch.number))
+
+    def give(steps: Sequence[Step], take: Callable[[Step, Batch], None]) -> None:
+        for step in steps:
+            take(step, held[step.origin.sink].lying(step.epoch.number))
+
+    rewinding.bring_up(of, planned, asked, give)
 
 
 def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:

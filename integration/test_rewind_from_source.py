@@ -1,0 +1,133 @@
+"""A sink that was set back gets what nothing but the source still holds, through the query's own code, to the row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from integration.printed import command, refused, run
+from integration.streams import FileStream
+from integration.targets import events
+from integration.test_rewind import FIVES, TableBackup, audit, counted, killed
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+from onceonly.faults import Point
+from onceonly_checkpoints.ledger import EventKind
+
+pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+
+CODE = """
+from pyspark.sql import functions as f
+
+def stream(spark):
+    return spark.readStream.schema("id bigint, word string").option("maxFilesPerTrigger", 1).parquet({inbox!r})
+
+def changed(spark):
+    return stream(spark).where("id <> 12")
+
+def shouted(rows):
+    return rows.withColumn("word", f.upper("word"))
+
+def counted(spark):
+    shown = stream(spark).groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").cast("string").alias("word"))
+    return shown.writeStream.outputMode("update")
+"""
+
+
+@pytest.fixture(autouse=True)
+def code(stream: FileStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module ``jobs`` of the user's, which the command finds."""
+    (tmp_path / "jobs.py").write_text(CODE.format(inbox=str(stream.inbox)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.fixture
+def behind(stream: FileStream, pg, delta, ledger):
+    """Two epochs that a table lacks: its neighbour, which has a key, cannot give them, and only the newest is staged.
+    The refusal of the rewind that the refused query prints."""
+
+    def made(**options) -> str:
+        def wrapped():
+            return exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger, before=options.get("before"))
+
+        shape = {name: option for name, option in options.items() if name != "before"}
+        stream.receive(*FIVES[:2]).run(wrapped(), **shape)
+        backup = TableBackup(delta)
+        stream.receive(*FIVES[2:4]).run(wrapped(), **shape)
+        backup.put_back()
+        said = stream.receive(FIVES[4]).fail(wrapped(), **shape)
+        assert "[ONCE-E207]" in said
+        told = refused(command(said, "queries rewind"), "--yes")
+        assert "[ONCE-E232]" in told
+        return told
+
+    return made
+
+
+def filled_in(told: str, function: str) -> list[str]:
+    """The printed command with the name of a function in it."""
+    return [word.replace("MODULE:FUNCTION", function) for word in command(told, "--with MODULE:FUNCTION")]
+
+
+@pytest.mark.slow
+def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed(
+    behind, stream, pg, delta, ledger
+) -> None:
+    rewind = filled_in(behind(), "jobs:stream")
+    planned = run(rewind, code=2)
+    assert "gets epochs 3..4, 10 rows: 1 from source, 1 from stage" in planned
+    for point in (Point.PREPARE_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER):
+        killed(rewind, f"{point}:kill")
+    run(rewind, "--yes")
+    assert delta.ids() == list(range(20))
+    assert events(ledger, EventKind.BROUGHT_UP)[-1].endswith("rows from: source, stage")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    assert pg.ids() == delta.ids() == list(range(25))
+    assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
+    assert not list(stream.root.glob("*.onceonly.replay/*"))
+
+
+def test_code_that_gives_other_rows_writes_none_of_the_epoch_that_differs(behind, stream, pg, delta, ledger) -> None:
+    told = behind()
+    said = refused(filled_in(told, "jobs:changed"), "--yes")
+    assert "[ONCE-E233]" in said
+    assert "Epoch 3" in said
+    assert delta.ids() == list(range(10))
+    run(filled_in(told, "jobs:stream"), "--yes")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    assert delta.ids() == list(range(25))
+    assert pg.ids() == list(range(25))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
+
+
+def test_files_that_are_gone_are_named_before_anything_is_done(behind, stream, delta) -> None:
+    told = behind()
+    (stream.inbox / "part-0002.parquet").unlink()
+    said = refused(filled_in(told, "jobs:stream"), "--yes")
+    assert "[ONCE-E232]" in said
+    assert "Epoch 3" in said
+    assert "the source lacks" in said
+    assert "part-0002.parquet" in said
+    assert "--with" not in said
+    assert delta.ids() == list(range(10))
+
+
+@pytest.mark.slow
+def test_a_query_with_state_is_run_again_from_the_state_of_then(spark, behind, stream, pg, delta, ledger) -> None:
+    run([*filled_in(behind(shape=counted, mode="update"), "jobs:counted"), "--state", "beginning"], "--yes")
+    assert delta.ids() == pg.ids()
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger), shape=counted, mode="update")
+    assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
+
+
+@pytest.mark.slow
+def test_what_before_made_of_rows_is_made_of_them_again(behind, stream, pg, delta, ledger) -> None:
+    def shouted(rows):
+        return rows.withColumn("word", f.upper("word"))
+
+    rewind = filled_in(behind(before=shouted), "jobs:stream")
+    assert "[ONCE-E233]" in refused(rewind, "--yes")
+    run([*rewind, "--before", "jobs:shouted"], "--yes")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger, before=shouted))
+    assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
