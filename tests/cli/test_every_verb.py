@@ -70,8 +70,8 @@ APART = {
 }
 """Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""
 
-THROUGH_SPARK = {("epochs", "rerun")}
-"""Asks as others do, and writes through Spark: ``integration/test_rerun.py`` runs what its plan prints."""
+THROUGH_SPARK = {("epochs", "rerun"), ("epochs", "publish")}
+"""Ask as others do, and write through Spark: ``integration/test_rerun.py`` and ``test_publish.py`` run what is printed."""
 
 SILENT = {("watch",)}
 """For people's eyes alone."""

@@ -37,6 +37,7 @@ COMMANDS = [
     ["epochs", "tail"],
     ["epochs", "diff"],
     ["epochs", "rerun"],
+    ["epochs", "publish"],
     ["quarantine", "list"],
     ["quarantine", "show"],
     ["time", "show"],

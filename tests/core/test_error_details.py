@@ -26,6 +26,7 @@ FORWARDING = {
     "src/onceonly/machine/opening.py::_for_all": "the refusal of one sink, naming all that have the like of it",
     "src/onceonly/runtime/stops.py::error_of": "raises what the rules say, with what the ledger adds",
     "src/onceonly/runtime/stops.py::_still_staged": "the same refusal, where staged bytes cannot be read any more",
+    "src/onceonly/runtime/publishing.py::_decided": "raises what the rules of a publication say",
     "src/onceonly/runtime/runner.py::_stepped": "raises what the keeper of state says, with where the ledger is",
     "src/onceonly/runtime/runs.py::_raise": "raises what the rules of calls say",
     "src/onceonly_lab/fuzzer/world.py::_enter_beside": "raises what the rules of calls say",

@@ -17,6 +17,7 @@ from onceonly.cli import (
     ledger,
     live,
     panes,
+    publishing,
     quarantine,
     queries,
     readpoint,
@@ -49,6 +50,7 @@ def command_tree(points: Sequence[EntryPoint]) -> typer.Typer:
     tree.command("doctor")(doctor.command)
     tree.command("audit")(audit.command)
     epochs.app.command("rerun")(rerunning.command)
+    epochs.app.command("publish")(publishing.command)
     tree.add_typer(epochs.app, name="epochs")
     tree.command("read-point")(readpoint.command)
     tree.add_typer(quarantine.app, name="quarantine")

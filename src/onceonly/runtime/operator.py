@@ -17,7 +17,7 @@ from onceonly.machine.acceptance import Stop
 from onceonly.machine.facts import Happening, OpeningFacts, Refusal
 from onceonly.machine.noting import Known
 from onceonly.machine.state import State
-from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Sink, Superseded
+from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Prepared, Sink, Superseded
 from onceonly.runtime import replacing, runs, sealing, staging, stops
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.unreadable import histories, naming
@@ -67,7 +67,7 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     Raises:
         OnceOnlyError: what a restart of the query would raise, too.
     """
-    state = _open(sinks, ledger, pipeline, heals=True)
+    state = opened(sinks, ledger, pipeline, heals=True)
     number = state.opening.last.number if state.opening.last else 0
     generation = state.opening.fence.generation
     said = [
@@ -108,7 +108,7 @@ def adopt(
             held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
-    state = _open(sinks, ledger, pipeline, accepted=accepted)
+    state = opened(sinks, ledger, pipeline, accepted=accepted)
     if accepted.sinks and not _needed(state):
         return None
     if accepted.kind is AdoptionKind.SAME_DATA:
@@ -204,7 +204,7 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     Raises:
         OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
     """
-    state = _open(sinks, ledger, pipeline, accepted=accepted)
+    state = opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
     begun = _adoption(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
@@ -237,7 +237,7 @@ def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Ad
         OnceOnlyError: E110 there is no epoch yet; or what opening raises.
     """
     (sink,) = accepted.sinks
-    state = _open(sinks, ledger, pipeline, dropped=sink)
+    state = opened(sinks, ledger, pipeline, dropped=sink)
     if state.opening.last is None:
         raise nothing_to_adopt(pipeline)
     return _adopt(state, sinks, ledger, accepted, end=state.opening.last.written.end, base=state.opening.last)
@@ -260,16 +260,16 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
             replace; or what opening raises.
     """
     at_stake(sinks, pipeline)
-    state = _open(sinks, ledger, pipeline)
+    state = opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None:
         raise nothing_to_adopt(pipeline)
     if accepted.last != last.number:
-        raise _went_on(pipeline, last.number, accepted.last)
+        raise went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
-def _went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
+def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
     """The error where a plan was about another epoch than the one that stands."""
     return refuse(
         "E110",
@@ -295,7 +295,7 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
         OnceOnlyError: E110 there is no epoch that says anything of time; E142 its windows are open; or what opening
             raises.
     """
-    state = _open(sinks, ledger, pipeline)
+    state = opened(sinks, ledger, pipeline)
     last = state.opening.last
     time = noting.retired(Known(pipeline, last.number + 1, last)) if last else None
     if last is None or time is None:
@@ -321,12 +321,12 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
     Raises:
         OnceOnlyError: E110 no window is open, or the query went on since; or what opening raises.
     """
-    state = _open(sinks, ledger, pipeline)
+    state = opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None or last.panes is None or not last.panes.open.rows:
         raise nothing_to_reset(pipeline)
     if accepted.last != last.number:
-        raise _went_on(pipeline, last.number, accepted.last)
+        raise went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
@@ -452,7 +452,7 @@ def nothing_to_retire(pipeline: str) -> OnceOnlyError:
     )
 
 
-def _open(
+def opened(
     sinks: Sequence[Sink],
     ledger: Ledger,
     pipeline: str,
@@ -461,6 +461,11 @@ def _open(
     dropped: str = "",
     heals: bool = False,
 ) -> State:
+    """Fence every driver of a pipeline out; where it stands then.
+
+    Raises:
+        OnceOnlyError: it cannot be opened.
+    """
     state = coordinator.start(
         pipeline,
         tuple(sink.id for sink in sinks),
@@ -500,7 +505,7 @@ def _adopt(
 
 
 def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, newest: Epoch | None = None) -> Epoch:
-    receipts = tuple(_committed(state, sink, sinks, ledger, epoch) for sink in sinks)
+    receipts = tuple(committed(state, sink, sinks, ledger, epoch) for sink in sinks)
     # Only now: until a sink holds the decision, the old records are all that proves what was lost.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
@@ -511,8 +516,14 @@ def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, n
     return epoch
 
 
-def _committed(state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch) -> Receipt:
-    """The receipt of an epoch without rows; the same command, given again, finds what became of one that failed."""
+def committed(
+    state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, *, rows: Prepared | None = None
+) -> Receipt:
+    """The receipt of an operator's epoch; the same command, given again, finds what became of one that failed.
+
+    Raises:
+        OnceOnlyError: E301, E401, E526, or what the sink raises.
+    """
     pipeline, ours = state.job.pipeline, state.opening.fence
 
     def stopped(code: str, **details: object) -> OnceOnlyError:
@@ -521,7 +532,7 @@ def _committed(state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, 
 
     try:
         with naming(sink):
-            return sink.commit(None, Marker(pipeline, sink.id, ours, epoch))
+            return sink.commit(rows, Marker(pipeline, sink.id, ours, epoch))
     except Superseded as fenced:
         theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
         raise stopped("E401", theirs=theirs, ours=ours.generation, by=by) from fenced
@@ -530,6 +541,10 @@ def _committed(state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, 
     except Conflict as conflict:
         said = {"reason": conflict.reason, "blocker": conflict.blocker}
         raise stopped("E526", epoch=epoch.number, times=1, **said) from conflict
+    except BaseException:
+        if rows:
+            rows.abandon()
+        raise
 
 
 def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:

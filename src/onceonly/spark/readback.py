@@ -14,11 +14,12 @@ from onceonly.spark import frames
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.replay import Replay
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 Take = Callable[[Step, Batch], None]
 """Writes the rows of one step."""
@@ -53,7 +54,7 @@ def _again(replay: Replay, steps: Sequence[Step], state: StateFrom, take: Take) 
 
     def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
         step = by_number[ran[-1].epoch.number]
-        take(step, _batch(step, rows))
+        take(step, _batch(rows, step.epoch.digest_in(step.sink)))
 
     replay.run(range(steps[0].epoch.number, steps[-1].epoch.number + 1), each, state=state)
 
@@ -67,20 +68,41 @@ def _of(sink: Sink, step: Step, spark: SparkSession) -> Batch:
     from pyspark.sql import functions as f
 
     epoch = step.epoch
-    rows = sink.read_back(spark) if isinstance(sink, Legible) else None
-    columns = chain.written(rows.dtypes[:-1], epoch.schema_in(sink.id)) if rows is not None else 0
-    if rows is None or not columns:
+    found = _written(sink, epoch.schema_in(sink.id), spark)
+    if found is None:
         reason = (
             f"{sink.id} gives back other columns or types than were written, or no longer tells whose rows are whose"
         )
         next_ = "restore a newer backup of the sink, or start the query: its message says how the rows are given up"
         said = {"pipeline": "the query", "sink": step.sink, "epoch": epoch.number, "reason": reason, "next": next_}
         raise refuse("E232", **said)
-    chosen = rows.where(f.col(EPOCH) == epoch.number)
-    return _batch(step, chosen.select([f.col(f"`{name.replace('`', '``')}`") for name in rows.columns[:columns]]))
+    rows, columns = found
+    return _batch(rows.where(f.col(EPOCH) == epoch.number).select(columns), epoch.digest_in(step.sink))
 
 
-def _batch(step: Step, rows: DataFrame) -> Batch:
-    digest = step.epoch.digest_in(step.sink)
+def all_of(sink: Sink, epoch: Epoch, spark: SparkSession) -> Batch | None:
+    """All rows of a sink, as the batch of an epoch that has their digest; ``None`` where it does not give them back.
+
+    Args:
+        sink: opened.
+        epoch: which has columns and types of the rows as well.
+        spark: what reads.
+    """
+    found = _written(sink, epoch.schema, spark)
+    return _batch(found[0].select(found[1]), epoch.digest) if found else None
+
+
+def _written(sink: Sink, schema: str, spark: SparkSession) -> tuple[DataFrame, list[Column]] | None:
+    """Rows with their epoch, and the columns with which they were written; ``None``: no longer told, or other types."""
+    from pyspark.sql import functions as f
+
+    rows = sink.read_back(spark) if isinstance(sink, Legible) else None
+    columns = chain.written(rows.dtypes[:-1], schema) if rows is not None else 0
+    if rows is None or not columns:
+        return None
+    return rows, [f.col(f"`{name.replace('`', '``')}`") for name in rows.columns[:columns]]
+
+
+def _batch(rows: DataFrame, digest: Digest) -> Batch:
     size = digest.rows * max(1, schema_width(frames.arrow_schema(rows), TEXT_BYTES))
     return SparkBatch(rows, Estimate(digest.rows, size), frozenset(digest.left_out))

@@ -1,0 +1,118 @@
+"""A rerun is published: its rows take the place of all rows of the pipeline whose epochs it ran again, in one epoch.
+
+Pure. The epoch is a full refresh without a batch: where the pipeline stands in its source and in the engine's log stays
+as it is. Its rows are those of the rerun's epochs, whose digests add up to its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from onceonly.machine import noting
+from onceonly.machine.facts import Refusal
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.model import Slice
+from onceonly_checkpoints.replayed import Replayed
+
+
+@dataclass(frozen=True, slots=True)
+class PublishFacts:
+    """Everything that a publication is decided on.
+
+    Attributes:
+        pipeline: whose rows leave.
+        sink: id of its sink.
+        last: the newest epoch that the sink holds; ``None`` for none.
+        epochs: the pipeline's epochs on record, by number.
+        name: of the rerun.
+        held: each epoch of the rerun, with what it ran again; oldest first.
+        unfit: why the rows of one of the two cannot be moved or taken away, in words; empty where they can.
+        ledger: address of the ledger, for commands.
+        into: address of the rerun's target, for commands.
+    """
+
+    pipeline: str
+    sink: str
+    last: Epoch | None
+    epochs: Mapping[int, Epoch]
+    name: str
+    held: tuple[tuple[Epoch, Replayed], ...]
+    unfit: str
+    ledger: str
+    into: str
+
+
+def decide(facts: PublishFacts) -> Epoch | Refusal:
+    """The epoch that publishes a rerun, or why it is not published: the first of these that speaks."""
+    last, held = facts.last, facts.held
+    if last is None or not held:
+        return _unfit(facts, "the rerun holds no epoch" if last else f"{facts.sink} holds no epoch")
+    whole = Replayed(facts.name, held[0][0].number, held[-1][0].number, held[-1][0].chain)
+    found = [epoch for epoch in (*facts.epochs.values(), last) if epoch.replays == whole]
+    if found:
+        where = {"name": facts.name, "epoch": found[0].number, "ledger": facts.ledger}
+        return Refusal.of("E241", pipeline=facts.pipeline, **where)
+    if reason := facts.unfit or _split(last, facts):
+        return _unfit(facts, reason)
+    return _behind(facts, last) or _epoch(facts, last, whole)
+
+
+def _split(last: Epoch, facts: PublishFacts) -> str:
+    """Why rows of a rerun are not what the pipeline's sink holds."""
+    if len(last.sinks) > 1:
+        others = ", ".join(sink for sink, _ in last.sinks if sink != facts.sink)
+        return f"the pipeline also writes to {others}, and both would have to be swapped at once"
+    if last.outputs or last.panes or any(epoch.outputs or epoch.panes for epoch, _ in facts.held):
+        return "its rows are split, looked up or put into windows, and what is kept for that speaks of the old rows"
+    return ""
+
+
+def _unfit(facts: PublishFacts, reason: str) -> Refusal:
+    said = {"name": facts.name, "sink": facts.sink, "into": facts.into, "ledger": facts.ledger}
+    return Refusal.of("E242", pipeline=facts.pipeline, reason=reason, **said)
+
+
+def _behind(facts: PublishFacts, last: Epoch) -> Refusal | None:
+    """What the rerun lacks of the epochs whose rows stand; ``None``: nothing."""
+    stood = [number for number, epoch in facts.epochs.items() if epoch.lineage and number >= last.series]
+    first, ran = min(stood, default=last.number), facts.held[-1][1]
+    known = facts.epochs.get(ran.last)
+    if facts.held[0][1].first > first:
+        begins = facts.held[0][1].first
+        return _unfit(facts, f"it begins with epoch {begins}, and rows of epochs from {first} on stand as well")
+    reason = ""
+    if known is None or known.chain != ran.chain:
+        reason = f"epoch {ran.last} of {facts.pipeline} is another one now than the one that was run again"
+    elif ran.last < max(stood, default=0):
+        reason = f"{facts.pipeline} has gone on to epoch {max(stood)}, and the rerun ends with {ran.last}"
+    if not reason:
+        return None
+    said = {"name": facts.name, "first": facts.held[0][1].first, "last": max(stood, default=last.number)}
+    where = {"into": facts.into, "ledger": facts.ledger}
+    return Refusal.of("E240", pipeline=facts.pipeline, reason=reason, **said, **where)
+
+
+def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:
+    end, number = last.written.end, last.number + 1
+    return chain.linked(
+        Epoch(
+            number=number,
+            written=Slice(end, end),
+            chain="",
+            previous_chain=last.chain,
+            digest=reduce(add, (epoch.digest for epoch, _ in facts.held)),
+            schema=facts.held[-1][0].schema,
+            sinks=last.sinks,
+            lineage=None,
+            sources=last.sources,
+            carried=last.standing,
+            series=number,
+            replaces=(1, last.number),
+            time=noting.carried(last.time),
+            replays=whole,
+        )
+    )

@@ -1,0 +1,127 @@
+"""When a rerun is published over a pipeline: every line by a test that makes it speak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.stories import changed, epochs
+
+from onceonly.machine.facts import Refusal
+from onceonly.machine.publish import PublishFacts, decide
+from onceonly_checkpoints import chain
+from onceonly_checkpoints.content import Digest, Output
+from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_checkpoints.replayed import Replayed
+
+A, B = "memory:a", "memory:b"
+LINE = changed(*epochs(10, 20, 30, 40), sinks=((A, 1),))
+RERUN = tuple(
+    (epoch, Replayed("orders", was.number, was.number, was.chain))
+    for epoch, was in zip(changed(*epochs(10, 19, 30, 40), sinks=((B, 1),)), LINE, strict=True)
+)
+
+
+def facts(**options: object) -> PublishFacts:
+    known = {epoch.number: epoch for epoch in LINE}
+    made = PublishFacts("orders", A, LINE[-1], known, "orders~v2", RERUN, "", "ledger.db", "memory:2")
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def published() -> Epoch:
+    found = decide(facts())
+    assert isinstance(found, Epoch), found
+    return found
+
+
+def said(found: Epoch | Refusal) -> tuple[str, str]:
+    assert isinstance(found, Refusal), found
+    return found.code, str(dict(found.details).get("reason", ""))
+
+
+def test_all_rows_leave_and_the_rerun_s_come_while_the_query_stands_where_it_stood():
+    found, last = published(), LINE[-1]
+    assert (found.number, found.series, found.replaces, found.lineage) == (5, 5, (1, 4), None)
+    assert found.digest == sum((epoch.digest for epoch, _ in RERUN), Digest(0))
+    assert (found.written.start, found.written.end) == (last.written.end, last.written.end)
+    assert (found.standing, found.sinks, found.previous_chain) == (last.standing, last.sinks, last.chain)
+    assert found.replays == Replayed("orders~v2", 1, 4, RERUN[-1][0].chain)
+    assert chain.sound(found)
+
+
+def test_a_rerun_is_published_once_also_after_the_query_went_on():
+    once = published()
+    assert said(decide(facts(last=once)))[0] == "E241"
+    assert said(decide(facts(epochs={epoch.number: epoch for epoch in (*LINE, once)})))[0] == "E241"
+
+
+def test_a_query_that_went_on_since_has_rows_that_the_rerun_lacks():
+    code, reason = said(decide(facts(held=RERUN[:3])))
+    assert (code, reason) == ("E240", "orders has gone on to epoch 4, and the rerun ends with 3")
+
+
+def test_an_epoch_that_is_another_one_now_was_not_run_again():
+    ran = (*RERUN[:3], (RERUN[3][0], replace(RERUN[3][1], chain="of before the rewind")))
+    code, reason = said(decide(facts(held=ran)))
+    assert code == "E240"
+    assert "epoch 4 of orders is another one now" in reason
+    assert said(decide(facts(held=(*RERUN, (RERUN[3][0], Replayed("orders", 9, 9, ""))))))[0] == "E240"
+
+
+def test_an_operator_s_epoch_after_the_last_batch_has_no_rows_to_be_run_again():
+    last = LINE[-1]
+    adopted = chain.linked(
+        replace(
+            last,
+            number=5,
+            previous_chain=last.chain,
+            lineage=None,
+            digest=Digest(0),
+            adoption=Adoption(AdoptionKind.ACCEPT_CHANGE, (A,)),
+            carried=last.standing,
+        )
+    )
+    found = decide(facts(last=adopted, epochs={epoch.number: epoch for epoch in (*LINE, adopted)}))
+    assert isinstance(found, Epoch)
+    assert found.replaces == (1, 5)
+
+
+def test_a_part_of_what_stands_is_not_published():
+    code, reason = said(decide(facts(held=RERUN[1:])))
+    assert (code, reason) == ("E242", "it begins with epoch 2, and rows of epochs from 1 on stand as well")
+
+
+def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
+    line = changed(*LINE[:2], *(replace(epoch, series=3) for epoch in LINE[2:]))
+    known = {epoch.number: epoch for epoch in line}
+    ran = tuple(
+        (epoch, Replayed("orders", was.number, was.number, was.chain))
+        for (epoch, _), was in zip(RERUN, line, strict=True)
+    )
+    assert isinstance(decide(facts(last=line[-1], epochs=known, held=ran[2:])), Epoch)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"last": None}, "memory:a holds no epoch"),
+        ({"held": ()}, "the rerun holds no epoch"),
+        ({"unfit": "it has a key"}, "it has a key"),
+        ({"last": replace(LINE[-1], sinks=((A, 1), (B, 1)))}, "the pipeline also writes to memory:b"),
+        ({"last": replace(LINE[-1], outputs=(Output("clean", (A,), "s", Digest(1)),))}, "its rows are split"),
+        (
+            {
+                "held": (
+                    *RERUN[:3],
+                    (replace(RERUN[3][0], outputs=(Output("clean", (B,), "s", Digest(1)),)), RERUN[3][1]),
+                )
+            },
+            "its rows are split",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_swapped_are_refused_with_the_reason(options: dict[str, object], reason: str):
+    code, told = said(decide(facts(**options)))
+    assert code == "E242"
+    assert reason in told
