@@ -71,7 +71,7 @@ APART = {
 """Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""
 
 THROUGH_SPARK = {("epochs", "rerun"), ("epochs", "publish")}
-"""Ask as others do, and write through Spark: ``integration/test_rerun.py`` and ``test_publish.py`` run what is printed."""
+"""Ask as others do, and write through Spark: tests of ``integration`` run what their plans print."""
 
 SILENT = {("watch",)}
 """For people's eyes alone."""
