@@ -1,4 +1,4 @@
-"""Real flights: a table that was set back is brought back; by a better rule they are run again, compared and swapped."""
+"""Real flights: a table that was set back is brought back; by another rule they are run again, compared, swapped."""
 
 from __future__ import annotations
 
