@@ -55,12 +55,19 @@ class Query:
         clock: whether rows hang on the time of their batch.
         nondeterministic: SQL of an expression that another run computes otherwise; ``None`` for none.
         settings: settings of the session on which values hang, ``(name, value)``. No record says what they were.
+        windows: whether the windows over its rows are computed, too.
     """
 
     stateful: bool
     clock: bool
     nondeterministic: str | None
     settings: tuple[tuple[str, str], ...] = ()
+    windows: bool = False
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether rows of an epoch hang on those before it."""
+        return self.stateful or self.windows
 
 
 class Recomputing(Protocol):
@@ -193,7 +200,7 @@ def certify(
     for part, why in _parts([known[number] for number in epochs], query):
         if why:
             spans.append(_cannot(part, why))
-        elif query.stateful or query.clock:
+        elif query.goes_on or query.clock:
             spans += _apart(part, query, again)
         else:
             for at in range(0, len(part), MOST):
@@ -225,8 +232,8 @@ def _why_not(record: EpochRecord, query: Query) -> str:
     epoch = record.epoch
     if query.nondeterministic:
         return f"the query is not deterministic: {query.nondeterministic}"
-    if epoch.panes is not None:
-        return "its rows are results of windows, whose state lies in a sink and not in the query"
+    if epoch.panes is not None and not query.windows:
+        return "its rows are results of windows, and the definition of these is not at hand: --panes MODULE:NAME"
     if epoch.bad is not None and epoch.bad.digest.rows:
         return "bad rows were set aside by expectations, which are no part of the query"
     return ""
@@ -314,7 +321,7 @@ def _apart(part: _Records, query: Query, again: Recomputing) -> Iterator[Span]:
             done = [record for record in part if record.epoch.number <= max(found, default=0)]
             yield from _each(done, found)
             # What comes after an epoch that is left out would begin with another state.
-            past = part[-1].epoch.number if query.stateful else error.last
+            past = part[-1].epoch.number if query.goes_on else error.last
             yield _cannot([record for record in part[len(done) :] if record.epoch.number <= past], str(error))
             part = [record for record in part if record.epoch.number > past]
         else:

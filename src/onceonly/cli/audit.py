@@ -14,7 +14,7 @@ from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
 from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.errors import give_up
-from onceonly.cli.functions import BeforeOption, StateOption, WithOption, function
+from onceonly.cli.functions import BeforeOption, PanesOption, StateOption, WithOption, function, windows
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
@@ -93,6 +93,7 @@ def command(
     recompute: RecomputeOption = None,
     with_: WithOption = None,
     before: BeforeOption = None,
+    panes: PanesOption = None,
     state: StateOption = StateFrom.COPIED,
 ) -> None:
     """Count the rows of each epoch in its sinks, and check chain, slices and receipts.
@@ -102,7 +103,7 @@ def command(
     """
     query = one_name(context, name, query)
     names = [query] if query or sink else _all(ledger)
-    again = _Again.of(recompute, with_, before, state)
+    again = _Again.of(recompute, with_, before, panes, state)
     what, topics = ("audit --recompute", reads_topics(ledger, query, sink)) if again else ("audit --deep", False)
     with spark_session(deep or again is not None, what, kafka=topics) as spark:
         reads = spark if deep else None
@@ -127,10 +128,13 @@ class _Again:
     epochs: range
     job: Any
     before: Any
+    panes: Any
     state: StateFrom
 
     @classmethod
-    def of(cls, epochs: str | None, job: str | None, before: str | None, state: StateFrom) -> _Again | None:
+    def of(
+        cls, epochs: str | None, job: str | None, before: str | None, panes: str | None, state: StateFrom
+    ) -> _Again | None:
         """As it was typed; ``None`` where nothing is to be computed again.
 
         Raises:
@@ -147,14 +151,16 @@ class _Again:
             )
         first, last = span(epochs, "--recompute")
         made = function("--before", before) if before else None
-        return cls(range(first or 1, (last or 0) + 1), function("--with", job), made, state)
+        return cls(
+            range(first or 1, (last or 0) + 1), function("--with", job), made, windows(panes) if panes else None, state
+        )
 
     def certificate(self, here: Place, spark: SparkSession) -> Certificate:
         """What computing them again shows."""
         from onceonly.repair import recompute
 
         ledger = here.certain_ledger
-        given: dict[str, Any] = {"before": self.before, "state": str(self.state)}
+        given: dict[str, Any] = {"before": self.before, "panes": self.panes, "state": str(self.state)}
         return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, **given)
 
 

@@ -22,6 +22,9 @@ WithOption = Annotated[
 BeforeOption = Annotated[
     str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
 ]
+PanesOption = Annotated[
+    str | None, typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=, if it has them.")
+]
 StateOption = Annotated[
     StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
 ]
@@ -41,6 +44,29 @@ def named(address: str) -> Any:
         return getattr(import_module(module), name) if colon and name else None
     except (ImportError, AttributeError, ValueError) as error:
         raise LookupError(str(error)) from error
+
+
+def windows(address: str) -> Any:
+    """The :class:`onceonly.panes.Panes` that ``--panes`` names.
+
+    Raises:
+        ConfigurationError: E110, it names none.
+    """
+    from onceonly.panes import Panes
+
+    try:
+        found = named(address)
+        cause = f"it is {type(found).__name__}"
+    except LookupError as error:
+        found, cause = None, str(error)
+    if isinstance(found, Panes):
+        return found
+    raise refuse(
+        "E110",
+        problem=f"--panes {address!r} names no Panes.",
+        cause=cause,
+        next="name it as MODULE:NAME, from the directory of the module: --panes jobs.scores:PANES",
+    )
 
 
 def function(option: str, address: str) -> Callable[..., Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceonly.audit.recompute import Certificate, Query, Unreadable, certify
 from onceonly.errors import OnceOnlyError
+from onceonly.panes.spec import Panes
 from onceonly.repair import records
 from onceonly.spark.recompute import Digests
 from onceonly.spark.replay import Replay
@@ -29,6 +30,7 @@ def recompute(
     ledger: records.Place,
     spark: SparkSession,
     before: Callable[[DataFrame], DataFrame] | None = None,
+    panes: Panes | None = None,
     state: str = "copied",
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Certificate:
@@ -45,6 +47,8 @@ def recompute(
         ledger: where the pipeline is recorded: an SQLAlchemy URL, the path of a SQLite file, or an opened ledger.
         spark: a classic session, with the time zone and ANSI mode of the query's.
         before: what was given as ``before=`` to :func:`onceonly.exactly_once`.
+        panes: what was given as ``panes=``: the windows are stepped again from where they began, over the clock and the
+            time on record.
         state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``: all
             batches before are run, too.
         checkpoint: the query's, where it lies elsewhere than it is recorded.
@@ -61,8 +65,8 @@ def recompute(
         found, address = known.epochs(pipeline), known.address
     wanted = records.demanded(pipeline, found, epochs)
     replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address, before)
-    digests, plan = Digests(replay, StateFrom(state)), replay.plan
-    query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings())
+    digests, plan = Digests(replay, StateFrom(state), panes), replay.plan
+    query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), panes is not None)
     return certify(pipeline, found, wanted, query, _Again(digests))
 
 

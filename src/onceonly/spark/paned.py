@@ -133,6 +133,10 @@ class PanedBatch(ArrowBatch):
         """Of the epoch's windows."""
         return self._panes
 
+    def rows_of(self, name: str) -> pa.Table:
+        """Rows of one output."""
+        return next(one.rows for one in self._parts if one.name == name)
+
 
 def _union(parts: Mapping[str, pa.Table]) -> pa.Table:
     """Rows of all parts one after the other, each within the structure of its part."""

@@ -8,9 +8,11 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
 
+from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly.spark.replay import Replay
+from onceonly.spark.windowsagain import WindowsAgain
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.spark.replay import StateFrom
@@ -29,10 +31,12 @@ class Digests:
     Args:
         replay: runs the epochs again.
         state: where a query with state gets it from.
+        panes: the query's ``panes=``; ``None`` for rows as they come.
     """
 
     replay: Replay
     state: StateFrom = StateFrom.COPIED
+    panes: Panes | None = None
 
     def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
         """Digest of all rows of epochs, which are run as one batch wherever they follow each other.
@@ -54,6 +58,10 @@ class Digests:
         Raises:
             OnceOnlyError: as :meth:`Replay.run`.
         """
+        if self.panes:
+            again = WindowsAgain(self.replay, self.panes)
+            again.run(epochs, lambda epoch, made: take(epoch.number, made.digest()))
+            return
 
         def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
             epoch = ran[-1].epoch
