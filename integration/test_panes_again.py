@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.printed import command, run
 from integration.targets import PostgresTarget
 from integration.test_panes_audited import BATCHES, EARLY, NOTED, WIDE, shaped
-from integration.test_panes_kept import Events, panes
+from integration.test_panes_kept import Events, panes, scores
+from integration.test_rewind import killed
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import exactly_once, repair
 from onceonly.audit.recompute import Answer, Certificate
 from onceonly.errors import OnceOnlyError
+from onceonly.faults import Point
 from onceonly.panes import AtWatermark, Sessions
 from onceonly.runtime import operator
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -89,3 +93,62 @@ def test_windows_that_were_given_up_begin_anew(events: Events, pg: PostgresTarge
     events.come(*BATCHES[2:]).run(write())
     assert again(events, pg, made).equal
     assert again(events, pg, made, range(5, 6)).equal
+
+
+CODE = """
+from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
+
+PANES = Panes(key="team", values={{"total": Sum("value")}}, time="at", window=Fixed("1 minute"),
+              trigger=AtWatermark(early=AtCount(1), late=AtCount(1)))
+
+def stream(spark):
+    read = spark.readStream.schema("team string, value bigint, at timestamp").option("maxFilesPerTrigger", 1)
+    return read.parquet({inbox!r})
+
+def other(spark):
+    return stream(spark).where("value <> 5")
+"""
+
+HARM = {
+    "a row was changed": "update orders_state set body = replace(body, '5', '6') where key = '[\"b\"]'",
+    "a row was deleted": "delete from orders_state where key = '[\"b\"]'",
+    "a row was added": "insert into orders_state select '[\"x\"]', start, stop, body, wake_clock, wake_time, bucket, "
+    "_epoch from orders_state where key = '[\"b\"]'",
+}
+
+
+@pytest.mark.parametrize(
+    "harm", [pytest.param(one, marks=pytest.mark.slow) for one in list(HARM)[:2]] + ["a row was added"]
+)
+def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that_is_killed(
+    events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    (tmp_path / "jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    made = panes(trigger=EARLY)
+
+    def write() -> Any:
+        return exactly_once(pg.sink(), note_time=NOTED, panes=made)
+
+    events.come(*BATCHES[:2]).run(write())
+    state = pg.says("select key, start, stop, body, wake_clock, wake_time from orders_state order by 1, 2")
+    pg.says(f"{HARM[harm]} returning 1")
+    said = run(["onceonly", "audit", "scores", "--ledger", pg.dsn, "--deep"], code=1)
+    assert "A176" in said
+    printed = command(said.replace("\n", " ").replace("; or restore", "\n"), "panes rebuild")
+    rebuild = [word.replace("MODULE:FUNCTION", "jobs:stream").replace("MODULE:NAME", "jobs:PANES") for word in printed]
+    other = [word.replace("jobs:stream", "jobs:other") for word in rebuild]
+    assert "computes" in run(rebuild, code=2)
+    with pytest.raises(AssertionError, match="ONCE-E226"):
+        run(other, "--yes")
+    killed(rebuild, f"{Point.PREPARE_AFTER}:kill")
+    run(rebuild, "--yes")
+    assert pg.says("select key, start, stop, body, wake_clock, wake_time from orders_state order by 1, 2") == state
+    assert "nothing was written" in run(rebuild, "--yes")
+    events.come(*BATCHES[2:]).run(write())
+    audits = ["onceonly", "audit", "scores", "--ledger", pg.dsn]
+    assert run(audits).startswith("EXACTLY ONCE")
+    deep = run([*audits, "--deep"])
+    assert not {"A175", "A176", "A177", "A178"} & set(deep.split())
+    assert again(events, pg, made).equal
+    assert len(scores(pg)) > 5

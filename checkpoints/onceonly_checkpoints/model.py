@@ -284,6 +284,7 @@ class AdoptionKind(StrEnum):
     REPLACE_ROWS = "replace-rows"
     RETIRE_WRITER = "retire-writer"
     RESET_PANES = "reset-panes"
+    REBUILD_PANES = "rebuild-panes"
 
     @classmethod
     def read(cls, text: str) -> AdoptionKind:

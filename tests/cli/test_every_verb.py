@@ -70,7 +70,7 @@ APART = {
 }
 """Runs of their own, without an end or on a JVM. They change no pipeline; what they print has tests beside theirs."""
 
-THROUGH_SPARK = {("epochs", "rerun"), ("epochs", "publish")}
+THROUGH_SPARK = {("epochs", "rerun"), ("epochs", "publish"), ("panes", "rebuild")}
 """Ask as others do, and write through Spark: tests of ``integration`` run what their plans print."""
 
 SILENT = {("watch",)}

@@ -46,6 +46,7 @@ COMMANDS = [
     ["time", "certify"],
     ["time", "retire"],
     ["panes", "show"],
+    ["panes", "rebuild"],
     ["panes", "reset"],
     ["queries", "forget"],
     ["queries", "list"],

@@ -512,8 +512,9 @@ _PANES = {
         Verdict.IN_DOUBT,
         "Somebody else wrote into the table of state. Results of these windows will miss rows, or have some twice; the "
         "query stops where it notices (E226).",
-        "restore {sink} from a backup; or give up what is open: onceonly panes reset --query {pipeline}{where} "
-        "--accept-loss",
+        "compute it again from the source: onceonly panes rebuild --query {pipeline}{where} --with MODULE:FUNCTION "
+        "--panes MODULE:NAME; or restore {sink} from a backup; or give up what is open: "
+        "onceonly panes reset --query {pipeline}{where} --accept-loss",
     ),
     "A177": Rule(
         "The results of a window are not what it wrote.",

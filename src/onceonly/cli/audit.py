@@ -14,7 +14,7 @@ from onceonly.audit.finding import CLEAN, FINDINGS, UNANSWERED, exit_code_of
 from onceonly.audit.recompute import Certificate
 from onceonly.audit.result import epoch_table, foremost, to_json
 from onceonly.cli.errors import give_up
-from onceonly.cli.functions import BeforeOption, PanesOption, StateOption, WithOption, function, windows
+from onceonly.cli.functions import BeforeOption, PanesOption, StateOption, WithOption, function, panes_of
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OnlyArgument, OutputOption, QueryOption, SinkOption, one_name
 from onceonly.cli.output import Output, emit_json, emit_table, plural, say, talk
@@ -152,7 +152,7 @@ class _Again:
         first, last = span(epochs, "--recompute")
         made = function("--before", before) if before else None
         return cls(
-            range(first or 1, (last or 0) + 1), function("--with", job), made, windows(panes) if panes else None, state
+            range(first or 1, (last or 0) + 1), function("--with", job), made, panes_of(panes) if panes else None, state
         )
 
     def certificate(self, here: Place, spark: SparkSession) -> Certificate:

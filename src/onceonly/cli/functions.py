@@ -46,7 +46,7 @@ def named(address: str) -> Any:
         raise LookupError(str(error)) from error
 
 
-def windows(address: str) -> Any:
+def panes_of(address: str) -> Any:
     """The :class:`onceonly.panes.Panes` that ``--panes`` names.
 
     Raises:

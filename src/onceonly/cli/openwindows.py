@@ -13,6 +13,7 @@ from onceonly.panes.state import Kept
 from onceonly.panes.state import Place as Window
 from onceonly.protocol import ShowsState
 from onceonly.protocol.optional import OpenWindow, StateRow
+from onceonly.runtime.rebuilding import Keeper
 from onceonly_checkpoints.content import STATE
 
 
@@ -79,7 +80,7 @@ def _kept(row: StateRow) -> Kept:
     return Kept.read(Window(row.key, row.start, row.stop), row.body)
 
 
-def keeper_of(here: Place) -> ShowsState:
+def keeper_of(here: Place) -> Keeper:
     """The sink that holds the state, opened for reading.
 
     Raises:

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onceonly.cli import resetting
+from onceonly.cli import rebuilding, resetting
 from onceonly.cli.epochs import newest_epochs, read
+from onceonly.cli.functions import BeforeOption, function, panes_of
 from onceonly.cli.openwindows import Shown, keeper_of, shown
 from onceonly.cli.options import (
     LedgerOption,
@@ -35,7 +36,7 @@ from onceonly_checkpoints.epochtime import END, Unit
 from onceonly_checkpoints.model import canonical
 from onceonly_checkpoints.panestate import PaneState
 
-app = typer.Typer(no_args_is_help=True, help="Windows that are open: show, reset.")
+app = typer.Typer(no_args_is_help=True, help="Windows that are open: show, rebuild, reset.")
 
 KeyOption = Annotated[
     str | None, typer.Option("--key", metavar="JSON", help="Only windows of this key: a value, or a list of values.")
@@ -195,6 +196,44 @@ def _wakes(one: Shown, unit: Unit) -> str:
     clock = f"at {spelled(one.wake_clock, 'ms')}" if one.wake_clock is not None else ""
     time = f"once {spelled(one.wake_time, unit)} is noted"
     return " or ".join(filter(None, (clock, time)))
+
+
+@app.command()
+def rebuild(
+    context: typer.Context,
+    name: OnlyArgument = None,
+    *,
+    with_: Annotated[
+        str,
+        typer.Option(
+            "--with",
+            metavar="MODULE:FUNCTION",
+            help="function(spark) that returns the query's stream, or its writeStream.",
+        ),
+    ],
+    defined: Annotated[str, typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=.")],
+    before: BeforeOption = None,
+    reason: ReasonOption = "",
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Compute the windows that are open again from their source, and put the table right that keeps them.
+
+    For a table of state that was changed by hand, or lost rows (E226, A176). Nothing is written unless they are the
+    windows that the newest epoch left. Stops every driver that is running.
+    """
+    job, windows = function("--with", with_), panes_of(defined)
+    shape = function("--before", before) if before else None
+    with place(ledger, one_name(context, name, query), sink) as here:
+        last = next((one.epoch for one in newest_epochs(here, 1)), None)
+        if last is None or last.panes is None or not last.panes.open.rows:
+            raise nothing_to_reset(here.pipeline)
+        plan = rebuilding.plan(here, last, last.panes, reason)
+        emit_pairs(plan.pairs)
+        if confirmed(yes):
+            rebuilding.carry_out(here, plan, job, windows, shape)
 
 
 @app.command()

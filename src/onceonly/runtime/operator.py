@@ -8,7 +8,7 @@ pending has to be remembered anywhere else.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
@@ -207,8 +207,8 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     state = opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
-    begun = _adoption(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
-    return _commit(state, sinks, ledger, begun)
+    begun = decision(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
+    return write(state, sinks, ledger, begun)
 
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
@@ -500,12 +500,33 @@ def _adopt(
     stood = base.standing if base else Standing()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
-    moved = _adoption(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
-    return _commit(state, sinks, ledger, moved, base)
+    moved = decision(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
+    return write(state, sinks, ledger, moved, base)
 
 
-def _commit(state: State, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, newest: Epoch | None = None) -> Epoch:
-    receipts = tuple(committed(state, sink, sinks, ledger, epoch) for sink in sinks)
+def write(
+    state: State,
+    sinks: Sequence[Sink],
+    ledger: Ledger,
+    epoch: Epoch,
+    newest: Epoch | None = None,
+    *,
+    rows: Mapping[str, Prepared] | None = None,
+) -> Epoch:
+    """Commit an operator's epoch to every sink, and record it.
+
+    Args:
+        state: of the opening.
+        sinks: in the order in which they get it.
+        ledger: of the pipeline.
+        epoch: what is written.
+        newest: the epoch that stood before; ``None`` where that says nothing.
+        rows: what sinks get with it, by their ids; those that are brought to it later get none. Default: nothing.
+
+    Raises:
+        OnceOnlyError: as :func:`committed`.
+    """
+    receipts = tuple(committed(state, sink, sinks, ledger, epoch, rows=(rows or {}).get(sink.id)) for sink in sinks)
     # Only now: until a sink holds the decision, the old records are all that proves what was lost.
     _forget(sinks, ledger, state, epoch)
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
@@ -563,7 +584,7 @@ def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -
             ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, told))
 
 
-def _adoption(
+def decision(
     state: State,
     slice_: Slice,
     accepted: Adoption,
@@ -574,6 +595,7 @@ def _adoption(
     base: Epoch | None = None,
     time: EpochTime | None = None,
 ) -> Epoch:
+    """The epoch without rows that says what an operator decided."""
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
     comes_again = base is not None and number <= base.number
