@@ -17,9 +17,9 @@ def link(epoch: Epoch) -> str:
     """Chain of an epoch: 64 hex digits over all that it says of itself but notes, its predecessor's chain included."""
     said = epoch.to_json()
     said.pop("chain", None)
-    for lineage in (said.get("lineage"), said.get("standing", {}).get("lineage")):
-        for note in NOTES if lineage else ():
-            lineage.pop(note, None)
+    for holder in (said, said.get("standing", {})):
+        if lineage := holder.get("lineage"):
+            holder["lineage"] = {name: value for name, value in lineage.items() if name not in NOTES}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
 
 
