@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from integration.processes import REPOSITORY
 from integration.targets import events, ids
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -106,7 +107,11 @@ def test_state_that_other_code_grows_names_it(stream: Any, sink: Any, ledger: An
 def test_twenty_plans_are_spelled_alike_in_two_processes() -> None:
     runs = [
         subprocess.run(
-            [sys.executable, "-m", "integration.twenty_plans", str(seed)], capture_output=True, text=True, check=True
+            [sys.executable, "-m", "integration.twenty_plans", str(seed)],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=REPOSITORY,
         )
         for seed in (1, 2)
     ]

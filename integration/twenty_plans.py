@@ -21,8 +21,6 @@ from onceonly_sinks.memory import MemorySink
 
 Shape = Callable[[DataFrame], DataFrame]
 
-BY_WORD = f.col("id") % 2
-
 
 def timed(df: DataFrame) -> DataFrame:
     return df.withColumn("at", f.timestamp_seconds("id")).withWatermark("at", "1 minute")
@@ -50,11 +48,11 @@ def shapes(spark: SparkSession) -> Mapping[str, tuple[str, Shape]]:
         "udf": ("append", lambda df: df.withColumn("m", more("id"))),
         "join": ("append", lambda df: df.join(words, "word")),
         "left join": ("append", lambda df: df.join(words, "word", "left")),
-        "union": ("append", lambda df: df.union(df)),
+        "map": ("append", lambda df: df.withColumn("m", f.create_map("word", "id"))),
         "explode": ("append", lambda df: df.withColumn("e", f.explode(f.array("id", "id")))),
         "nested": ("append", lambda df: df.select(f.struct("id", "word").alias("s")).select("s.*", "s")),
-        "count": ("update", lambda df: df.groupBy(BY_WORD.alias("k")).count()),
-        "sum": ("update", lambda df: df.groupBy(BY_WORD.alias("k")).agg(f.sum("id").alias("s"))),
+        "count": ("update", lambda df: df.groupBy((f.col("id") % 2).alias("k")).count()),
+        "sum": ("update", lambda df: df.groupBy((f.col("id") % 2).alias("k")).agg(f.sum("id").alias("s"))),
         "windows": ("update", lambda df: timed(df).groupBy(f.window("at", "5 minutes")).count()),
         "distinct": ("append", lambda df: timed(df).dropDuplicatesWithinWatermark(["word"])),
     }
