@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 PLAN = PlanFingerprint(1, "4.2", "3.11", "0" * 16)
 OTHER = replace(PLAN, plan="1" * 16)
 UPGRADED = replace(OTHER, spark="4.3")
+Start = Callable[[Code, Code], Machine]
 CHANGED = (EventKind.PLAN_CHANGED, EventKind.WARNED)
 
 
@@ -73,21 +74,18 @@ def test_an_ordinary_start_of_other_code_is_an_event_and_no_warning() -> None:
     ],
     ids=["another version of one plan", "Spark alone", "nothing was noted"],
 )
-def test_code_that_did_not_change_is_not_mentioned(start: object, before: Code, now: Code) -> None:
-    assert callable(start)
+def test_code_that_did_not_change_is_not_mentioned(start: Start, before: Code, now: Code) -> None:
     assert said(start(before, now)) == []
 
 
 @pytest.mark.parametrize("start", [skipping, following])
-def test_plans_of_two_lines_are_one_event_where_no_version_tells(start: object) -> None:
-    assert callable(start)
+def test_plans_of_two_lines_are_one_event_where_no_version_tells(start: Start) -> None:
     [event] = said(start(Code("", PLAN), Code("", UPGRADED)))
     assert event.kind is EventKind.PLAN_NOT_COMPARABLE
 
 
 @pytest.mark.parametrize("start", [skipping, following])
-def test_another_plan_under_one_version_is_warned_of(start: object) -> None:
-    assert callable(start)
+def test_another_plan_under_one_version_is_warned_of(start: Start) -> None:
     warned = [one.reason[:11] for one in said(start(Code("a", PLAN), Code("a", OTHER))) if one.kind is EventKind.WARNED]
     assert "[ONCE-W712]" in warned
 
