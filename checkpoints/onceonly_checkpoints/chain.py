@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import NOTES, Epoch
 from onceonly_checkpoints.model import InputFile, canonical
 
 GENESIS = ""
@@ -14,9 +14,12 @@ GENESIS = ""
 
 
 def link(epoch: Epoch) -> str:
-    """Chain of an epoch: 64 hex digits over everything that it says of itself, its predecessor's chain included."""
+    """Chain of an epoch: 64 hex digits over all that it says of itself but notes, its predecessor's chain included."""
     said = epoch.to_json()
     said.pop("chain", None)
+    for holder in (said, said.get("standing", {})):
+        if lineage := holder.get("lineage"):
+            holder["lineage"] = {name: value for name, value in lineage.items() if name not in NOTES}
     return hashlib.sha256(canonical(said).encode()).hexdigest()
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from onceonly_checkpoints import model
+from onceonly_checkpoints.code import Code, PlanFingerprint
 from onceonly_checkpoints.content import STATE, Digest, Output, bad_in, repeated_in
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.model import (
@@ -82,6 +83,8 @@ class Lineage:
         batch_id: the engine's number; restarts, repeats with other content, has legal gaps.
         batch_timestamp_ms: clock reading that the engine logged for the batch, milliseconds since 1970.
         watermark_ms: event-time watermark in force during the batch, milliseconds since 1970.
+        version: what its user calls the code that ran; empty for nothing. A note: the chain does not hold it.
+        plan: fingerprint of that code; ``None`` where nobody can see the plan. A note as well.
     """
 
     query_id: str
@@ -90,11 +93,19 @@ class Lineage:
     batch_id: int
     batch_timestamp_ms: int
     watermark_ms: int
+    version: str = ""
+    plan: PlanFingerprint | None = None
+
+    @property
+    def code(self) -> Code:
+        """The code that ran."""
+        return Code(self.version, self.plan)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Inverse of :meth:`to_json`."""
-        known(value, "query_id", "run_id", "checkpoint", "batch_id", "batch_timestamp_ms", "watermark_ms")
+        names = ("query_id", "run_id", "checkpoint", "batch_id", "batch_timestamp_ms", "watermark_ms")
+        known(value, *names, *NOTES)
         return cls(
             value["query_id"],
             value["run_id"],
@@ -102,10 +113,12 @@ class Lineage:
             value["batch_id"],
             value["batch_timestamp_ms"],
             value["watermark_ms"],
+            value.get("version", ""),
+            PlanFingerprint.from_json(value["plan"]) if "plan" in value else None,
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Field names to values."""
+        """Field names to values; of what the code was, only what is known."""
         return {
             "query_id": self.query_id,
             "run_id": self.run_id,
@@ -113,7 +126,12 @@ class Lineage:
             "batch_id": self.batch_id,
             "batch_timestamp_ms": self.batch_timestamp_ms,
             "watermark_ms": self.watermark_ms,
+            **present(version=self.version, plan=self.plan and self.plan.to_json()),
         }
+
+
+NOTES = ("version", "plan")
+"""Members of a lineage that the chain leaves out: another code that gives the same rows makes no other epoch."""
 
 
 @dataclass(frozen=True, slots=True)

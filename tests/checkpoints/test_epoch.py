@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from onceonly_checkpoints.code import PlanFingerprint
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import Epoch, Fence, Lineage, Marker, Receipt, Standing
 from onceonly_checkpoints.model import (
@@ -33,7 +34,8 @@ offset_texts = st.none() | json_values.map(json.dumps) | st.text(max_size=12)
 offsets = st.dictionaries(names, offset_texts, max_size=14).map(SourceOffsets.of)
 slices = st.builds(Slice, offsets, offsets)
 digests = st.builds(Digest, numbers, numbers, numbers)
-lineages = st.builds(Lineage, names, names, names, numbers, numbers, numbers)
+plans = st.builds(PlanFingerprint, numbers, names, names, names, st.text(max_size=4))
+lineages = st.builds(Lineage, names, names, names, numbers, numbers, numbers, st.text(max_size=4), st.none() | plans)
 files = st.builds(InputFile, names, numbers, numbers, names)
 identities = st.builds(SourceIdentity, names, st.none() | names, st.none() | names)
 adoptions = st.builds(

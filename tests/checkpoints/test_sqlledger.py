@@ -18,6 +18,7 @@ from onceonly_checkpoints.ledger import (
     Event,
     EventKind,
     Intent,
+    KeptPlan,
     LedgerConflict,
     LedgerUnavailable,
     Pipeline,
@@ -378,3 +379,14 @@ def test_what_is_superseded_is_set_aside_with_its_words_and_its_numbers_are_free
     assert list(ledger.superseded("payments")) == []
     ledger.forget("orders")
     assert list(ledger.superseded("orders")) == []
+
+
+def test_a_plan_is_kept_once_and_goes_with_its_pipeline(ledger: SqlLedger) -> None:
+    first = KeptPlan("orders", "1-4.2-3.11-aa", "Project\n  relation", 1)
+    other = KeptPlan("orders", "1-4.2-3.11-bb", "Filter\n  relation", 7)
+    for plan in (other, first, replace(first, first_epoch=9), replace(other, pipeline="payments")):
+        ledger.keep_plan(plan)
+    assert list(ledger.plans("orders")) == [first, other]
+    ledger.forget("orders")
+    assert list(ledger.plans("orders")) == []
+    assert len(ledger.plans("payments")) == 1

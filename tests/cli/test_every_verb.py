@@ -33,6 +33,7 @@ READING: dict[tuple[str, ...], tuple[str, ...]] = {
     ("time", "wait"): ("orders", "4", "--timeout", "0s"),
     ("time", "certify"): (),
     ("panes", "show"): ("orders", "--ledger", "{scores}"),
+    ("epochs", "plans"): (),
     ("queries", "list"): (),
     ("queries", "show"): ("orders",),
     ("checkpoint", "show"): ("{ck}",),

@@ -11,8 +11,10 @@ from tests.audit.histories import FENCE, at, epoch_after, slice_
 from tests.audit.world import World
 from tests.cli.conftest import Run, assert_answerless, document
 
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.code import PlanFingerprint
+from onceonly_checkpoints.epoch import EpochRecord, Lineage
 from onceonly_checkpoints.epochtime import EpochTime
+from onceonly_checkpoints.ledger import KeptPlan
 from onceonly_checkpoints.model import SourceOffsets
 
 
@@ -70,6 +72,32 @@ def test_what_an_epoch_says_of_time_is_shown_in_words(on: Run, world: World) -> 
     assert re.search(r"complete +through nothing yet", on("epochs", "show", "6").stdout)
     assert "complete" not in on("epochs", "show", "4").stdout
     assert document(on("epochs", "show", "5", "-o", "json"))["epoch"]["time"]["lower"] == noon
+
+
+def test_plans_are_listed_with_what_the_newest_changes(on: Run, world: World) -> None:
+    assert document(on("epochs", "plans", "-o", "json"))["plans"] == []
+    first = KeptPlan("orders", "1-4.2-3.11-aa", "Filter\n  Literal value=1\n  relation", 1)
+    other = KeptPlan("orders", "1-4.2-3.11-bb", "Filter\n  Literal value=2\n  relation", 3)
+    for plan in (first, other):
+        world.ledger.keep_plan(plan)
+    lines = on("epochs", "plans").stdout.splitlines()
+    assert [line for line in lines if line[:1] in "+-"] == [
+        "--- 1-4.2-3.11-aa",
+        "+++ 1-4.2-3.11-bb",
+        "-  Literal value=1",
+        "+  Literal value=2",
+    ]
+    found = document(on("epochs", "plans", "-o", "json"))["plans"]
+    assert [(one["first_epoch"], one["plan"]) for one in found] == [(1, first.plan), (3, other.plan)]
+
+
+def test_the_code_of_an_epoch_is_shown(on: Run, world: World) -> None:
+    plan = PlanFingerprint(1, "4.2", "3.11", "0" * 16)
+    world.write(7, lineage=Lineage("q-1", "r-1", "file:/ck", 4, 5000, 0, "1f2e3d", plan))
+    text = on("epochs", "show", "5").stdout
+    assert re.search(r"version +1f2e3d\n", text)
+    assert re.search(r"plan +1-4.2-3.11-0{16}\n", text)
+    assert "version" not in on("epochs", "show", "4").stdout
 
 
 def test_an_adoption_is_listed_as_one(on: Run, world: World) -> None:

@@ -49,6 +49,8 @@ def test_what_is_not_a_sink_is_refused_by_name(sinks, said):
         {"adopt": "there"},
         {"adopt": 7},
         {"lossy_source": "kafka"},
+        {"version": 7},
+        {"version": "a\nb"},
     ],
     ids=lambda value: next(iter(value)),
 )

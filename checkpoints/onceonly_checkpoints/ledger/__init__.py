@@ -58,6 +58,8 @@ class EventKind(StrEnum):
     WRITER_SILENT = "writer-silent"
     UNPOLLED = "writers-unread"
     BEHIND = "behind-time"
+    PLAN_CHANGED = "plan-changed"
+    PLAN_NOT_COMPARABLE = "plan-not-comparable"
     REWOUND = "rewound"
     BROUGHT_UP = "brought-up"
 
@@ -176,6 +178,23 @@ class Pin:
     until_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeptPlan:
+    """What the fingerprint of a run was made of.
+
+    Attributes:
+        pipeline: the user's stable name.
+        plan: the fingerprint, ``PlanFingerprint.text``.
+        body: plans and functions, a line each.
+        first_epoch: the first epoch that was to run it, as far as the ledger has been told.
+    """
+
+    pipeline: str
+    plan: str
+    body: str
+    first_epoch: int
+
+
 @runtime_checkable
 class Ledger(Protocol):
     """What onceonly needs of a ledger. All methods raise :class:`LedgerUnavailable`.
@@ -247,6 +266,14 @@ class Ledger(Protocol):
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
         """Pins that hold, the oldest epoch first."""
+        ...
+
+    def keep_plan(self, plan: KeptPlan) -> None:
+        """Keep a plan; one that is kept already stays as it is."""
+        ...
+
+    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
+        """Plans that were kept, by their first epoch."""
         ...
 
     def prune(self, pipeline: str, before: int) -> None:

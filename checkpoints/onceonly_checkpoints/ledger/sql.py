@@ -20,6 +20,7 @@ from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.ledger import (
     Event,
     Intent,
+    KeptPlan,
     Ledger,
     LedgerConflict,
     LedgerUnavailable,
@@ -273,6 +274,15 @@ class SqlLedger(Ledger):
             return [
                 rows.pin_of(row) for row in connection.execute(self._sql.pins, {"pipeline": pipeline, "now": _now_ms()})
             ]
+
+    def keep_plan(self, plan: KeptPlan) -> None:
+        """Keep a plan; one that is kept already stays as it is."""
+        self._write(lambda connection: connection.execute(self._sql.keep_plan, rows.plan_values(plan)))
+
+    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
+        """Plans that were kept, by their first epoch."""
+        with self._reading() as connection:
+            return [rows.plan_of(row) for row in connection.execute(self._sql.plans, {"pipeline": pipeline})]
 
     def prune(self, pipeline: str, before: int) -> None:
         """Forget epochs below ``before`` with their intents; events stay."""

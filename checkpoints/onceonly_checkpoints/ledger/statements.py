@@ -93,7 +93,11 @@ class Statements:
         self.unpin = delete(pins).where(_is(pins, "pipeline", "token"))
         self.drop_pins = delete(pins).where(_is(pins, "pipeline"), pins.c.until_ms <= bindparam("now"))
         self.pins = select(pins).where(_is(pins, "pipeline"), pins.c.until_ms > bindparam("now")).order_by(pins.c.epoch)
-        of_one = (*all_.parts, epochs, all_.intents, all_.events, all_.superseded, pins, all_.sinks, all_.pipelines)
+        plans = all_.plans
+        self.keep_plan = self._insert(plans).on_conflict_do_nothing(index_elements=["pipeline", "plan"])
+        self.plans = select(plans).where(_is(plans, "pipeline")).order_by(plans.c.first_epoch, plans.c.plan)
+        beside = (all_.intents, all_.events, all_.superseded, pins, plans, all_.sinks, all_.pipelines)
+        of_one = (*all_.parts, epochs, *beside)
         self.forget = tuple(delete(each).where(_is(each, "pipeline")) for each in of_one)
         self.parts = tuple(self._part(each) for each in all_.parts)
         # A call whose connection broke is sent again: the token makes one event of both.

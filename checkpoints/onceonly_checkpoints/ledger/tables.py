@@ -13,7 +13,7 @@ from sqlalchemy import BigInteger, Double, Integer, Row, TableClause, Text, colu
 from sqlalchemy.types import TypeEngine
 
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Intent, Pin, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, EventKind, Intent, KeptPlan, Pin, Pipeline, Superseded
 from onceonly_checkpoints.model import InputFile, Slice, SourceOffsets, UnreadableMarker, canonical
 
 Values = dict[str, Any]
@@ -21,7 +21,7 @@ Values = dict[str, Any]
 
 _NUMBERS = (
     "generation opened_ms epoch at_ms row_count batch_id batch_timestamp_ms watermark_ms recorded_ms log_offset "
-    "modified_ms id since_ms until_ms"
+    "modified_ms id since_ms until_ms first_epoch"
 )
 
 _COLUMNS = {
@@ -39,6 +39,7 @@ _COLUMNS = {
     "events": "id token pipeline kind reason epoch generation at_ms",
     "superseded": "pipeline epoch chain body why at_ms",
     "pins": "pipeline token epoch owner since_ms until_ms",
+    "plans": "pipeline plan body first_epoch",
 }
 
 
@@ -65,6 +66,7 @@ class Tables:
     events: TableClause
     superseded: TableClause
     pins: TableClause
+    plans: TableClause
 
     @property
     def parts(self) -> tuple[TableClause, TableClause, TableClause]:
@@ -251,6 +253,16 @@ def pin_values(pin: Pin) -> Values:
 def pin_of(row: Row[Any]) -> Pin:
     """Inverse of :func:`pin_values`."""
     return Pin(row.pipeline, row.token, row.epoch, row.owner, row.since_ms, row.until_ms)
+
+
+def plan_values(plan: KeptPlan) -> Values:
+    """Row of a plan that is kept."""
+    return asdict(plan)
+
+
+def plan_of(row: Row[Any]) -> KeptPlan:
+    """Inverse of :func:`plan_values`."""
+    return KeptPlan(row.pipeline, row.plan, row.body, row.first_epoch)
 
 
 def event_values(event: Event, token: str) -> Values:

@@ -59,6 +59,7 @@ class Arguments:
     time: noting.Chosen | None = None
     panes: panes.Chosen | None = None
     replaying: bool = False
+    version: str = ""
 
     @property
     def told(self) -> Told:
@@ -169,6 +170,22 @@ def check_name(name: str | None) -> None:
     """
     if name is not None and not name.strip():
         raise _meaningless("name", name, "a name that is not blank")
+
+
+def version(said: str | None) -> str:
+    """What the user calls the code that runs; where nothing is said, by the environment.
+
+    Raises:
+        ConfigurationError: E110, it is not one line of text.
+    """
+    chosen: Any = os.environ.get(VERSION, "") if said is None else said
+    if not isinstance(chosen, str) or len(chosen.splitlines()) > 1:
+        raise _meaningless("version", chosen, "one line of text, such as a commit of Git")
+    return chosen.strip()
+
+
+VERSION = "ONCEONLY_VERSION"
+"""Variable of the environment that says it for every query of a process."""
 
 
 def check_lossy(kind: str | None) -> None:

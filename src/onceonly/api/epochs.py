@@ -12,6 +12,7 @@ from dataclasses import replace
 from onceonly import faults
 from onceonly.api import guarantee, noting
 from onceonly.api.arguments import Arguments
+from onceonly.api.code import of_run
 from onceonly.api.guarantee import Receipts, Report
 from onceonly.api.openings import Opening, Openings
 from onceonly.faults import Point
@@ -24,6 +25,7 @@ from onceonly.protocol import Batch
 from onceonly.runtime import events, runs, together
 from onceonly.spark.input import Input
 from onceonly.spark.written import Written
+from onceonly_checkpoints.ledger import KeptPlan
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,12 @@ class Epochs:
             OnceOnlyError: the batch was not written; the message says why and what to do.
             ConfigurationError: E132 or E134, time cannot go on from the upstream that was named.
         """
-        offer = replace(read.offer(columns, stateful=opening.run.plan.stateful), replays=self.replays)
+        if opening.code is None:
+            opening.code = of_run(self._arguments, found)
+        ran = opening.code.code
+        lineage = replace(read.lineage, version=ran.version, plan=ran.plan)
+        offer = read.offer(columns, stateful=opening.run.plan.stateful)
+        offer = replace(offer, lineage=lineage, replays=self.replays)
         if opening.upstream:
             opening.upstream.check(offer.sources, offer.slice.end)
         faults.fire(Point.DISCOVER_AFTER)
@@ -108,6 +115,14 @@ class Epochs:
         opening.state = opening.runner.run(state, batch)
         return opening.state
 
+    def _keep_plan(self, opening: Opening, state: State) -> None:
+        """Keep what the run's fingerprint was made of, to show what a later one changes."""
+        ran, last = opening.code, state.opening.last
+        if ran is None or ran.code.plan is None or last is None:
+            return
+        first = last.number + 1 if state.work.skipped else last.number
+        opening.runner.events.keep_plan(KeptPlan(opening.pipeline, ran.code.plan.text, ran.text, first))
+
     def _report(self, opening: Opening, state: State) -> None:
         epoch = state.work.epoch
         if epoch is None:
@@ -140,4 +155,6 @@ class Epochs:
         if plan.stateful and watermark_ms and (rows := opening.run.engine.late_rows(opening.run)):
             said.append(events.late(rows, watermark_ms, state.work.epoch.number))
         opening.runner.events.keep(opening.pipeline, said, state.opening.fence.generation)
+        if not opening.told:
+            self._keep_plan(opening, state)
         opening.told = not state.work.skipped  # a skipped batch has no receipts to compare

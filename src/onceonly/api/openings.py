@@ -19,6 +19,7 @@ from typing import Any
 
 from onceonly.api import noting
 from onceonly.api.arguments import Arguments, refuse_checkpoint, refuse_unfit
+from onceonly.api.code import RunCode
 from onceonly.api.staging import Staging
 from onceonly.errors import refuse
 from onceonly.machine.calls import Holder
@@ -58,6 +59,7 @@ class Opening:
         told: whether the pipeline keeps what this run promises.
         peers: reads other writers of the dataset; ``None`` where there are none.
         upstream: reads the dataset that time goes on from; ``None`` where it goes on from none.
+        code: the code that runs; ``None`` before the first batch.
     """
 
     run: Run
@@ -74,6 +76,7 @@ class Opening:
     told: bool = False
     peers: Peers | None = None
     upstream: Upstream | None = None
+    code: RunCode | None = None
 
     @property
     def pipeline(self) -> str:

@@ -42,6 +42,7 @@ def start(
     dedupe: Dedupe | None = None,
     note_time: NoteTime | None = None,
     panes: Panes | None = None,
+    version: str | None = None,
 ) -> StreamingQuery:
     """Start a query that writes every row to each sink exactly once; the same call on a classic session and on Connect.
 
@@ -65,6 +66,7 @@ def start(
         dedupe: what makes two rows one that a producer sent twice, and the table that knows; on classic sessions.
         note_time: up to when all rows are there, said in each epoch; on classic sessions.
         panes: windows over the rows, whose results go to the sinks; on classic sessions.
+        version: what you call the code that runs, such as a commit of Git.
 
     Returns:
         The query, started.
@@ -87,6 +89,7 @@ def start(
         dedupe=dedupe,
         note_time=note_time,
         panes=panes,
+        version=version,
         checkpoint=checkpoint,
     )
     stream = stream_of(writer)

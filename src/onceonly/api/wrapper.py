@@ -277,6 +277,7 @@ def exactly_once(
     dedupe: Dedupe | None = None,
     note_time: NoteTime | None = None,
     panes: Panes | None = None,
+    version: str | None = None,
 ) -> ExactlyOnce:
     """Wrap sinks so that every row of the stream reaches each exactly once, across crashes, restarts, zombie drivers.
 
@@ -318,6 +319,8 @@ def exactly_once(
             was said never goes back; on classic sessions.
         panes: windows over the rows, whose results go to the sinks instead of the rows: an
             :class:`onceonly.panes.Panes`. Their state is committed with them; on classic sessions.
+        version: what you call the code that runs, such as a commit of Git; default is ``ONCEONLY_VERSION`` of the
+            environment. Each epoch notes it, and a replay under other code says so.
 
     Returns:
         A function for ``foreachBatch``; for Spark Connect it is sent to the server, with sinks and options.
@@ -364,4 +367,4 @@ def exactly_once(
     where = arguments.checkpoint_place(checkpoint)
     refresh = arguments.on_refresh(on_refresh, given, name)
     said = (name, ledger, before, adopted, chosen, place, lossy_source, where, refresh, divided, quality, dedupe, time)
-    return ExactlyOnce(Arguments(given, *said, panes=paned))
+    return ExactlyOnce(Arguments(given, *said, panes=paned, version=arguments.version(version)))

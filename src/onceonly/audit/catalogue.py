@@ -547,6 +547,17 @@ _REWOUND = {
     ),
 }
 
+_CODE = {
+    "A183": Rule(
+        "More than one code wrote these epochs.",
+        Severity.INFO,
+        None,
+        "Each epoch notes the version that was said and a fingerprint of the plan. Those of two minor versions of "
+        "Spark or Python differ whatever the code is.",
+        "nothing to do; see what the newest plan changes: onceonly epochs plans --query {pipeline}{ledger}",
+    ),
+}
+
 _ENGINE = {
     "A180": Rule(
         "Spark finished batches that are no epochs.",
@@ -597,6 +608,7 @@ RULES: dict[str, Rule] = {
     **_PRUNED,
     **_ENGINE,
     **_REWOUND,
+    **_CODE,
     **_RECOMPUTED,
 }
 """Every audit code, in the order in which the rules look."""

@@ -10,6 +10,7 @@ from onceonly.audit.catalogue import Severity, Verdict
 from onceonly.audit.facts import Facts
 from onceonly.audit.finding import Finding, exit_code_of, first_disagreement, remark_of, scope_of, verdict_of, worst
 from onceonly.audit.line import Line, line_of
+from onceonly.audit.rules_code import code_changed
 from onceonly.audit.rules_outputs import outputs_add_up
 from onceonly.audit.rules_panes import panes_go_on
 from onceonly.audit.rules_pipeline import (
@@ -51,6 +52,7 @@ PIPELINE_RULES: tuple[Callable[[Facts, tuple[Line, ...]], Iterator[Finding]], ..
     times_dealt_out,
     panes_go_on,
     read_again,
+    code_changed,
     computed_again,
 )
 

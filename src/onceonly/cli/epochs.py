@@ -6,15 +6,17 @@ import json
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
+from difflib import unified_diff
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
 
 from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.cli.options import EveryOption, LedgerOption, LimitOption, OutputOption, QueryOption, SinkOption
-from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, talk
+from onceonly.cli.output import SCHEMA_VERSION, Output, emit_json, emit_pairs, emit_table, say, talk
 from onceonly.cli.places import Place, place
 from onceonly.errors import refuse
 from onceonly.machine.noting import text
@@ -24,6 +26,7 @@ from onceonly.protocol import Sink
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.content import BAD
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker, Receipt
+from onceonly_checkpoints.ledger import KeptPlan
 
 # ---- Epochs as commands show them: what the sinks hold first, what only the ledger knows beside it.
 
@@ -138,7 +141,7 @@ def follow(place: Place, limit: int, every: float, count: int | None) -> Iterato
 
 # ---- The commands; ``rerun`` is in a module of its own.
 
-app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, tail, rerun.")
+app = typer.Typer(no_args_is_help=True, help="Committed epochs: list, show, diff, plans, tail, rerun.")
 
 NumberArgument = Annotated[int, typer.Argument(metavar="N", min=1, help="Number of the epoch.")]
 
@@ -228,6 +231,31 @@ def tail(
             print(line if output is Output.JSON else _told(record), flush=True)
 
 
+@app.command()
+def plans(
+    *,
+    query: QueryOption = None,
+    sink: SinkOption = None,
+    ledger: LedgerOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """List the plans that epochs ran, as the ledger keeps them, and what the newest changes in the one before it."""
+    with place(ledger, query, sink, forgiving=True) as here:
+        name = here.pipeline
+        kept = here.ledger.plans(name) if here.ledger else ()
+    if output is Output.JSON:
+        emit_json({"pipeline": name, "plans": [asdict(one) for one in kept]})
+        return
+    emit_table(("first epoch", "plan", "lines"), ((one.first_epoch, one.plan, _lines(one)) for one in kept))
+    for old, new in [*pairwise(kept)][-1:]:
+        for line in unified_diff(old.body.splitlines(), new.body.splitlines(), old.plan, new.plan, n=1, lineterm=""):
+            say(line)
+
+
+def _lines(plan: KeptPlan) -> int:
+    return len(plan.body.splitlines())
+
+
 def _told(record: EpochRecord) -> str:
     epoch = record.epoch
     what = "adopted" if epoch.adoption is not None else f"committed {epoch.rows} rows"
@@ -295,6 +323,8 @@ def _pairs(record: EpochRecord) -> Iterator[tuple[str, object]]:
         yield "planned", clock(lineage.batch_timestamp_ms)
         yield "watermark", clock(lineage.watermark_ms) if lineage.watermark_ms else None
         yield "checkpoint", lineage.checkpoint
+        yield "version", lineage.version or None
+        yield "plan", lineage.plan and lineage.plan.text
     for source in epoch.sources:
         yield f"source {source.source}", source.identity or "without an identity"
     for receipt in record.receipts:

@@ -50,11 +50,19 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something for the ledger's event log."""
+    """Something for the ledger's event log.
+
+    Attributes:
+        kind: what it is.
+        reason: in words.
+        epoch: number of the epoch that it belongs to; 0 for none.
+        once: whether it is noted only where the pipeline's log does not say it already.
+    """
 
     kind: EventKind
     reason: str
     epoch: int = 0
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from onceonly.machine import comparison, look, noting, panes
+from onceonly.machine import code, comparison, look, noting, panes
 from onceonly.machine.acceptance import covers, stop_of
 from onceonly.machine.commands import (
     Absent,
@@ -305,11 +305,14 @@ def _decided(state: State, offer: Offer, decision: NewEpoch | Skip | Needed | Re
         case Skip() as skip:
             what = f"batch {offer.lineage.batch_id}: same query id, batch id, slice and batch timestamp"
             skipped = Happening(EventKind.SKIPPED, what, skip.epoch.number)
+            last = state.opening.last or skip.epoch
+            other = code.replayed(state.job.pipeline, skip.epoch, last, offer.lineage.code)
             phase = Phase.EXECUTE if skip.execute else Phase.RECORD
             work = replace(state.work, epoch=skip.epoch, skipped=True)
-            return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped))
+            return replace(state, phase=phase, work=work, happenings=(*state.happenings, skipped, *other))
         case NewEpoch() as new:
-            happenings = (*state.happenings, *new.happenings)
+            other = code.followed(state.job.pipeline, state.opening.last, offer.lineage.code)
+            happenings = (*state.happenings, *new.happenings, *other)
             work = replace(state.work, number=new.number, written=new.written, trim=new.trim, replaces=new.replaces)
             state = replace(state, phase=Phase.INTEND, work=work)
             if untimely := noting.refused(state.job.noting, state.known):
@@ -368,6 +371,7 @@ def _executed(state: State, outcome: Executed) -> State:
         diverged = Happening(EventKind.DIVERGED, what, epoch.number)
         return replace(state, phase=Phase.RECORD, happenings=(*state.happenings, diverged))
     said = {"batch": batch, "pipeline": state.job.pipeline, "epoch": epoch.number}
+    said["cause"] = code.cause(epoch.lineage, state.offered.lineage.code)
     return _stop(state, "E215", was=was, now=now, first=epoch.number, last=epoch.number, **said)
 
 

@@ -16,7 +16,7 @@ from onceonly.protocol import Sink
 from onceonly.spark.engine import Plan
 from onceonly.spark.written import Written
 from onceonly_checkpoints.epoch import Epoch, Receipt
-from onceonly_checkpoints.ledger import Event, EventKind, Ledger, LedgerUnavailable
+from onceonly_checkpoints.ledger import Event, EventKind, KeptPlan, Ledger, LedgerUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +42,14 @@ class EventLog:
         self._told = None
 
     def note(self, pipeline: str, happenings: Sequence[Happening], generation: int) -> None:
-        """Log what happened and keep it with the pipeline.
+        """Log what happened and keep it with the pipeline; what is said once, unless its log says it already.
 
         Raises:
             LedgerUnavailable: it cannot be noted.
         """
-        for one in happenings:
+        said = self._ledger.events(pipeline) if any(one.once for one in happenings) else ()
+        new = unsaid([one for one in happenings if one.once], said)
+        for one in (one for one in happenings if not one.once or one in new):
             level = logging.WARNING if one.kind in _LOUD else logging.INFO
             log.log(level, "pipeline %s: %s: %s", pipeline, one.kind.value, one.reason)
             self._ledger.note(Event(pipeline, one.kind, one.reason, one.epoch, generation))
@@ -61,6 +63,17 @@ class EventLog:
         try:
             new = unsaid(happenings, self._ledger.events(pipeline)) if happenings else ()
             self.note(pipeline, new, generation)
+        except LedgerUnavailable as error:
+            raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
+
+    def keep_plan(self, plan: KeptPlan) -> None:
+        """Keep what a run's fingerprint was made of.
+
+        Raises:
+            OnceOnlyError: E511, the ledger is away. The epoch stands; its batch comes again and is skipped.
+        """
+        try:
+            self._ledger.keep_plan(plan)
         except LedgerUnavailable as error:
             raise refuse("E511", ledger=self._ledger.address, reason=str(error)) from error
 

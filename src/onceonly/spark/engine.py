@@ -75,6 +75,7 @@ class Plan:
         sources: each source of the query, in the order of the plan.
         text: the analysed plan, for :mod:`onceonly.spark.lineage`; ``None`` where Spark cannot spell it.
         unseen: what this kind of session does not show of a plan, as reasons for which a promise may not hold.
+        delays: of its watermarks, outermost first, as Spark spells them: ``text`` lacks them.
     """
 
     stateful: bool
@@ -82,6 +83,7 @@ class Plan:
     sources: tuple[Source, ...]
     text: str | None = field(default=None, repr=False, compare=False)
     unseen: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    delays: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def source(self, id_: str) -> Source:
         """The source behind an id of the offset log: its name, or, in a log of version 1, its position."""

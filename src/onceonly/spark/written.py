@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from onceonly.spark import lineage
+from onceonly.spark import fingerprint, lineage
 from onceonly.spark.choose import engine_for
 from onceonly.spark.engine import Plan
 
@@ -26,11 +26,14 @@ class Written:
         nondeterministic: SQL of the first expression, of the query's plan or of what the callback adds to it, that
             another run may compute otherwise; ``None`` if there is none.
         functions: names of the user's own functions, into which nobody can look.
+        text: the plan of the query and of what the callback adds to it, as every start of the same code spells them;
+            empty where they cannot be seen.
     """
 
     left_out: frozenset[str] = frozenset()
     nondeterministic: str | None = None
     functions: tuple[str, ...] = ()
+    text: str = ""
 
 
 def look(plan: Plan, rows: DataFrame) -> Written:
@@ -46,7 +49,8 @@ def look(plan: Plan, rows: DataFrame) -> Written:
     try:
         plans = (lineage.parse(plan.text), lineage.parse(text)) if plan.text and text else ()
         left_out = _left_out(plans, rows) if plan.stateful else frozenset[str]()
-        return Written(left_out, unstable, lineage.functions(*plans))
+        spelled = fingerprint.spell(*plans, delays=plan.delays) if plans else ""
+        return Written(left_out, unstable, lineage.functions(*plans), spelled)
     except RecursionError:
         log.info("the plan is nested too deeply to follow its columns")
         return Written(_left_out((), rows) if plan.stateful else frozenset(), unstable)

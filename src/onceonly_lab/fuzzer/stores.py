@@ -13,7 +13,7 @@ from onceonly.protocol.times import NO_TIMES, Clock, Times
 from onceonly.runtime.staging import Staged
 from onceonly_checkpoints.content import Digest, Output
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline, Superseded
+from onceonly_checkpoints.ledger import Event, Intent, KeptPlan, LedgerConflict, Pin, Pipeline, Superseded
 from onceonly_checkpoints.manifest import Reference, UnreadableManifest
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.panestate import PaneState
@@ -379,6 +379,13 @@ class SceneLedger:
         """Nothing."""
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
+
+    def keep_plan(self, plan: KeptPlan) -> None:
+        """Nothing: no plan is run here."""
+
+    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
         """None."""
         return ()
 

@@ -11,7 +11,7 @@ from onceonly.machine.facts import Reading
 from onceonly.protocol import Batch, Capabilities, Position, Prepared, Recorder, Sight, SinkBase, Superseded
 from onceonly_checkpoints.content import Digest
 from onceonly_checkpoints.epoch import EpochRecord, Fence, Marker, Receipt
-from onceonly_checkpoints.ledger import Event, Intent, LedgerConflict, Pin, Pipeline
+from onceonly_checkpoints.ledger import Event, Intent, KeptPlan, LedgerConflict, Pin, Pipeline
 from onceonly_checkpoints.ledger import Superseded as SetAside
 from onceonly_checkpoints.manifest import UnreadableManifest
 from onceonly_lab.model.parts import (
@@ -317,6 +317,13 @@ class BenchLedger:
         """Nothing."""
 
     def pins(self, pipeline: str) -> Sequence[Pin]:
+        """None."""
+        return ()
+
+    def keep_plan(self, plan: KeptPlan) -> None:
+        """Nothing: no plan is run here."""
+
+    def plans(self, pipeline: str) -> Sequence[KeptPlan]:
         """None."""
         return ()
 

@@ -25,12 +25,27 @@ log = logging.getLogger(__name__)
 
 def plan_of(df: DataFrame, execution: Any, line: Line) -> Plan:
     """The plan of a running query: some calls for each node and expression, so once per run."""
+    logical = execution.logicalPlan()
+    text = spelled(logical)
     return Plan(
         stateful=any(True for _ in stateful_nodes(execution, line)),
-        nondeterministic=nondeterministic(execution.logicalPlan(), UNSTABLE),
+        nondeterministic=nondeterministic(logical, UNSTABLE),
         sources=_sources(df, execution, line),
-        text=spelled(execution.logicalPlan()),
+        text=text,
+        delays=delays(logical, text),
     )
+
+
+def delays(plan: Any, text: str | None) -> tuple[str, ...]:
+    """Delays of a plan's watermarks; its nodes are walked only where its text says that it has one."""
+    if not text or _WATERMARK not in text:
+        return ()
+    nodes = (node for node in walk(plan) if str(node.nodeName()) == _WATERMARK)
+    return tuple(str(node.delay().toString()) for node in nodes)
+
+
+_WATERMARK = "EventTimeWatermark"
+"""Name of a node whose delay has no spelling in JSON."""
 
 
 def _sources(df: DataFrame, execution: Any, line: Line) -> tuple[Source, ...]:

@@ -1,0 +1,113 @@
+"""Which code a batch ran: what its user calls it, and a fingerprint of its plan. A note beside epochs, no condition.
+
+Fingerprints of two Spark or Python lines say nothing about each other: plans and bytecode of the same program differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from onceonly_checkpoints.model import known
+from onceonly_checkpoints.strenum import StrEnum
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFingerprint:
+    """Fingerprint of what a run computes.
+
+    Attributes:
+        format: version of the way in which plans are spelled and functions are read.
+        spark: minor version of Spark, ``4.2``.
+        python: minor version of the driver's Python, ``3.11``.
+        plan: 16 hex digits over the logical plan.
+        functions: 16 hex digits over the Python functions beside it; empty where there are none.
+    """
+
+    format: int
+    spark: str
+    python: str
+    plan: str
+    functions: str = ""
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Inverse of :meth:`to_json`."""
+        known(value, "format", "spark", "python", "plan", "functions")
+        return cls(value["format"], value["spark"], value["python"], value["plan"], value["functions"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names to values."""
+        return {
+            "format": self.format,
+            "spark": self.spark,
+            "python": self.python,
+            "plan": self.plan,
+            "functions": self.functions,
+        }
+
+    @property
+    def line(self) -> tuple[int, str, str]:
+        """Fingerprints are comparable where this is equal."""
+        return self.format, self.spark, self.python
+
+    @property
+    def text(self) -> str:
+        """Name of the fingerprint in one word: ``1-4.2-3.11-0123456789abcdef-fedcba9876543210``."""
+        parts = (str(self.format), self.spark, self.python, self.plan, self.functions)
+        return "-".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code of one batch.
+
+    Attributes:
+        version: what its user calls it, such as a commit of Git; empty for nothing.
+        plan: fingerprint of its plan; ``None`` where the plan cannot be seen.
+    """
+
+    version: str = ""
+    plan: PlanFingerprint | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is known of it."""
+        return bool(self.version) or self.plan is not None
+
+    @property
+    def text(self) -> str:
+        """The code in words: ``version 1f2e3d (plan 1-4.2-3.11-...)``."""
+        plan = f"plan {self.plan.text}" if self.plan else ""
+        if not self.version:
+            return plan or "unknown code"
+        return f"version {self.version} ({plan})" if plan else f"version {self.version}"
+
+
+class Compared(StrEnum):
+    """What two codes are to each other, as far as they tell."""
+
+    SAME = "same"
+    CHANGED = "changed"
+    NOT_COMPARABLE = "not comparable"
+
+
+def compare(before: Code, now: Code) -> Compared:
+    """Compare by plan where both have one of the same line, else by version.
+
+    A new version with the plan of the old one is the same code: who only upgrades a library deploys a version, too.
+    """
+    if before.plan and now.plan and before.plan.line == now.plan.line:
+        return Compared.SAME if before.plan == now.plan else Compared.CHANGED
+    if before.version and now.version:
+        return Compared.SAME if before.version == now.version else Compared.CHANGED
+    return Compared.NOT_COMPARABLE if before.known else Compared.SAME
+
+
+def version_kept(before: Code, now: Code) -> bool:
+    """Whether another plan goes by the same version."""
+    return compare(before, now) is Compared.CHANGED and before.version == now.version != ""

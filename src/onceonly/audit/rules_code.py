@@ -1,0 +1,28 @@
+"""Which code wrote which epochs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from onceonly.audit.facts import Facts
+from onceonly.audit.finding import Finding, found
+from onceonly.audit.line import Line
+
+_SHOWN = 8
+"""How many of the newest ranges of epochs are told one by one."""
+
+
+def code_changed(facts: Facts, lines: tuple[Line, ...]) -> Iterator[Finding]:
+    """A183: the epochs were written by more than one code, as far as they note it."""
+    records = facts.ledger.records if facts.ledger else ()
+    noted = [(one.epoch.number, one.epoch.lineage.code) for one in records if one.epoch.lineage]
+    ranges = [
+        (code.text, [number for number, _ in those])
+        for code, those in groupby((one for one in noted if one[1].known), lambda one: one[1])
+    ]
+    if len(ranges) < 2:
+        return
+    told = [f"epochs {numbers[0]}..{numbers[-1]}: {text}" for text, numbers in ranges[-_SHOWN:]]
+    earlier = [f"{len(ranges) - _SHOWN} ranges before"] if len(ranges) > _SHOWN else []
+    yield found("A183", facts.pipeline, None, ranges[-1][1][0], "; ".join([*earlier, *told]))

@@ -1,0 +1,234 @@
+"""What a run computes, spelled so that every start of the same code spells it alike, and the fingerprint of that.
+
+A plan is a line for each of its nodes and expressions, indented by depth. Ids are numbered as they come; what another
+start may have otherwise (places, random ids and seeds) is left out, and so is all of a relation but its columns. A
+Python function is its bytecode, constants, names and plain values; line numbers and docstrings do not count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from importlib import metadata
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from onceonly.spark.lineage import Node
+from onceonly.spark.lines import minor_of
+from onceonly_checkpoints.code import PlanFingerprint
+
+FORMAT = 1
+"""Version of what is spelled here: raised by whoever changes the text of any plan or function."""
+
+_SINKS = ("WriteToMicroBatchDataSource", "WriteToMicroBatchDataSourceV1")
+"""Above a query's plan: what it writes to."""
+
+_PLACES = ("class", "num-children", "child", "children", "left", "right", "query", "aggregateFunction", "product-class")
+_DRAWN = ("sink", "session", "nodeId", "queryId", "jvmId", "randomSeed", "seed", "hideSeed", "originStats", "delay")
+_SET = ("timeZoneId", "evalMode", "evalContext", "nullable", "qualifier", "nonInheritableMetadataKeys")
+_LEFT_OUT = frozenset((*_PLACES, *_DRAWN, *_SET, "originConstraints", "deniedMetadataKeys"))
+"""Fields that say where a child stands, that differ from start to start, or that are settings of the session."""
+
+_SEEDED = ("Rand", "Randn", "Uuid", "Shuffle", "RandStr", "Uniform")
+"""Expressions whose literal is a seed, which Spark draws at every start."""
+
+_COLUMN = "column"
+"""What a relation's output is called: the only place that tells the types of columns."""
+
+_OWN = ("onceonly", "onceonly_checkpoints", "onceonly_sinks", "pyspark")
+"""Packages whose functions are the library's: an upgrade is no change of the user's code."""
+
+
+def spell(*plans: Node, delays: Sequence[str] = ()) -> str:
+    """Text of plans, one below the other; a column that two of them name has one number.
+
+    Args:
+        plans: analysed, as ``lineage.parse`` gives them.
+        delays: of their watermarks, which Spark leaves out of its JSON.
+    """
+    numbers: dict[str, int] = {}
+    lines = [f"watermark delay {delay}" for delay in delays]
+    for plan in plans:
+        waiting: list[tuple[int, str, Node]] = [(0, "", _without_sink(plan))]
+        while waiting:
+            depth, name, node = waiting.pop()
+            typed = name == _COLUMN
+            lines.append(f"{'  ' * depth}{name and f'{name}: '}{_line(node, numbers, typed=typed)}")
+            waiting.extend((depth + 1, *each) for each in reversed(list(_below(node))))
+    return "\n".join(lines)
+
+
+def _without_sink(plan: Node) -> Node:
+    return plan.children[0] if plan.kind in _SINKS else plan
+
+
+def _below(node: Node) -> Iterator[tuple[str, Node]]:
+    """What is told of a node below its line, each with the name of its field: of a relation, its columns alone."""
+    if _reads(node):
+        yield from ((_COLUMN, column) for column in node.hung("output"))
+    elif node.kind not in _SEEDED:
+        yield from ((name, hung) for name in node.fields for hung in node.hung(name))
+        yield from (("", child) for child in node.children)
+
+
+def _reads(node: Node) -> bool:
+    """Whether it is a relation: a plan's leaf, which has an output and no children."""
+    return not node.children and "output" in node.fields
+
+
+def _line(node: Node, numbers: dict[str, int], *, typed: bool) -> str:
+    if _reads(node):
+        return "relation"
+    # A column's type follows from where it comes from.
+    kept = {name: value for name, value in node.fields.items() if typed or (node.kind, name) != _TYPE}
+    told = ((name, _value(value, numbers)) for name, value in sorted(kept.items()) if name not in _LEFT_OUT)
+    return " ".join((node.kind, *(f"{name}={value}" for name, value in told if value)))
+
+
+_TYPE = ("AttributeReference", "dataType")
+
+
+def _value(value: Any, numbers: dict[str, int]) -> str:
+    """A field's value, with ids of expressions by the order in which they were met; empty for what is told elsewhere.
+
+    Trees stand below the line: those among fields by the field's name, those within pairs (``CASE WHEN``) as children.
+    """
+    if isinstance(value, Mapping):
+        if "jvmId" in value:
+            return f"#{numbers.setdefault(str(value['id']), len(numbers))}"
+        if "num-children" in value:
+            return ""
+        inner = [f"{name}: {told}" for name, each in sorted(value.items()) if (told := _value(each, numbers))]
+        return f"{{{', '.join(inner)}}}" if inner else ""
+    if isinstance(value, list):
+        inner = [told for each in value if (told := _value(each, numbers))]
+        return f"[{', '.join(inner)}]" if inner else ""
+    if value is None or value is False:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+# ---- Python functions.
+
+
+def describe(function: Callable[..., Any]) -> str:
+    """Text of a function: a line for itself and each function of its own module that it names or holds.
+
+    Args:
+        function: anything that can be called. Nothing is called here.
+    """
+    lines: dict[int, str] = {}
+    waiting: list[Any] = [function]
+    while waiting:
+        one = waiting.pop(0)
+        if id(one) not in lines:
+            lines[id(one)], more = _described(one)
+            waiting.extend(more)
+    return "\n".join(lines.values())
+
+
+def _described(one: Any) -> tuple[str, list[Any]]:
+    """A line for one of them, and the functions that belong to it."""
+    if isinstance(one, partial):
+        held = [*one.args, *(value for _, value in sorted(one.keywords.items()))]
+        return _told("partial", _plain([held, sorted(one.keywords)])), [one.func, *filter(_followed, held)]
+    if isinstance(one, MethodType):
+        return f"method of {type(one.__self__).__qualname__}", [one.__func__]
+    if isinstance(one, FunctionType) and not _ours(one):
+        held = [cell.cell_contents for cell in one.__closure__ or () if _filled(cell)]
+        held += [*(one.__defaults__ or ()), *(value for _, value in sorted((one.__kwdefaults__ or {}).items()))]
+        named = [one.__globals__.get(name) for name in _names(one.__code__)]
+        beside = [each for each in named if isinstance(each, FunctionType) and each.__module__ == one.__module__]
+        said = [_code(one.__code__, one.__doc__), *map(_plain, held)]
+        return _told(f"function {one.__qualname__}", *said), [*filter(_followed, held), *beside]
+    call = vars(type(one)).get("__call__")
+    if isinstance(call, FunctionType) and not _ours(call):
+        return f"object of {type(one).__qualname__}", [call]
+    return _closed(one), []
+
+
+def _followed(one: Any) -> bool:
+    return isinstance(one, FunctionType | MethodType | partial)
+
+
+def _ours(function: FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] in _OWN
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # a name that its function has not bound yet
+        return False
+
+
+def _told(name: str, *said: str) -> str:
+    return f"{name} {_hash(chr(10).join(said))}"
+
+
+def _closed(one: Any) -> str:
+    """What cannot be looked into goes by its name and the version of its distribution; ours, by its name."""
+    module = str(getattr(one, "__module__", None) or type(one).__module__)
+    name = getattr(one, "__qualname__", type(one).__qualname__)
+    top = module.partition(".")[0]
+    if top in _OWN:
+        return f"closed {module}.{name}"
+    try:
+        version = metadata.version(top)
+    except metadata.PackageNotFoundError:
+        version = ""
+    return f"closed {module}.{name} {version}".rstrip()
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Global names that a function and those inside of it use."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _code(code: CodeType, doc: str | None = None) -> str:
+    # Another docstring, not one more or less: bytecode counts constants.
+    constants = [
+        _code(one) if isinstance(one, CodeType) else _plain(one) for one in code.co_consts if doc is None or one != doc
+    ]
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return f"{code.co_code.hex()} {names} {constants}"
+
+
+def _plain(value: Any) -> str:
+    """A value that every start spells alike; of another object, its class."""
+    if value is None or type(value) in (str, bytes, bool, int, float, complex):
+        return repr(value)
+    if type(value) in (tuple, list):
+        return f"[{', '.join(map(_plain, value))}]"
+    if type(value) in (set, frozenset):
+        return f"{{{', '.join(sorted(map(_plain, value)))}}}"
+    if type(value) is dict:
+        return f"{{{', '.join(sorted(f'{_plain(key)}: {_plain(each)}' for key, each in value.items()))}}}"
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+# ---- The fingerprint.
+
+
+def fingerprint(plan: str, functions: str) -> PlanFingerprint:
+    """Fingerprint of a run in this process.
+
+    Args:
+        plan: text of its plans.
+        functions: text of its functions; empty where there are none.
+    """
+    import pyspark
+
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    held = _hash(functions) if functions else ""
+    return PlanFingerprint(FORMAT, minor_of(pyspark.__version__), python, _hash(plan), held)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
