@@ -36,6 +36,7 @@ COMMANDS = [
     ["epochs", "show"],
     ["epochs", "tail"],
     ["epochs", "diff"],
+    ["epochs", "plans"],
     ["epochs", "rerun"],
     ["epochs", "publish"],
     ["quarantine", "list"],
