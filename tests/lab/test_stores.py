@@ -215,6 +215,18 @@ def test_random_schedules_on_real_stores_are_clean(servers: Servers) -> None:
         assert judgement.verdict is Verdict.CLEAN, (seed, judgement.findings)
 
 
+@pytest.mark.kafka
+def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refused_before_it_fences(
+    servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy
+) -> None:
+    faults, lost = (Fault(1, Point.COMMIT_AFTER, Action.KILL),), (Loss(2, Damage.REFRESHED),)
+    schedule = Schedule((Kind.POSTGRES, Kind.KAFKA), records=2, cuts=(1, 2), faults=faults, losses=lost)
+    played = play(schedule, replace(servers, kafka=Broker(kafka, wire, inner_wire)))
+    clean(played)
+    assert played.refusal == "E246"
+    assert "the operator obeys onceonly txn resolve" in [one.fault for one in played.history.entries]
+
+
 @pytest.mark.slow
 @pytest.mark.kafka
 def test_three_hundred_random_schedules_are_clean(

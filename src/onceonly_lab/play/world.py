@@ -283,6 +283,9 @@ class World(ABC):
         """Whether the query is started again, since somebody obeyed what the last driver printed, or had no need to."""
         return False
 
+    def tidy(self, last: Process) -> None:  # noqa: B027 - not every world has it
+        """What dead drivers left open is ended by hand where the last driver was refused before it could."""
+
     def explained(self, last: Process) -> bool:
         """Whether what the last driver's refusal says is so."""
         return True

@@ -51,16 +51,23 @@ class Operator:
         found = [way for way in printed(self._world.printed, knowing=True) if way.kind is kind]
         if not found:
             raise LookupError(f"no command that accepts {kind} is printed in {self._world.printed!r}")
+        self._obey(found[0])
+
+    def resolve(self) -> None:
+        """Settle what a dead driver left open, as ``onceonly txn list`` says."""
+        self._obey(Way("txn resolve"))
+
+    def _obey(self, way: Way) -> None:
         sinks = [place.sink() for place in self._world.places.values()]
         with closing(self._world.ledger()) as ledger:
             ledger.open()
             try:
                 for sink in sinks:
                     sink.open(PIPELINE)
-                self.carry_out(found[0], sinks, ledger)
-                self._world.recorder.fault(f"the operator obeys {found[0].words}")
+                self.carry_out(way, sinks, ledger)
+                self._world.recorder.fault(f"the operator obeys {way.words}")
             except OnceOnlyError as refused:
-                self._world.recorder.fault(f"the operator obeys {found[0].words}, which is refused: {refused.code}")
+                self._world.recorder.fault(f"the operator obeys {way.words}, which is refused: {refused.code}")
             finally:
                 for sink in sinks:
                     sink.close()

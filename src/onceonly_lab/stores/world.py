@@ -239,6 +239,15 @@ class Stores(World):
         """Whether an answer is to be lost where there is no wire to lose it on: the process loses it then."""
         return fault.action is Action.LOSE_ANSWER and self._strike is None
 
+    def tidy(self, last: Process) -> None:
+        """What a look refuses installs no fence, so only a person ends what a dead driver left open before its time.
+
+        Whoever has asked for a fence must have ended it himself.
+        """
+        fences = self.struck.hits[last.number, Point.INSTALL_SENT]
+        if last.refusal and not fences and any(place.look()().leaks for place in self.places.values()):
+            self.operator().resolve()
+
     def befalls(self, number: int) -> None:
         """What is done besides, before an incarnation starts."""
         for before, act in self._terms.before:
