@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Protocol
 
@@ -13,7 +13,6 @@ from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.ways import Way, carry_out, printed
 from onceonly_lab.play.recorder import HistoryRecorder
-from onceonly_lab.stores.places import Place
 
 
 class Desk(Protocol):
@@ -22,9 +21,8 @@ class Desk(Protocol):
     printed: str
     recorder: HistoryRecorder
 
-    @property
-    def places(self) -> Mapping[str, Place]:
-        """What each sink writes to, by its id."""
+    def handles(self) -> list[Sink]:
+        """New handles of all sinks."""
         ...
 
     def ledger(self) -> Ledger:
@@ -58,7 +56,7 @@ class Operator:
         self._obey(Way("txn resolve"))
 
     def _obey(self, way: Way) -> None:
-        sinks = [place.sink() for place in self._world.places.values()]
+        sinks = self._world.handles()
         with closing(self._world.ledger()) as ledger:
             ledger.open()
             try:
