@@ -133,8 +133,9 @@ def test_windows_hold_what_the_epochs_up_to_theirs_have_brought(
 
 def test_windows_begin_anew_with_a_full_refresh(servers: Servers) -> None:
     faults = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2), Fault(2, Point.COMMIT_AFTER, Action.KILL))
-    how = {"incarnations": 2, "losses": (Loss(2, Damage.REFRESHED),), "replaces": True, "windows": True}
-    played = play(Schedule((Kind.DELTA, Kind.POSTGRES), records=3, rows=2, faults=faults, **how), servers)
+    lost = (Loss(2, Damage.REFRESHED),)
+    refreshed = Schedule((Kind.DELTA, Kind.POSTGRES), 3, (1,), 2, 2, faults, lost, replaces=True, windows=True)
+    played = play(refreshed, servers)
     clean(played)
     assert not played.refusal
     assert set(windows_of(played)) == {(1, 2), (2, 4), (3, 2), (4, 4), (5, 6)}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from onceonly.machine import commands as c
 from onceonly.machine.state import State
-from onceonly.panes.windows import END
 from onceonly.protocol import AsOf, Batch, Prepared, Sink
 from onceonly.protocol.batch import ArrowBatch, Bound, Paned
 from onceonly.protocol.optional import StateRow, StateWanted
 from onceonly.runtime.indexing import Carried
 from onceonly_checkpoints.content import STATE
 from onceonly_checkpoints.epoch import Receipt
+from onceonly_checkpoints.epochtime import END
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.mutants.wrapped import held
 from onceonly_lab.stores.runner import RecordingRunner
@@ -70,15 +69,15 @@ class ReadsStateEarly(RecordingRunner):
     _early: Sequence[StateRow] | None = None
     _begins = True
 
-    def _install(self, state: State, command: c.Install) -> c.Outcome:
-        if self._early is None:
+    def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
+        if isinstance(command, c.Install) and self._early is None:
             keeper: Any = self._all[-1]
             self._early = keeper.recall(StateWanted(wake_time=END), AsOf(1, END, 0, PIPELINE))
-        return super()._install(state, command)
+        return super()._carry_out(state, command)
 
     def _stepped(self, state: State, command: c.Stage, to: Bound, rows: Batch) -> Paned:
         if self._early is not None and self._begins and isinstance(rows, WindowedTable):
-            rows = WindowedTable(rows._table, replace(rows._stepping, keeper=_Remembered(self._early)))
+            rows = rows.kept_by(_Remembered(self._early))
             self._begins = False
         return super()._stepped(state, command, to, rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -273,17 +273,18 @@ class Servers:
         folder.mkdir()
         names = [f"rows{number}" if kind not in kinds[:at] else f"rows{number}_{at}" for at, kind in enumerate(kinds)]
         made = zip(kinds, names, strict=True)
-        how = {"numbered": numbered, "windowed": windowed}
-        return folder, tuple(self._place(kind, folder, name, how) for kind, name in made)
+        return folder, tuple(
+            self._place(kind, folder, name, numbered=numbered, windowed=windowed) for kind, name in made
+        )
 
-    def _place(self, kind: Kind, folder: Path, name: str, how: Mapping[str, bool]) -> Place:
+    def _place(self, kind: Kind, folder: Path, name: str, *, numbered: bool, windowed: bool) -> Place:
         if kind is Kind.DELTA:
-            return DeltaPlace(folder / name, **how)
+            return DeltaPlace(folder / name, numbered=numbered, windowed=windowed)
         if kind is Kind.POSTGRES and self.postgres is not None:
-            return PostgresPlace(*self.postgres, name, **how)
+            return PostgresPlace(*self.postgres, name, numbered=numbered, windowed=windowed)
         if kind is Kind.KAFKA and self.kafka is not None:
             wires = self.kafka.wire, self.kafka.inner
-            return KafkaPlace(self.kafka.server, *wires, name, windowed=how["windowed"])
+            return KafkaPlace(self.kafka.server, *wires, name, windowed=windowed)
         raise LookupError(f"no server for {kind}")
 
 

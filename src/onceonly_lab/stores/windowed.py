@@ -104,6 +104,10 @@ class WindowedTable(ArrowBatch):
         super().__init__(table)
         self._stepping = stepping
 
+    def kept_by(self, keeper: RecallsState) -> WindowedTable:
+        """The same rows, which ask another one for their state."""
+        return WindowedTable(self._table, replace(self._stepping, keeper=keeper))
+
     def bound(self, to: Bound, clock: Clock | None, notes: Notes) -> PanedBatch:
         """Aggregate and step; see ``protocol.batch.Bindable``."""
         rows = [Given((row["key"],), row["amount"], (row["id"],)) for row in self._table.to_pylist()]
