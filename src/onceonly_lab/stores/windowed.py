@@ -77,7 +77,7 @@ class Keeper(Sink, RecallsState, Protocol):
     """A sink that holds state, and is asked for it."""
 
 
-def shipped_keeper(sink: Sink) -> Keeper:
+def keeper_beside(sink: Sink) -> Keeper:
     """State in a table beside a sink's, as it ships."""
     if not isinstance(sink, KeepsState):
         raise TypeError(f"{sink.id} keeps no state of windows")
@@ -114,7 +114,7 @@ class WindowedTable(ArrowBatch):
         return self._stepping.stepped(to, Counted(partials_of(DEFINITION, rows), len(rows), NO_TIMES), notes)
 
 
-# ---- What stands in the stores, read without anything of ours.
+# ---- What stands in the stores, read by plain SQL and JSON alone.
 
 
 @dataclass(frozen=True, slots=True)

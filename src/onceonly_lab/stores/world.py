@@ -37,7 +37,7 @@ from onceonly_lab.stores.operator import Operator
 from onceonly_lab.stores.places import Place, Servers
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.source import Source
-from onceonly_lab.stores.windowed import WINDOWS, Keeper, WindowedTable, shipped_keeper, stepping
+from onceonly_lab.stores.windowed import WINDOWS, WindowedTable, keeper_beside, stepping
 
 # ---- Everything of one run on real stores that outlives its drivers: places, ledger, staging; and how it is all
 # made.
@@ -67,7 +67,6 @@ class Making:
 
     Attributes:
         sink: makes a sink on a place.
-        keeper: makes the sink of state beside a sink of results of windows.
         runner: carries commands out.
         driver: what stands between engine and runner.
         look: makes a reader of a place.
@@ -78,7 +77,6 @@ class Making:
     sink: Callable[[Place], Sink] = shipped_sink
     runner: type[RecordingRunner] = RecordingRunner
     driver: type[Driver] = Driver
-    keeper: Callable[[Sink], Keeper] = shipped_keeper
     look: Callable[[Place], Look] = committed_rows
     staging: Callable[[str, Sequence[Sink]], StagedEpochs] = shipped_staging
     operator: type[Operator] = Operator
@@ -203,7 +201,7 @@ class Stores(World):
     def handles(self, make: Callable[[Place], Sink] = shipped_sink) -> list[Sink]:
         """New handles of all sinks, as somebody who starts has them."""
         made = {name: make(place) for name, place in self.places.items()}
-        kept = [self.making.keeper(made[self._keeping.id])] if self._keeping else []
+        kept = [keeper_beside(made[self._keeping.id])] if self._keeping else []
         return [*made.values(), *kept]
 
     def driver(self, process: Process) -> Running:
