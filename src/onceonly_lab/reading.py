@@ -46,6 +46,15 @@ class Columns:
         named = (self.identity, self.key, self.epoch, *self.values)
         return list(dict.fromkeys(name for name in named if name is not None))
 
+    def rows(self, found: Iterable[Mapping[str, Any]]) -> tuple[Row, ...]:
+        """The lab's rows of a sink's rows, in their order."""
+        return tuple(self.row(one) for one in found)
+
+    def record(self, key: bytes | None, value: bytes) -> Mapping[str, Any]:
+        """A record of a topic as a row: its value is one, as JSON."""
+        found: Mapping[str, Any] = json.loads(value)
+        return found
+
     def row(self, found: Mapping[str, Any]) -> Row:
         """The lab's row of a sink's row."""
         key = None if self.key is None or found[self.key] is None else str(found[self.key])
@@ -111,19 +120,20 @@ class PostgresReader:
         from psycopg.rows import dict_row
 
         names = self.columns.names
-        rows: list[Row] = []
-        if _there(connection, self.table):
+        rows: tuple[Row, ...] = ()
+        if there(connection, self.table):
             listed = sql.SQL(", ").join(sql.Identifier(name) for name in names)
             query = sql.SQL("SELECT {} FROM {}").format(listed, sql.Identifier(*self.table.split(".")))
             with connection.cursor(row_factory=dict_row) as cursor:
-                rows = [self.columns.row(found) for found in cursor.execute(query)]
-        marked = connection.execute(_MARKERS, (self.sink,)) if _there(connection, "onceonly.epoch") else ()
+                rows = self.columns.rows(cursor.execute(query))
+        marked = connection.execute(_MARKERS, (self.sink,)) if there(connection, "onceonly.epoch") else ()
         marks = tuple(_mark(json.loads(text), generation, count) for generation, count, text in marked)
         leaks = tuple(leak for (leak,) in connection.execute(_LEAKS))
-        return Seen(tuple(rows), marks, leaks)
+        return Seen(rows, marks, leaks)
 
 
-def _there(connection: Any, table: str) -> bool:
+def there(connection: Any, table: str) -> bool:
+    """Whether there is a table of this name."""
     quoted = ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
     (found,) = connection.execute("SELECT to_regclass(%s)", (quoted,)).fetchone()
     return found is not None
@@ -181,7 +191,7 @@ class DeltaReader:
             marks = tuple(self._marks(table))
         except (DeltaError, OSError) as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
-        return Seen(tuple(self.columns.row(row) for row in rows), marks)
+        return Seen(self.columns.rows(rows), marks)
 
     def _nothing(self) -> Seen:
         if "://" not in self.uri and not Path(self.uri).parent.is_dir():
@@ -238,8 +248,8 @@ class KafkaReader:
         try:
             with closing(Consumer(settings)) as consumer:
                 partitions = self._partitions(consumer)
-                rows = [row for one in partitions for row in self._rows(consumer, one)]
-                return Seen(tuple(rows), None, tuple(self._open(partitions)))
+                rows = self.columns.rows(row for one in partitions for row in self._rows(consumer, one))
+                return Seen(rows, None, tuple(self._open(partitions)))
         except KafkaException as error:
             raise SinkUnreachable(self.sink, mask(str(error))) from error
 
@@ -251,13 +261,13 @@ class KafkaReader:
             raise KafkaException(found.error)
         return [TopicPartition(self.topic, one, _BEGINNING) for one in sorted(found.partitions)]
 
-    def _rows(self, consumer: Any, partition: Any) -> Iterator[Row]:
+    def _rows(self, consumer: Any, partition: Any) -> Iterator[Mapping[str, Any]]:
         from confluent_kafka import KafkaError, KafkaException
 
         consumer.assign([partition])
         while (message := consumer.poll(self.patience)) is not None:
             if message.error() is None:
-                yield self.columns.row(json.loads(message.value()))
+                yield self.columns.record(message.key(), message.value())
             elif message.error().code() == KafkaError._PARTITION_EOF:
                 return
             else:

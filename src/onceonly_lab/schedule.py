@@ -232,7 +232,7 @@ class Schedule:
         """The same without what only the simulated world has: people, ailing sinks, other kinds of sources."""
         losses = tuple(loss for loss in self.losses if loss.what not in {*Harm, Damage.ANOTHER})
         plain = replace(self, losses=losses, gone=(), obeys=(), program="", begins=False, trims=False, stages=False)
-        return replace(plain, keys=(), windows=False)
+        return replace(plain, keys=())
 
     @property
     def peopled(self) -> bool:
@@ -306,9 +306,7 @@ def demand_alone(schedule: Schedule) -> None:
         UnreadableSchedule: somebody does.
     """
     if schedule != schedule.alone:
-        raise UnreadableSchedule(
-            "only the simulated world has people, ailing sinks, trims, lost input, keys and windows"
-        )
+        raise UnreadableSchedule("only the simulated world has people, ailing sinks, trims, lost input and keys")
 
 
 def load_schedule(path: Path | str) -> Schedule:

@@ -12,7 +12,7 @@ from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.machine import look
 from onceonly_lab.checker import Anomaly, Verdict, judge
-from onceonly_lab.fuzzer.draw import aimed, draw
+from onceonly_lab.fuzzer.draw import aimed, draw, draw_alone
 from onceonly_lab.fuzzer.world import SimulatedWorld, fuzz, fuzz_all, play
 from onceonly_lab.history import parse
 from onceonly_lab.model.invariants import Breach
@@ -363,6 +363,9 @@ def test_what_real_stores_cannot_play_is_left_out():
     assert any(one.peopled for one in drawn)
     assert not any(one.alone.peopled or one.alone.trims for one in drawn)
     assert Counter(one.alone == one for one in drawn)[True] > QUICK / 15
+    for_stores = [draw_alone(seed) for seed in range(QUICK)]
+    assert all(one.alone == one for one in for_stores)
+    assert QUICK / 15 < sum(one.windows for one in for_stores) < QUICK / 3
 
 
 def test_what_is_drawn_differs_in_every_way():

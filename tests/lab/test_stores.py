@@ -13,7 +13,8 @@ from sqlalchemy.exc import StatementError
 from onceonly.faults import Point
 from onceonly.machine.calls import Call
 from onceonly_lab.checker import Anomaly, Verdict, judge
-from onceonly_lab.history import Entry, Op, Range, Situation, parse
+from onceonly_lab.fuzzer.draw import draw_alone
+from onceonly_lab.history import Entry, Mark, Op, Range, Situation, parse
 from onceonly_lab.history import Kind as Told
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
@@ -103,6 +104,53 @@ def test_a_full_refresh_on_real_stores_leaves_the_new_series_alone_wherever_its_
     clean(played)
     assert {one.replaces for one in commits(played, Told.INVOKE, "delta")} == {None, (1, 1)}
     assert not played.refusal
+
+
+def windows_of(played: Played) -> list[tuple[int, int]]:
+    """Epochs that a reader saw as the newest ones, with the rows that open windows held then."""
+    marks = [mark for one in played.history.entries for mark in one.markers or ()]
+    return [(mark.epoch, mark.windows) for mark in marks if mark.windows is not None]
+
+
+WINDOWED = [
+    (TWO, Fault(1, Point.COMMIT_AFTER, Action.KILL)),
+    ((Kind.DELTA, Kind.POSTGRES), Fault(1, Point.COMMIT_SENT, Action.KILL, hit=2)),
+    ((Kind.POSTGRES, Kind.POSTGRES), Fault(1, Point.COMMIT_SENT, Action.LOSE_ANSWER)),
+    ((Kind.POSTGRES,), Fault(1, Point.COMMIT_BEFORE, Action.PAUSE, steps=30)),
+]
+
+
+@pytest.mark.parametrize(("sinks", "fault"), WINDOWED, ids=str)
+def test_windows_hold_what_the_epochs_up_to_theirs_have_brought(
+    servers: Servers, sinks: tuple[Kind, ...], fault: Fault
+) -> None:
+    played = play(Schedule(sinks, records=3, rows=2, faults=(fault,), windows=True), servers)
+    clean(played)
+    assert not played.refusal
+    seen = set(windows_of(played))  # not behind a commit whose answer was lost: nobody looks there
+    assert {(3, 6)} < seen <= {(1, 2), (2, 4), (3, 6)}
+
+
+def test_windows_begin_anew_with_a_full_refresh(servers: Servers) -> None:
+    faults = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2), Fault(2, Point.COMMIT_AFTER, Action.KILL))
+    lost = (Loss(2, Damage.REFRESHED),)
+    refreshed = Schedule((Kind.DELTA, Kind.POSTGRES), 3, (1,), 2, 2, faults, lost, replaces=True, windows=True)
+    played = play(refreshed, servers)
+    clean(played)
+    assert not played.refusal
+    assert set(windows_of(played)) == {(1, 2), (2, 4), (3, 2), (4, 4), (5, 6)}
+
+
+def test_a_row_that_state_lacks_is_found(servers: Servers) -> None:
+    history = play(Schedule((Kind.POSTGRES,), records=2, rows=2, windows=True), servers).history
+    entries = [replace(one, markers=one.markers and tuple(map(lacking, one.markers))) for one in history.entries]
+    judgement = judge(replace(history, entries=tuple(entries)))
+    assert judgement.anomalies == {Anomaly.PANE}
+    assert {one.epoch for one in judgement.findings} == {2}
+
+
+def lacking(mark: Mark) -> Mark:
+    return replace(mark, windows=mark.windows - 1) if mark.epoch == 2 and mark.windows is not None else mark
 
 
 def test_a_lost_answer_is_found_to_be_a_yes(servers: Servers) -> None:
@@ -207,12 +255,22 @@ def test_an_install_whose_commit_is_held_up_keeps_nobody_out(servers: Servers) -
 
 
 def test_random_schedules_on_real_stores_are_clean(servers: Servers) -> None:
-    from onceonly_lab.fuzzer.draw import draw
-
-    seeds = [seed for seed in range(1, 40) if Kind.KAFKA not in draw(seed).sinks][:5]
+    seeds = [seed for seed in range(1, 40) if Kind.KAFKA not in draw_alone(seed).sinks][:5]
     for seed in seeds:
-        judgement = judge(play(draw(seed).alone, servers).history)
+        judgement = judge(play(draw_alone(seed), servers).history)
         assert judgement.verdict is Verdict.CLEAN, (seed, judgement.findings)
+
+
+@pytest.mark.kafka
+def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refused_before_it_fences(
+    servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy
+) -> None:
+    faults, lost = (Fault(1, Point.COMMIT_AFTER, Action.KILL),), (Loss(2, Damage.REFRESHED),)
+    schedule = Schedule((Kind.POSTGRES, Kind.KAFKA), records=2, cuts=(1, 2), faults=faults, losses=lost)
+    played = play(schedule, replace(servers, kafka=Broker(kafka, wire, inner_wire)))
+    clean(played)
+    assert played.refusal == "E246"
+    assert "the operator obeys onceonly txn resolve" in [one.fault for one in played.history.entries]
 
 
 @pytest.mark.slow

@@ -83,6 +83,15 @@ def draw(seed: int) -> Schedule:
     )
 
 
+def draw_alone(seed: int) -> Schedule:
+    """The schedule of a seed as real stores play it; many of those that can have windows have them."""
+    drawn, chance = draw(seed).alone, random.Random(f"windows of {seed}")
+    return drawn if drawn.windows or chance.random() >= _WINDOWED else _windowed(chance, drawn)
+
+
+_WINDOWED = 0.5
+
+
 def _repeated(chance: random.Random, drawn: Schedule) -> Schedule:
     """With keys of which some come again, and a sink that keeps a catalogue of them."""
     able = Kind.POSTGRES in drawn.sinks and not (drawn.gets or drawn.peopled or drawn.files or drawn.stateful)

@@ -9,7 +9,7 @@ from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.model.parts import Kind
 from onceonly_lab.model.spark import Damage
-from onceonly_lab.mutants import outcomes, people, refresh, shares, times, transactions
+from onceonly_lab.mutants import outcomes, panes, people, refresh, shares, times, transactions
 from onceonly_lab.mutants.play import Mutant
 from onceonly_lab.schedule import LEDGER, Action, Fault, Gets, Loss, Schedule
 from onceonly_lab.stores.world import Making, Terms
@@ -34,6 +34,11 @@ _ANSWER_LOST = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.LOSE_ANSWER
 _DELAYED = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_SENT, Action.DELAY))
 # M10 passes PREPARE_SENT twice in each commit; this many points after epoch 2 began to commit is epoch 3's first half.
 _AT_HALF_OF_THE_NEXT = 14
+_OVERTAKEN = (
+    Fault(1, Point.INSTALL_BEFORE, Action.PAUSE, steps=28),
+    Fault(2, Point.RETURN_BEFORE, Action.KILL),
+)
+"""The second driver writes an epoch and dies while the first is about to fence, which goes on before a third does."""
 _DYING_BEFORE = (_ONE_EPOCH_FIRST, Fault(2, Point.COMMIT_BEFORE, Action.KILL))
 _BETWEEN_SINKS = (Fault(1, Point.COMMIT_AFTER, Action.KILL),)
 _TWO_EPOCHS = (Fault(1, Point.RETURN_BEFORE, Action.KILL, hit=2),)
@@ -393,6 +398,24 @@ MUTANTS: tuple[Mutant, ...] = (
         (Anomaly.CROSS, Anomaly.STUCK),
         _on(_P, _D, faults=_BETWEEN_SINKS),
         Making(runner=times.HealsWithAnotherTime),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M38",
+        "state of windows in a second transaction",
+        "crash between",
+        (Anomaly.PANE,),
+        _on(_P, faults=_CRASH_BETWEEN, windows=True),
+        Making(runner=panes.WritesStateAfterwards),
+        _AT_THE_END,
+    ),
+    Mutant(
+        "M39",
+        "state of windows read before the fence",
+        "another driver writes an epoch between",
+        (Anomaly.PANE,),
+        _on(_P, faults=_OVERTAKEN, windows=True),
+        Making(runner=panes.ReadsStateEarly),
         _AT_THE_END,
     ),
 )

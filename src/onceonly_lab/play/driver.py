@@ -13,7 +13,6 @@ from onceonly.machine import calls, coordinator
 from onceonly.machine.facts import Offer
 from onceonly.machine.state import State
 from onceonly.runtime import together
-from onceonly_lab.model.openwindows import WINDOWS
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.spark import Checkpoint, Planned
 from onceonly_lab.model.times import BY_RECORDS
@@ -197,7 +196,7 @@ class Driver(Turns):
             together=together.groups(self._parts.sinks),
             divided=schedule.divided,
             noting=BY_RECORDS,
-            windows=WINDOWS if schedule.windows else None,
+            windows=world.windows,
         )
 
     def taken(self, offer: Offer) -> Offer | None:

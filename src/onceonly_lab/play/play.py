@@ -113,6 +113,7 @@ class _Play:
         for choice in (*self._schedule.obeys, None):
             if self._world.obeyed(last, choice):
                 last = self._start(last.number + 1)
+        self._world.tidy(last)
         self._world.recorder.settled(last.refusal, last.why)
         if not last.finished and not self._world.explained(last):
             raise Broken(Violation(Anomaly.STUCK, f"the last driver is refused: {last.refusal}"))

@@ -12,11 +12,13 @@ from typing import Any, Protocol
 from onceonly.faults import Point
 from onceonly.machine.calls import Call
 from onceonly.machine.facts import Offer
+from onceonly.machine.panes import Windows
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Sink
 from onceonly.runtime.runner import Runner
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_lab.model.invariants import Violation
+from onceonly_lab.model.openwindows import WINDOWS
 from onceonly_lab.model.spark import SHARED, Checkpoint, Damage, Planned, damaged
 from onceonly_lab.play.recorder import HistoryRecorder
 from onceonly_lab.schedule import LEDGER, Fault, Loss, Schedule
@@ -201,6 +203,11 @@ class World(ABC):
         if process.dead:
             raise Killed
 
+    @property
+    def windows(self) -> Windows | None:
+        """How rows are aggregated; ``None``: they are written as they come."""
+        return WINDOWS if self.schedule.windows else None
+
     def cut(self, ways: int) -> int:
         """Which of so many ways to cut a batch is taken."""
         cuts = self.schedule.cuts
@@ -282,6 +289,9 @@ class World(ABC):
     def obeyed(self, last: Process, choice: int | None) -> bool:
         """Whether the query is started again, since somebody obeyed what the last driver printed, or had no need to."""
         return False
+
+    def tidy(self, last: Process) -> None:  # noqa: B027 - not every world has it
+        """What dead drivers left open is ended by hand where the last driver was refused before it could."""
 
     def explained(self, last: Process) -> bool:
         """Whether what the last driver's refusal says is so."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Protocol
 
@@ -13,7 +13,6 @@ from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.model.parts import PIPELINE
 from onceonly_lab.model.ways import Way, carry_out, printed
 from onceonly_lab.play.recorder import HistoryRecorder
-from onceonly_lab.stores.places import Place
 
 
 class Desk(Protocol):
@@ -22,9 +21,8 @@ class Desk(Protocol):
     printed: str
     recorder: HistoryRecorder
 
-    @property
-    def places(self) -> Mapping[str, Place]:
-        """What each sink writes to, by its id."""
+    def handles(self) -> list[Sink]:
+        """New handles of all sinks."""
         ...
 
     def ledger(self) -> Ledger:
@@ -51,16 +49,23 @@ class Operator:
         found = [way for way in printed(self._world.printed, knowing=True) if way.kind is kind]
         if not found:
             raise LookupError(f"no command that accepts {kind} is printed in {self._world.printed!r}")
-        sinks = [place.sink() for place in self._world.places.values()]
+        self._obey(found[0])
+
+    def resolve(self) -> None:
+        """Settle what a dead driver left open, as ``onceonly txn list`` says."""
+        self._obey(Way("txn resolve"))
+
+    def _obey(self, way: Way) -> None:
+        sinks = self._world.handles()
         with closing(self._world.ledger()) as ledger:
             ledger.open()
             try:
                 for sink in sinks:
                     sink.open(PIPELINE)
-                self.carry_out(found[0], sinks, ledger)
-                self._world.recorder.fault(f"the operator obeys {found[0].words}")
+                self.carry_out(way, sinks, ledger)
+                self._world.recorder.fault(f"the operator obeys {way.words}")
             except OnceOnlyError as refused:
-                self._world.recorder.fault(f"the operator obeys {found[0].words}, which is refused: {refused.code}")
+                self._world.recorder.fault(f"the operator obeys {way.words}, which is refused: {refused.code}")
             finally:
                 for sink in sinks:
                     sink.close()

@@ -22,6 +22,7 @@ from onceonly_lab.servers.kafkaproxy import KafkaProxy
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.servers.strikes import Strike, strike_commit, strike_end
+from onceonly_lab.stores.windowed import NUMBERED_RESULTS, RESULTS, KeeperReader, results
 
 # ---- What one sink of a run writes to: a table or a topic of its own on a real server, with the wire before it.
 
@@ -29,11 +30,20 @@ COLUMNS = Columns(identity="id", key="key", values=("amount",))
 NUMBERED = replace(COLUMNS, epoch="_epoch")
 """Where rows are to be replaced, they carry their epoch."""
 
+_STATE = "{}_state"
+"""Where a table's state of windows is."""
+
 PATIENCE = 2.5
 """Seconds that a sink waits for an answer: a lost one must not hold up the run."""
 
 _DATABASE = "lab"
 _TABLE = 'CREATE TABLE {} ("id" text, "key" text, "amount" bigint, "value" text)'
+
+
+def _columns(*, numbered: bool = False, windowed: bool = False) -> Columns:
+    if windowed:
+        return NUMBERED_RESULTS if numbered else RESULTS
+    return NUMBERED if numbered else COLUMNS
 
 
 class Place(ABC):
@@ -43,11 +53,13 @@ class Place(ABC):
         kind: of which kind.
         id: id of the sink that writes there.
         executors: have executors write where that can be chosen.
+        windowed: results of windows stand there instead of rows.
     """
 
     kind: Kind
     id: str
     executors = False
+    windowed = False
 
     @abstractmethod
     def sink(self) -> Sink:
@@ -67,26 +79,41 @@ class Place(ABC):
 
 
 class PostgresPlace(Place):
-    """A table that is there and empty: whoever writes beside the sink needs it, too.
+    """A table that is there and empty: whoever writes beside the sink needs it, too. Of results the sink makes it.
 
     Args:
         server: the server.
         wire: the proxy before it.
         table: its name.
         numbered: whether rows carry their epoch.
+        windowed: whether they are results of windows.
     """
 
     kind = Kind.POSTGRES
 
-    def __init__(self, server: EmbeddedPostgres, wire: PostgresProxy, table: str, *, numbered: bool = False) -> None:
-        import psycopg
-        from psycopg import sql
-
+    def __init__(
+        self,
+        server: EmbeddedPostgres,
+        wire: PostgresProxy,
+        table: str,
+        *,
+        numbered: bool = False,
+        windowed: bool = False,
+    ) -> None:
         self.server, self.table, self._wire = server, table, wire
-        self.columns = NUMBERED if numbered else COLUMNS
+        self.windowed = windowed
+        self.columns = _columns(numbered=numbered, windowed=windowed)
         self.id = f"postgres:{table}"
         self.direct = server.database(_DATABASE)
         self.dsn = self.direct.replace(f":{server.port}/", f":{wire.port}/")
+        if not windowed:
+            self._make(numbered=numbered)
+
+    def _make(self, *, numbered: bool) -> None:
+        import psycopg
+        from psycopg import sql
+
+        table = self.table
         with psycopg.connect(self.direct, autocommit=True) as connection:
             connection.execute(sql.SQL(_TABLE).format(sql.Identifier(table)))
             if numbered:
@@ -101,6 +128,8 @@ class PostgresPlace(Place):
 
     def look(self) -> Look:
         """Past the wire."""
+        if self.windowed:
+            return results(KeeperReader(self.id, self.direct, self.table, self.columns, _STATE.format(self.table)))
         return PostgresReader(self.id, self.direct, self.table, self.columns)
 
     def strike(self, action: Action) -> Strike | None:
@@ -118,13 +147,15 @@ class DeltaPlace(Place):
     Args:
         root: of the table.
         numbered: whether rows carry their epoch.
+        windowed: whether they are results of windows.
     """
 
     kind = Kind.DELTA
 
-    def __init__(self, root: Path, *, numbered: bool = False) -> None:
+    def __init__(self, root: Path, *, numbered: bool = False, windowed: bool = False) -> None:
         self.root = root
-        self.columns = NUMBERED if numbered else COLUMNS
+        self.windowed = windowed
+        self.columns = _columns(numbered=numbered, windowed=windowed)
         self.id = f"delta:{root.name}"
 
     def sink(self) -> Sink:
@@ -135,7 +166,8 @@ class DeltaPlace(Place):
 
     def look(self) -> Look:
         """One version."""
-        return DeltaReader(self.id, str(self.root), self.columns)
+        look = DeltaReader(self.id, str(self.root), self.columns)
+        return results(look) if self.windowed else look
 
     def strike(self, action: Action) -> Strike | None:
         """A directory has no wire."""
@@ -153,11 +185,16 @@ class KafkaPlace(Place):
         wire: the proxy before its clients.
         inner: the proxy before what it tells itself.
         topic: its name.
+        windowed: whether records are results of windows.
     """
 
     kind = Kind.KAFKA
 
-    def __init__(self, broker: EmbeddedKafka, wire: KafkaProxy, inner: KafkaProxy, topic: str) -> None:
+    def __init__(
+        self, broker: EmbeddedKafka, wire: KafkaProxy, inner: KafkaProxy, topic: str, *, windowed: bool = False
+    ) -> None:
+        self.windowed = windowed
+        self.columns = _columns(windowed=windowed)
         self.topic, self._wire, self._inner = broker.topic(topic), wire, inner
         self.id = f"kafka:{topic}"
         self.servers, self.direct = broker.proxied_servers, broker.servers
@@ -170,7 +207,7 @@ class KafkaPlace(Place):
 
     def look(self) -> Look:
         """Past the wire, committed records only."""
-        return KafkaReader(self.id, self.direct, self.topic, COLUMNS)
+        return KafkaReader(self.id, self.direct, self.topic, self.columns)
 
     def strike(self, action: Action) -> Strike | None:
         """At EndTxn."""
@@ -218,12 +255,15 @@ class Servers:
     kafka: Broker | None = None
     _runs: itertools.count[int] = field(default_factory=lambda: _runs)
 
-    def places(self, kinds: Sequence[Kind], *, numbered: bool = False) -> tuple[Path, tuple[Place, ...]]:
+    def places(
+        self, kinds: Sequence[Kind], *, numbered: bool = False, windowed: bool = False
+    ) -> tuple[Path, tuple[Place, ...]]:
         """A directory of its own for one run, and a place for each of its sinks.
 
         Args:
             kinds: of the sinks.
             numbered: whether rows carry their epoch, where the sink has columns.
+            windowed: whether results of windows are written instead of rows.
 
         Raises:
             LookupError: a server is missing.
@@ -233,15 +273,18 @@ class Servers:
         folder.mkdir()
         names = [f"rows{number}" if kind not in kinds[:at] else f"rows{number}_{at}" for at, kind in enumerate(kinds)]
         made = zip(kinds, names, strict=True)
-        return folder, tuple(self._place(kind, folder, name, numbered=numbered) for kind, name in made)
+        return folder, tuple(
+            self._place(kind, folder, name, numbered=numbered, windowed=windowed) for kind, name in made
+        )
 
-    def _place(self, kind: Kind, folder: Path, name: str, *, numbered: bool) -> Place:
+    def _place(self, kind: Kind, folder: Path, name: str, *, numbered: bool, windowed: bool) -> Place:
         if kind is Kind.DELTA:
-            return DeltaPlace(folder / name, numbered=numbered)
+            return DeltaPlace(folder / name, numbered=numbered, windowed=windowed)
         if kind is Kind.POSTGRES and self.postgres is not None:
-            return PostgresPlace(*self.postgres, name, numbered=numbered)
+            return PostgresPlace(*self.postgres, name, numbered=numbered, windowed=windowed)
         if kind is Kind.KAFKA and self.kafka is not None:
-            return KafkaPlace(self.kafka.server, self.kafka.wire, self.kafka.inner, name)
+            wires = self.kafka.wire, self.kafka.inner
+            return KafkaPlace(self.kafka.server, *wires, name, windowed=windowed)
         raise LookupError(f"no server for {kind}")
 
 

@@ -33,6 +33,10 @@ class Wires(Protocol):
         """What each sink writes to, by its id."""
         ...
 
+    def wire(self, sink: str) -> Place:
+        """The place whose wire a sink's requests go over."""
+        ...
+
     def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
         """What the call of a driver makes of a range of the source; ``None`` where all sinks get all rows."""
         ...
@@ -81,7 +85,10 @@ class RecordingRunner(Runner):
         self._world = world
 
     def _carry_out(self, state: State, command: c.Command) -> c.Outcome:
-        asked, number, recorder = _asked(state, command), self._process.number, self._world.recorder
+        number, recorder = self._process.number, self._world.recorder
+        # State of windows is read beside its table's rows and is no sink of the history.
+        told = {None, LEDGER, *self._world.places}
+        asked = tuple(one for one in _asked(state, command) if one.sink in told)
         for one in asked:
             recorder.asks(number, *one)
         try:
@@ -117,7 +124,7 @@ class RecordingRunner(Runner):
         prepared, self._prepared = self._prepared, {}
         self._borrowed = None
         for sink, one in prepared.items():
-            self._world.places[sink].vanish(one)
+            self._world.wire(sink).vanish(one)
 
 
 def said_of(source: Source, epoch: TimedEpoch) -> int | None:

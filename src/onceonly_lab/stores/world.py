@@ -6,20 +6,23 @@ import secrets
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import commands as c
 from onceonly.machine.calls import Call
 from onceonly.machine.facts import Offer
+from onceonly.machine.panes import Windows
 from onceonly.protocol import Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.spark.stepping import Stepping
 from onceonly_checkpoints.ledger.sql import SqlLedger
-from onceonly_lab.fuzzer.draw import draw
+from onceonly_lab.fuzzer.draw import draw_alone
 from onceonly_lab.history import Header, Part, Range
 from onceonly_lab.history.recorder import Look
-from onceonly_lab.model.parts import PIPELINE
+from onceonly_lab.model.parts import PIPELINE, Kind
 from onceonly_lab.model.spark import Planned, Refused
 from onceonly_lab.model.world import ALLOWED
 from onceonly_lab.play.driver import Driver
@@ -34,6 +37,7 @@ from onceonly_lab.stores.operator import Operator
 from onceonly_lab.stores.places import Place, Servers
 from onceonly_lab.stores.runner import RecordingRunner
 from onceonly_lab.stores.source import Source
+from onceonly_lab.stores.windowed import WINDOWS, WindowedTable, keeper_beside, stepping
 
 # ---- Everything of one run on real stores that outlives its drivers: places, ledger, staging; and how it is all
 # made.
@@ -118,7 +122,9 @@ class Terms:
         allowed = self.refusals | (ALLOWED if damage else frozenset[str]())
         promises = promises_of(schedule, [place.id for place in places], ordered=self.ordered)
         refusals = tuple(sorted(allowed))
-        return Header(promises, schedule.line, schedule.seed, deterministic=not self.random, refusals=refusals)
+        # A result says at which clock it was written, and a batch has another one on another checkpoint.
+        again = not self.random and not (schedule.windows and damage)
+        return Header(promises, schedule.line, schedule.seed, deterministic=again, refusals=refusals)
 
 
 ORDINARY = Terms()
@@ -142,13 +148,17 @@ class Stores(World):
     """
 
     def __init__(self, schedule: Schedule, servers: Servers, making: Making = SHIPPED, terms: Terms = ORDINARY) -> None:
-        self.folder, places = servers.places(schedule.sinks, numbered=schedule.replaces)
+        self.folder, places = servers.places(schedule.sinks, numbered=schedule.replaces, windowed=schedule.windows)
         self.source = terms.source(schedule)
         super().__init__(schedule, HistoryRecorder(terms.header(schedule, places), self.source, schedule.records))
         for place in places:
             place.executors = terms.speculative
         self.places = {place.id: place for place in places}
+        self._steppings: dict[int, Stepping] = {}
         self.making, self._terms = making, terms
+        # Whoever keeps the state of windows has a table beside the one of the first Postgres.
+        self._keeping = next((one for one in places if one.kind is Kind.POSTGRES), None) if schedule.windows else None
+        self._ids = tuple(sink.id for sink in self.handles())
         self.ledgers, self.printed = 1, ""
         self._points = 0
         self._strike: tuple[Fault, Strike] | None = None
@@ -174,8 +184,25 @@ class Stores(World):
 
     @property
     def sinks(self) -> tuple[str, ...]:
-        """Ids of the sinks, in commit order."""
-        return tuple(self.places)
+        """Ids of the sinks, in commit order; who keeps the state of windows comes last."""
+        return self._ids
+
+    @property
+    def windows(self) -> Windows | None:
+        """Those that ship."""
+        return WINDOWS if self.schedule.windows else None
+
+    def wire(self, sink: str) -> Place:
+        """The place whose wire a sink's requests go over: of state that of the table that it stands beside."""
+        place = self.places.get(sink, self._keeping)
+        assert place is not None, f"nobody knows {sink}"
+        return place
+
+    def handles(self, make: Callable[[Place], Sink] = shipped_sink) -> list[Sink]:
+        """New handles of all sinks, as somebody who starts has them."""
+        made = {name: make(place) for name, place in self.places.items()}
+        kept = [keeper_beside(made[self._keeping.id])] if self._keeping else []
+        return [*made.values(), *kept]
 
     def driver(self, process: Process) -> Running:
         """A driver in a process."""
@@ -183,7 +210,10 @@ class Stores(World):
 
     def parts(self, process: Process) -> Parts:
         """Handles of its own."""
-        sinks, ledger = [self.making.sink(place) for place in self.places.values()], self.ledger()
+        sinks, ledger = self.handles(self.making.sink), self.ledger()
+        if self._keeping:
+            keeper: Any = sinks[-1]
+            self._steppings[process.number] = stepping(sinks, keeper)
         return Parts(sinks, ledger, self.making.runner(sinks, ledger, self.staging(sinks), process, self))
 
     def owner(self, process: Process) -> str:
@@ -201,6 +231,9 @@ class Stores(World):
 
     def batch(self, driver: Running, planned: Planned, handed: int, offer: Offer) -> ArrowBatch:
         """The rows of a call."""
+        if self.schedule.windows:
+            table = self.source.table(self.source.planned(planned), handed)
+            return WindowedTable(table, self._steppings[driver.process.number])
         return self.source.batch(planned, handed, self.schedule.division(self.sinks, driver.process.number))
 
     def shares(self, number: int, taken: Range) -> tuple[Part, ...] | None:
@@ -239,6 +272,15 @@ class Stores(World):
         """Whether an answer is to be lost where there is no wire to lose it on: the process loses it then."""
         return fault.action is Action.LOSE_ANSWER and self._strike is None
 
+    def tidy(self, last: Process) -> None:
+        """What a look refuses installs no fence, so only a person ends what a dead driver left open before its time.
+
+        Whoever has asked for a fence must have ended it himself.
+        """
+        fences = self.struck.hits[last.number, Point.INSTALL_SENT]
+        if last.refusal and not fences and any(place.look()().leaks for place in self.places.values()):
+            self.operator().resolve()
+
     def befalls(self, number: int) -> None:
         """What is done besides, before an incarnation starts."""
         for before, act in self._terms.before:
@@ -276,7 +318,7 @@ class Stores(World):
             point, sink = Point.COMMIT_SENT, command.marker.sink
         self.struck.hits[process.number, point] += 1
         for fault in self.struck.due(process.number, point):
-            strike = self.places[sink].strike(fault.action) if fault.action in SENDING else None
+            strike = self.wire(sink).strike(fault.action) if fault.action in SENDING else None
             if strike is not None:
                 self._strike = (fault, strike)
                 self._late += [(self.now + fault.steps, strike)] if fault.action is Action.DELAY else []
@@ -334,5 +376,5 @@ def run(first: int, count: int, servers: Servers, tell: Callable[[Report], None]
     Raises:
         Stuck: a driver hangs; a note says with which seed.
     """
-    schedules = (draw(seed).alone for seed in range(first, first + count))
+    schedules = (draw_alone(seed) for seed in range(first, first + count))
     return play_all(schedules, lambda schedule: play(schedule, servers), Report(Level.STORES), tell=tell)
