@@ -152,3 +152,26 @@ def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that
     assert not {"A175", "A176", "A177", "A178"} & set(deep.split())
     assert again(events, pg, made).equal
     assert len(scores(pg)) > 5
+
+
+def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_the_refusal_says(
+    events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def write() -> Any:
+        return exactly_once(pg.sink(), note_time=NOTED, panes=panes(trigger=EARLY))
+
+    events.come(*BATCHES[:2]).run(write())
+    pg.says("update orders_state set _epoch = 99 returning 1")
+    said = events.come(*BATCHES[2:]).fail(write())
+    assert "[ONCE-E226]" in said
+    printed = command(said, "panes rebuild")
+    run(
+        [word.replace("MODULE:FUNCTION", "jobs:stream").replace("MODULE:NAME", "jobs:PANES") for word in printed],
+        "--yes",
+    )
+    events.run(write())
+    assert run(["onceonly", "audit", "scores", "--ledger", pg.dsn]).startswith("EXACTLY ONCE")
+    assert again(events, pg, panes(trigger=EARLY)).equal

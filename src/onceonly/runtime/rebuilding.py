@@ -53,12 +53,13 @@ class Difference:
         return f"{len(self.missing)} windows written, {len(self.foreign)} taken away"
 
 
-def difference(standing: Iterable[OpenWindow], wanted: Rows) -> Difference:
+def difference(standing: Iterable[OpenWindow], wanted: Rows, newest: int) -> Difference:
     """Compare state that stands with what was computed.
 
     Args:
         standing: what is in the table.
         wanted: what the newest epoch left.
+        newest: its number: a row that says a higher one is nobody's, whatever else it says.
     """
     right, foreign = set[tuple[str, int, int]](), list[Place]()
     for one in standing:
@@ -67,9 +68,13 @@ def difference(standing: Iterable[OpenWindow], wanted: Rows) -> Difference:
         known = wanted.get(place)
         if known is None:
             foreign.append(Place(*place))
-        elif (row.body, one.wake_clock, one.wake_time) == (known["body"], known["wake_clock"], known["wake_time"]):
+        elif row.epoch <= newest and _says(one) == (known["body"], known["wake_clock"], known["wake_time"]):
             right.add(place)
     return Difference(tuple(row for place, row in wanted.items() if place not in right), tuple(foreign))
+
+
+def _says(one: OpenWindow) -> tuple[str, int | None, int]:
+    return one.state.body, one.wake_clock, one.wake_time
 
 
 def _table(found: Difference) -> pa.Table:
@@ -102,7 +107,7 @@ def rebuild(
     if last is None or last.panes is None or last.number != accepted.last:
         raise operator.went_on(pipeline, last.number if last else 0, accepted.last)
     with naming(keeper):
-        found = difference(keeper.open_windows(last.panes.since), wanted)
+        found = difference(keeper.open_windows(last.panes.since), wanted, last.number)
     if not (found.missing or found.foreign):
         return None
     rows, end = _table(found), last.written.end
