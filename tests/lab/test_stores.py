@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from sqlalchemy.exc import StatementError
 
 from onceonly.faults import Point
@@ -27,7 +29,7 @@ from onceonly_lab.servers.kafkaproxy import KafkaProxy
 from onceonly_lab.servers.postgres import temporary_postgres
 from onceonly_lab.servers.postgresproxy import PostgresProxy
 from onceonly_lab.stores.places import Broker, Servers
-from onceonly_lab.stores.world import Making, play, run
+from onceonly_lab.stores.world import Making, Stores, Terms, play, run
 
 pytestmark = pytest.mark.postgres
 
@@ -271,6 +273,32 @@ def test_what_a_dead_driver_left_open_is_settled_by_hand_where_the_next_is_refus
     clean(played)
     assert played.refusal == "E246"
     assert "the operator obeys onceonly txn resolve" in [one.fault for one in played.history.entries]
+
+
+@pytest.mark.kafka
+def test_what_is_still_open_after_that_is_found(
+    servers: Servers, kafka: EmbeddedKafka, wire: KafkaProxy, inner_wire: KafkaProxy
+) -> None:
+    strangers: list[Producer] = []
+
+    def leave_open(world: Stores) -> None:
+        stranger = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "a stranger", "log_level": 0})
+        stranger.init_transactions(10)
+        stranger.begin_transaction()
+        stranger.produce(
+            next(iter(world.places)).partition(":")[2], json.dumps({"id": "none", "key": "k", "amount": 0})
+        )
+        stranger.flush(10)
+        strangers.append(stranger)
+
+    faults, lost = (Fault(1, Point.RETURN_BEFORE, Action.KILL),), (Loss(2, Damage.REFRESHED),)
+    schedule = Schedule((Kind.KAFKA,), records=2, faults=faults, losses=lost)
+    on = replace(servers, kafka=Broker(kafka, wire, inner_wire))
+    played = play(schedule, on, terms=Terms(reads=(), before=((2, leave_open),)))
+    strangers[0].abort_transaction(10)
+    refused = "the operator obeys onceonly txn resolve, which is refused: E514"
+    assert refused in [one.fault for one in played.history.entries]
+    assert judge(played.history).anomalies == {Anomaly.STUCK}
 
 
 @pytest.mark.slow
