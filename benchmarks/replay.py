@@ -105,10 +105,10 @@ def main() -> int:
     return 0
 
 
-_ABOUT = """An epoch run again is started on its own; what the same rows take as a batch, read and hashed, is taken off. An
-epoch that is brought back from staged bytes is opened, fenced and committed by itself, and compared with what the sink took
-for it the first time: PREPARE and COMMIT of the record. A read point is asked of an open ledger, and of one that is
-opened for it. A seal is what an epoch adds to a sink with `sealed_view=True`.
+_ABOUT = """An epoch run again is started on its own; what the same rows take as a batch, read and hashed, is taken off.
+An epoch that is brought back from staged bytes is opened, fenced and committed by itself, and compared with what the
+sink took for it the first time: PREPARE and COMMIT of the record. A read point is asked of an open ledger, and of one
+that is opened for it. A seal is what an epoch adds to a sink with `sealed_view=True`.
 """
 
 
