@@ -117,9 +117,8 @@ HARM = {
 }
 
 
-@pytest.mark.parametrize(
-    "harm", [pytest.param(one, marks=pytest.mark.slow) for one in list(HARM)[:2]] + ["a row was added"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", HARM)
 def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that_is_killed(
     events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
