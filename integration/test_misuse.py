@@ -57,7 +57,9 @@ def test_no_restart_brings_the_rest_of_a_batch_and_rows_by_hand_leave_the_verdic
         ledger.open()
         found = audit(ledger, "orders", [judged], spark=spark)
     assert found.verdict is Verdict.EXACTLY_ONCE
-    assert [(one.code, one.evidence) for one in found.findings] == [("A128", "5 rows beside those of the epochs")]
+    rows, code = found.findings
+    assert (rows.code, rows.evidence) == ("A128", "5 rows beside those of the epochs")
+    assert code.code == "A183"  # before= was another one
 
 
 def test_a_refused_second_call_that_is_swallowed_stops_the_query_at_its_next_batch(stream, sink, ledger):

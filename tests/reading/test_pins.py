@@ -98,7 +98,8 @@ def test_pins_of_a_pipeline_go_with_it(pipeline: Pipeline) -> None:
 def test_an_older_ledger_is_brought_up_to_date_by_the_first_pin(tmp_path: Path, pipeline: Pipeline) -> None:
     older = SqlLedger(pipeline.ledger.address)
     with older._engine.begin() as connection:  # pyright: ignore[reportPrivateUsage]
-        connection.exec_driver_sql("DROP TABLE ledger_pins")
+        for later in ("ledger_pins", "ledger_plans"):
+            connection.exec_driver_sql(f"DROP TABLE {later}")
         connection.exec_driver_sql("UPDATE ledger_version SET version = 4")
     older.close()
     with reading.pin("orders", ledger=pipeline.ledger.address) as point:
