@@ -104,7 +104,7 @@ def test_epochs_that_are_not_on_record_are_not_computed(orders: Recorded) -> Non
     assert refused.value.code == "E110"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_thousand_epochs_are_one_batch_and_an_altered_row_is_found_in_twelve(
     spark: SparkSession, tmp_path: Path
 ) -> None:
