@@ -92,6 +92,40 @@ def test_a_part_of_what_stands_is_not_published():
     assert (code, reason) == ("E242", "it begins with epoch 2, and rows of epochs from 1 on stand as well")
 
 
+def test_rows_that_were_published_stand_for_the_epochs_that_had_been_run_again():
+    once = published()
+    after = chain.linked(
+        replace(LINE[-1], number=6, previous_chain=once.chain, chain="", series=5, lineage=LINE[-1].lineage)
+    )
+    known = {epoch.number: epoch for epoch in (*LINE, once, after)}
+    ran = (after, Replayed("orders", 6, 6, after.chain))
+    code, reason = said(decide(facts(last=after, epochs=known, held=(ran,), name="orders~v3")))
+    assert (code, reason) == ("E242", "it begins with epoch 6, and rows of epochs from 1 on stand as well")
+    whole = decide(facts(last=after, epochs=known, held=(*RERUN, ran), name="orders~v3"))
+    assert isinstance(whole, Epoch)
+    assert whole.replaces == (1, 6)
+    known.pop(6)
+    again = decide(facts(last=once, epochs=known, name="orders~v3"))
+    assert isinstance(again, Epoch)  # the same epochs, by another rerun
+
+
+def test_what_the_ledger_does_not_know_may_stand():
+    known = {epoch.number: epoch for epoch in LINE[2:]}
+    code, reason = said(decide(facts(epochs=known, held=RERUN[2:])))
+    assert (code, reason) == ("E242", "it begins with epoch 3, and the ledger does not say what epoch 1 was")
+
+
+def test_outputs_are_told_by_the_epochs_before_an_operator_s():
+    line = changed(*LINE, outputs=(Output("clean", (A,), "s", Digest(1)),))
+    adopted = chain.linked(
+        replace(line[-1], number=5, previous_chain=line[-1].chain, chain="", lineage=None, outputs=(), digest=Digest(0))
+    )
+    known = {epoch.number: epoch for epoch in (*line, adopted)}
+    code, reason = said(decide(facts(last=adopted, epochs=known)))
+    assert code == "E242"
+    assert "its rows are split" in reason
+
+
 def test_of_a_series_that_a_refresh_began_only_its_epochs_stand():
     line = changed(*LINE[:2], *(replace(epoch, series=3) for epoch in LINE[2:]))
     known = {epoch.number: epoch for epoch in line}

@@ -13,18 +13,19 @@ import typer
 from onceonly.errors import refuse
 from onceonly_checkpoints.spark.replay import StateFrom
 
-WithOption = Annotated[
-    str | None,
-    typer.Option(
-        "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
-    ),
-]
+_WITH = typer.Option(
+    "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
+)
+WithOption = Annotated[str | None, _WITH]
+JobOption = Annotated[str, _WITH]
+"""The same, where a command cannot do without."""
 BeforeOption = Annotated[
     str | None, typer.Option("--before", metavar="MODULE:FUNCTION", help="The query's before=, if it has one.")
 ]
-PanesOption = Annotated[
-    str | None, typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=, if it has them.")
-]
+_PANES = typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=.")
+PanesOption = Annotated[str | None, _PANES]
+DefinitionOption = Annotated[str, _PANES]
+"""The same, where a command cannot do without."""
 StateOption = Annotated[
     StateFrom, typer.Option("--state", help="Where a query with state gets it from before the first epoch.")
 ]
@@ -46,6 +47,15 @@ def named(address: str) -> Any:
         raise LookupError(str(error)) from error
 
 
+def _looked_up(address: str) -> tuple[Any, str]:
+    """What an address names, ``None`` for nothing, and why it is not what was meant."""
+    try:
+        found = named(address)
+    except LookupError as error:
+        return None, str(error)
+    return found, f"it is {type(found).__name__}"
+
+
 def panes_of(address: str) -> Any:
     """The :class:`onceonly.panes.Panes` that ``--panes`` names.
 
@@ -54,11 +64,7 @@ def panes_of(address: str) -> Any:
     """
     from onceonly.panes import Panes
 
-    try:
-        found = named(address)
-        cause = f"it is {type(found).__name__}"
-    except LookupError as error:
-        found, cause = None, str(error)
+    found, cause = _looked_up(address)
     if isinstance(found, Panes):
         return found
     raise refuse(
@@ -79,11 +85,7 @@ def function(option: str, address: str) -> Callable[..., Any]:
     Raises:
         ConfigurationError: E110, it names none.
     """
-    try:
-        found = named(address)
-        cause = f"it is {type(found).__name__}"
-    except LookupError as error:
-        found, cause = None, str(error)
+    found, cause = _looked_up(address)
     if found is None or not callable(found):
         raise refuse(
             "E110",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from onceonly.cli import rebuilding, resetting
 from onceonly.cli.epochs import newest_epochs, read
-from onceonly.cli.functions import BeforeOption, function, panes_of
+from onceonly.cli.functions import BeforeOption, DefinitionOption, JobOption, function, panes_of
 from onceonly.cli.openwindows import Shown, keeper_of, shown
 from onceonly.cli.options import (
     LedgerOption,
@@ -203,15 +204,8 @@ def rebuild(
     context: typer.Context,
     name: OnlyArgument = None,
     *,
-    with_: Annotated[
-        str,
-        typer.Option(
-            "--with",
-            metavar="MODULE:FUNCTION",
-            help="function(spark) that returns the query's stream, or its writeStream.",
-        ),
-    ],
-    defined: Annotated[str, typer.Option("--panes", metavar="MODULE:NAME", help="The query's panes=.")],
+    with_: JobOption,
+    defined: DefinitionOption,
     before: BeforeOption = None,
     reason: ReasonOption = "",
     query: QueryOption = None,
@@ -228,8 +222,14 @@ def rebuild(
     shape = function("--before", before) if before else None
     with place(ledger, one_name(context, name, query), sink) as here:
         last = next((one.epoch for one in newest_epochs(here, 1)), None)
-        if last is None or last.panes is None or not last.panes.open.rows:
-            raise nothing_to_reset(here.pipeline)
+        if last is None or last.panes is None:
+            where = f"--query {shlex.quote(here.pipeline)} --ledger {shlex.quote(here.certain_ledger.address)}"
+            raise refuse(
+                "E110",
+                problem=f'No epoch of "{here.pipeline}" says anything of windows.',
+                cause="the name is another one, or its query has no panes=",
+                next=f"see what its epochs say: onceonly epochs list {where}",
+            )
         plan = rebuilding.plan(here, last, last.panes, reason)
         emit_pairs(plan.pairs)
         if confirmed(yes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -27,7 +28,7 @@ def command(rerun: RerunArgument, *, over: OverOption, ledger: LedgerOption = No
     Stops every driver of the pipeline; its next start goes on where it stood in its source.
     """
     with place(ledger, over) as here, place(ledger, rerun) as again:
-        of = Publication(over, _only(here), rerun, _only(again), here.certain_ledger)
+        of = Publication(over, _sink(here), rerun, _sink(again), here.certain_ledger)
         of.source.open(rerun)
         planned = publishing.plan(of)
         emit_pairs(tuple(_pairs(of, planned)))
@@ -41,13 +42,15 @@ def command(rerun: RerunArgument, *, over: OverOption, ledger: LedgerOption = No
         say(f"{rerun} is published as epoch {done.number} of {over}: {done.digest.rows} rows; now start the query")
 
 
-def _only(here: Place) -> Sink:
-    if len(here.sinks) != 1:
+def _sink(here: Place) -> Sink:
+    """One of its sinks; that there are others is refused by the rules (E242)."""
+    if not here.sinks:
+        where = f"{shlex.quote(here.pipeline)} --ledger {shlex.quote(here.certain_ledger.address)}"
         raise refuse(
             "E110",
-            problem=f'"{here.pipeline}" writes to {len(here.sinks)} sinks that can be found from here.',
-            cause="the rows of one sink are swapped for those of one other",
-            next=f"see what it writes to: onceonly queries show {here.pipeline}; the rerun's own table is its result",
+            problem=f'No sink of "{here.pipeline}" can be found from here.',
+            cause="it lies in the memory of another process, or has no address that leads to it",
+            next=f"what it writes to: onceonly queries show {where}; where the sink is: onceonly.repair.publish()",
         )
     return here.sinks[0]
 

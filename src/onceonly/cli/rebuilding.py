@@ -41,9 +41,9 @@ def carry_out(place: Place, plan: Plan, job: Callable[..., Any], panes: Any, bef
     """Compute it and put it right; given again after a crash it goes on.
 
     Raises:
-        OnceOnlyError: as :func:`onceonly.repair.rebuild_panes`.
+        OnceOnlyError: as :func:`onceonly.repair.rebuilding.rebuild_panes`.
     """
-    from onceonly.repair import rebuild_panes
+    from onceonly.repair.rebuilding import rebuild_panes
 
     ledger = place.certain_ledger
     topics = reads_topics(ledger.address, place.pipeline, None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceonly.cli.functions import BeforeOption, StateOption, function
+from onceonly.cli.functions import BeforeOption, JobOption, StateOption, function
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
 EpochsArgument = Annotated[str, typer.Argument(metavar="A..B", help="The first and the last epoch, both included.")]
 IntoOption = Annotated[
     str, typer.Option("--into", metavar="KIND:TARGET", help="Address of the target, which holds nothing else.")
-]
-JobOption = Annotated[
-    str,
-    typer.Option(
-        "--with", metavar="MODULE:FUNCTION", help="function(spark) that returns the query's stream, or its writeStream."
-    ),
 ]
 AsOption = Annotated[
     str | None, typer.Option("--as", metavar="NAME", help="Name of the rerun's pipeline. Default: NAME~v2.")

@@ -66,7 +66,9 @@ def _split(last: Epoch, facts: PublishFacts) -> str:
     if len(last.sinks) > 1:
         others = ", ".join(sink for sink, _ in last.sinks if sink != facts.sink)
         return f"the pipeline also writes to {others}, and both would have to be swapped at once"
-    if last.outputs or last.panes or any(epoch.outputs or epoch.panes for epoch, _ in facts.held):
+    # An operator's epoch says nothing of outputs: those before it do.
+    standing = (epoch for number, epoch in facts.epochs.items() if number >= last.series)
+    if any(epoch.outputs or epoch.panes for epoch in (last, *standing, *(epoch for epoch, _ in facts.held))):
         return "its rows are split, looked up or put into windows, and what is kept for that speaks of the old rows"
     return ""
 
@@ -78,22 +80,33 @@ def _unfit(facts: PublishFacts, reason: str) -> Refusal:
 
 def _behind(facts: PublishFacts, last: Epoch) -> Refusal | None:
     """What the rerun lacks of the epochs whose rows stand; ``None``: nothing."""
-    stood = [number for number, epoch in facts.epochs.items() if epoch.lineage and number >= last.series]
-    first, ran = min(stood, default=last.number), facts.held[-1][1]
-    known = facts.epochs.get(ran.last)
-    if facts.held[0][1].first > first:
-        begins = facts.held[0][1].first
-        return _unfit(facts, f"it begins with epoch {begins}, and rows of epochs from {first} on stand as well")
-    reason = ""
+    first, ran = facts.held[0][1].first, facts.held[-1][1]
+    for number in range(_begun(facts, last), first):
+        epoch = facts.epochs.get(number)
+        if epoch is None:
+            return _unfit(facts, f"it begins with epoch {first}, and the ledger does not say what epoch {number} was")
+        if epoch.lineage or epoch.digest.rows:
+            return _unfit(facts, f"it begins with epoch {first}, and rows of epochs from {number} on stand as well")
+    known, reason = facts.epochs.get(ran.last), ""
+    ahead = [number for number, epoch in facts.epochs.items() if epoch.lineage and number > ran.last]
     if known is None or known.chain != ran.chain:
         reason = f"epoch {ran.last} of {facts.pipeline} is another one now than the one that was run again"
-    elif ran.last < max(stood, default=0):
-        reason = f"{facts.pipeline} has gone on to epoch {max(stood)}, and the rerun ends with {ran.last}"
+    elif ahead:
+        reason = f"{facts.pipeline} has gone on to epoch {max(ahead)}, and the rerun ends with {ran.last}"
     if not reason:
         return None
-    said = {"name": facts.name, "first": facts.held[0][1].first, "last": max(stood, default=last.number)}
+    said = {"name": facts.name, "first": first, "last": max(ahead, default=last.number)}
     where = {"into": facts.into, "ledger": facts.ledger}
     return Refusal.of("E240", pipeline=facts.pipeline, reason=reason, **said, **where)
+
+
+def _begun(facts: PublishFacts, last: Epoch) -> int:
+    """The first epoch whose input stands: rows that were published before are of the epochs that had been run again."""
+    begun = last.series
+    while begun > 1 and (epoch := last if begun == last.number else facts.epochs.get(begun)) and epoch.replays:
+        before = facts.epochs.get(begun - 1)
+        begun = before.series if before else 1
+    return begun
 
 
 def _epoch(facts: PublishFacts, last: Epoch, whole: Replayed) -> Epoch:

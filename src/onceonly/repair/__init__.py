@@ -6,8 +6,7 @@ Example:
 
 from onceonly.audit.recompute import Certificate
 from onceonly.repair.publishing import publish
-from onceonly.repair.rebuilding import rebuild_panes
 from onceonly.repair.recomputing import recompute
 from onceonly.repair.rerunning import Rerun, rerun
 
-__all__ = ["Certificate", "Rerun", "publish", "rebuild_panes", "recompute", "rerun"]
+__all__ = ["Certificate", "Rerun", "publish", "recompute", "rerun"]

@@ -1,4 +1,4 @@
-"""``repair.rebuild_panes``: the state of windows, computed again from the source and put right where it is kept."""
+"""The state of windows, computed again from the source and put right where it is kept: ``onceonly panes rebuild``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
 from onceonly.repair import records
 from onceonly.runtime import rebuilding
-from onceonly.runtime.rebuilding import Difference, Keeper
+from onceonly.runtime.rebuilding import Difference, Keeper, Left
 from onceonly.spark.replay import Replay
 from onceonly.spark.stepping import state_digest
 from onceonly.spark.windowsagain import WindowsAgain
@@ -73,4 +73,6 @@ def rebuild_panes(
         problem = f"and by the code that was given, its source gives {digest.rows} windows, which are others, too"
         said = {"epoch": newest.number, "problem": problem, "ledger": shlex.quote(ledger.address)}
         raise refuse("E226", sink=keeper.id, pipeline=pipeline, **said)
-    return rebuilding.rebuild(sinks, keeper, ledger, pipeline, accepted=accepted, wanted=wanted)
+    outputs = next(one.epoch.outputs for one in reversed(found) if one.epoch.outputs)
+    left = Left(wanted, digest, outputs)
+    return rebuilding.rebuild(sinks, keeper, ledger, pipeline, accepted=accepted, left=left)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onceonly import faults
-from onceonly.errors import refuse
 from onceonly.faults import Point
 from onceonly.panes.rows import state_table
 from onceonly.panes.state import Place
@@ -18,7 +17,7 @@ from onceonly.runtime import operator
 from onceonly.runtime.unreadable import naming
 from onceonly.spark.paned import digest_of, fingerprint
 from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import STATE, Output
+from onceonly_checkpoints.content import STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import Ledger
 from onceonly_checkpoints.model import Adoption, Slice
@@ -33,6 +32,21 @@ class Keeper(Sink, ShowsState, Protocol):
 
 Rows = Mapping[tuple[str, int, int], Mapping[str, Any]]
 """Rows of state by key, start and end of their window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What an epoch left of windows.
+
+    Attributes:
+        rows: of state.
+        digest: of these, as the epoch says it.
+        outputs: of the newest epoch that had any: who gets what.
+    """
+
+    rows: Rows
+    digest: Digest
+    outputs: tuple[Output, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +99,7 @@ def _table(found: Difference) -> pa.Table:
 
 
 def rebuild(
-    sinks: Sequence[Sink], keeper: Keeper, ledger: Ledger, pipeline: str, *, accepted: Adoption, wanted: Rows
+    sinks: Sequence[Sink], keeper: Keeper, ledger: Ledger, pipeline: str, *, accepted: Adoption, left: Left
 ) -> tuple[Epoch, Difference] | None:
     """Have the state stand as the newest epoch left it, by an epoch of its own; ``None``: it does already.
 
@@ -97,22 +111,24 @@ def rebuild(
         ledger: its ledger.
         pipeline: its name.
         accepted: a decision of kind ``rebuild-panes`` that names, as its last epoch, the one that was computed.
-        wanted: the state that it left.
+        left: what that one left.
 
     Raises:
         OnceOnlyError: E110 the query went on since; or what opening and the sinks raise.
     """
     state = operator.opened(sinks, ledger, pipeline)
     last = state.opening.last
-    if last is None or last.panes is None or last.number != accepted.last:
+    # Decisions of operators leave state as it is, such as this one, cut off before every sink had it.
+    if last is None or last.panes is None or last.panes.open != left.digest:
         raise operator.went_on(pipeline, last.number if last else 0, accepted.last)
     with naming(keeper):
-        found = difference(keeper.open_windows(last.panes.since), wanted, last.number)
+        found = difference(keeper.open_windows(last.panes.since), left.rows, last.number)
     if not (found.missing or found.foreign):
         return None
     rows, end = _table(found), last.written.end
     epoch = operator.decision(state, Slice(end, end), accepted, stood=last.standing, sources=last.sources, base=last)
-    epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=_outputs(pipeline, ledger, rows)))
+    outputs = tuple(_output(one, rows) for one in left.outputs)
+    epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=outputs))
     faults.fire(Point.PREPARE_BEFORE)
     with naming(keeper):
         prepared = keeper.prepare(ArrowBatch(rows), epoch.number)
@@ -125,22 +141,8 @@ def rebuild(
     return epoch, found
 
 
-def _outputs(pipeline: str, ledger: Ledger, rows: pa.Table) -> tuple[Output, ...]:
-    """Of the newest epoch that had any: state gets these rows, the others nothing."""
-    head = ledger.head(pipeline)
-    records = ledger.epochs(pipeline, 1, head.epoch.number) if head else ()
-    known = next((one.epoch.outputs for one in reversed(records) if one.epoch.outputs), ())
-    if not known:
-        raise refuse(
-            "E110",
-            problem=f'No epoch of "{pipeline}" says which of its sinks holds the state.',
-            cause="the ledger was lost or pruned",
-            next=f"fill it from the sinks: onceonly ledger rebuild --query {pipeline}",
-        )
-    nothing = digest_of(rows.slice(0, 0))
-    return tuple(
-        Output(STATE, one.sinks, fingerprint(rows.schema), digest_of(rows))
-        if one.name == STATE
-        else Output(one.name, one.sinks, one.schema, nothing, rows.num_rows)
-        for one in known
-    )
+def _output(was: Output, rows: pa.Table) -> Output:
+    """State gets these rows, others nothing."""
+    if was.name == STATE:
+        return Output(STATE, was.sinks, fingerprint(rows.schema), digest_of(rows))
+    return Output(was.name, was.sinks, was.schema, Digest(0), rows.num_rows)
