@@ -223,12 +223,12 @@ def rebuild(
     with place(ledger, one_name(context, name, query), sink) as here:
         last = next((one.epoch for one in newest_epochs(here, 1)), None)
         if last is None or last.panes is None:
-            where = f"--query {shlex.quote(here.pipeline)} --ledger {shlex.quote(here.certain_ledger.address)}"
+            named, known = shlex.quote(here.pipeline), shlex.quote(here.certain_ledger.address)
             raise refuse(
                 "E110",
                 problem=f'No epoch of "{here.pipeline}" says anything of windows.',
                 cause="the name is another one, or its query has no panes=",
-                next=f"see what its epochs say: onceonly epochs list {where}",
+                next=f"see what its epochs say: onceonly epochs list --query {named} --ledger {known}",
             )
         plan = rebuilding.plan(here, last, last.panes, reason)
         emit_pairs(plan.pairs)
