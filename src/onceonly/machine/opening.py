@@ -57,7 +57,8 @@ def _r6_replaced(facts: OpeningFacts) -> Iterator[Refusal]:
             said = {"sink": reading.sink, "pipeline": facts.pipeline, "first": 1, "last": _newest_of(facts, reading)}
             stands = reading.position.marker is not None and reading.position.epoch == said["last"]
             moved = all(event.kind == "moved" for event in told)
-            yield Refusal.of("E208", was=was, now=now, holds=stands and moved, **said)
+            bare = reading.position.epoch == 0
+            yield Refusal.of("E208", was=was, now=now, holds=stands and moved, bare=bare, **said)
 
 
 def _r6_behind_receipt(facts: OpeningFacts) -> Iterator[Refusal]:
@@ -276,6 +277,7 @@ def _for_all(refusal: Refusal, facts: OpeningFacts) -> Refusal:
         "versions": tuple(version for stop in stops for version in stop.versions),
         # Same data lets no sink pass that was set back; a loss lets all of them.
         "holds": all(dict(other.details).get("holds", False) for other in others),
+        "bare": all(dict(other.details).get("bare", False) for other in others),
     }
     return Refusal.of(refusal.code, **{**dict(refusal.details), **merged})
 

@@ -33,7 +33,7 @@ from onceonly.machine.rewind import (
     Unfit,
     decide,
 )
-from onceonly.machine.state import State
+from onceonly.machine.state import Reading, State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
@@ -275,6 +275,7 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
     # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
     all_behind = way.newest < max(planned.epochs, default=0)
     state = _open(of, tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks))
+    _demand_same_targets(of, asked.sinks, state.opening.readings)
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
     for sink in (one for one in of.sinks if one.id in asked.sinks):
@@ -299,6 +300,27 @@ def _open(of: Pipeline, rewound_: tuple[str, ...]) -> State:
     ids = tuple(sink.id for sink in of.sinks)
     state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
     return Runner(of.sinks, of.ledger).run(state)
+
+
+def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[Reading]) -> None:
+    """Refuse where markers outlived their target: they say of every epoch that it is there, and none could be written.
+
+    Raises:
+        ConfigurationError: E110, with the command that gives the rows up.
+    """
+    sinks = {sink.id: sink for sink in of.sinks if sink.id in named}
+    for reading in (one for one in readings if one.sink in sinks and one.position.epoch):
+        stands, now = reading.position.epoch, reading.position.identity
+        with naming(sinks[reading.sink]):
+            told = {receipt.identity for _, receipt in sinks[reading.sink].history(stands - 1)}
+        known = told | ({reading.receipt.identity} if reading.receipt else set())
+        if not told or now in known or "" in told:
+            continue
+        given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (reading.sink,), 1, stands))
+        problem = f"{reading.sink} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"
+        cause = "they stand beside the rows, and outlive a table or a topic that is dropped"
+        way = "put the old one back" + (f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else "")
+        raise refuse("E110", problem=f"{problem}.", cause=cause, next=way)
 
 
 def _went_on(of: Pipeline, planned: int, stands: int) -> OnceOnlyError:

@@ -306,7 +306,8 @@ def tell(
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
-        details["level"] = "" if said.get("holds") else beside(where, stop, newest)
+        # Markers that stand beside what was made anew say of every epoch that it is there.
+        details["level"] = beside(where, stop, newest) if said.get("bare") else ""
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
