@@ -1,5 +1,5 @@
 """What each line of Spark must do: append, upsert, keep state, stage for several sinks, replay, heal, trim,
-leave out what was seen before, say up to when all is there.
+leave out what was seen before, say up to when all is there, run recorded epochs again.
 
 `make line` runs it on each line. What needs jars is refused by name on a line that has none.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget, events, ids
 from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
+from integration.test_replay import BATCHES, Recorded, counted, same, timed
+from integration.test_replay import Inbox as Files
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -321,6 +323,20 @@ def test_a_topic_that_may_lose_offsets_is_refused(
     topic = Topic(spark, any_kafka, tmp_path).send(range(3))
     assert "[ONCE-E116]" in topic.run(by_offset(sink, ledger=ledger), failOnDataLoss="false")
     assert ids(sink) == []
+
+
+@pytest.mark.parametrize("shape", [timed, counted])
+def test_recorded_epochs_run_again_have_their_rows_their_clock_and_their_state(
+    spark: SparkSession, tmp_path: Path, shape: Callable[[DataFrame], DataFrame]
+) -> None:
+    files = Files(tmp_path)
+    files.put(BATCHES)
+    orders = Recorded(spark, tmp_path, files.source, shape).run()
+    assert sum(record.epoch.digest.rows > 0 for record in orders.records) > 1
+    files.put(2)  # waiting input, which must not be planned
+    found = orders.again()
+    assert [record.epoch.number for record, _ in found] == [record.epoch.number for record in orders.records]
+    assert same(found)
 
 
 @pytest.mark.skipif(LINE.kafka is not None, reason="the jars are there")
