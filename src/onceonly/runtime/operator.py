@@ -1,33 +1,26 @@
 """Heals, begins and moves a pipeline without Spark: what ``txn resolve`` and the verbs of ``queries`` do.
 
-An adoption is an epoch of its own: no rows, a slice from the last end to the adopted start, and the operator's
-reason, committed into the sink like any other. So it is fenced, chained, audited and never half-done, and nothing
-pending has to be remembered anywhere else.
+Each decision is an epoch of its own; see ``operatorepoch``.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError, refuse
-from onceonly.machine import acceptance, coordinator, noting, opening
+from onceonly.machine import acceptance, noting, opening
 from onceonly.machine.acceptance import Stop
-from onceonly.machine.facts import Happening, OpeningFacts, Refusal
+from onceonly.machine.facts import OpeningFacts, Refusal
 from onceonly.machine.noting import Known
 from onceonly.machine.state import State
-from onceonly.protocol import Conflict, OutcomeUnknown, Permissive, Prepared, Sink, Superseded
-from onceonly.runtime import replacing, runs, sealing, staging, stops
-from onceonly.runtime.runner import Runner
-from onceonly.runtime.unreadable import histories, naming
-from onceonly_checkpoints import chain
-from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage, Marker, Receipt, Standing
+from onceonly.protocol import Permissive, Sink
+from onceonly.runtime import operatorepoch, replacing, stops
+from onceonly_checkpoints.epoch import Epoch, Lineage, Standing
 from onceonly_checkpoints.epochtime import EpochTime
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
-from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceIdentity, SourceOffsets
-from onceonly_checkpoints.panestate import PaneState
+from onceonly_checkpoints.model import Adoption, AdoptionKind, Slice, SourceOffsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +60,7 @@ def resolve(sinks: Sequence[Sink], ledger: Ledger, pipeline: str) -> Resolution:
     Raises:
         OnceOnlyError: what a restart of the query would raise, too.
     """
-    state = opened(sinks, ledger, pipeline, heals=True)
+    state = operatorepoch.opened(sinks, ledger, pipeline, heals=True)
     number = state.opening.last.number if state.opening.last else 0
     generation = state.opening.fence.generation
     said = [
@@ -108,7 +101,7 @@ def adopt(
             held; or what opening raises.
     """
     stop = stops.last(ledger, pipeline)
-    state = opened(sinks, ledger, pipeline, accepted=accepted)
+    state = operatorepoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if accepted.sinks and not _needed(state):
         return None
     if accepted.kind is AdoptionKind.SAME_DATA:
@@ -122,7 +115,7 @@ def adopt(
     base = state.opening.last
     refuse_moving(pipeline, ledger, accepted.kind, base)
     if accepted.sinks and (base is None or base.number < accepted.last):
-        base = _recorded(ledger, pipeline, accepted.last)
+        base = operatorepoch.recorded(ledger, pipeline, accepted.last)
         if base is None and accepted.last and any(sink.id not in accepted.sinks for sink in sinks):
             raise _gone_elsewhere(pipeline, accepted)
     if accepted.offsets and accepted.offsets != _named(accepted.kind, stop, base):
@@ -184,10 +177,6 @@ def _differs(sink: Sink, ledger: Ledger, state: State) -> str:
     return ""
 
 
-def _recorded(ledger: Ledger, pipeline: str, number: int) -> Epoch | None:
-    return next((record.epoch for record in ledger.epochs(pipeline, number, number)), None)
-
-
 def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastBatch, accepted: Adoption) -> Epoch:
     """Begin a pipeline where an older job's checkpoint stands: epoch 1, without rows, is that job's last batch.
 
@@ -204,11 +193,11 @@ def take_over(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, batch: LastB
     Raises:
         OnceOnlyError: E110 the pipeline has epochs already; or what opening raises.
     """
-    state = opened(sinks, ledger, pipeline, accepted=accepted)
+    state = operatorepoch.opened(sinks, ledger, pipeline, accepted=accepted)
     if newest := max(reading.position.epoch for reading in state.opening.readings):
         raise begun_already(pipeline, newest)
-    begun = decision(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
-    return write(state, sinks, ledger, begun)
+    begun = operatorepoch.decision(state, batch.written, accepted, stood=Standing(batch.lineage), lineage=batch.lineage)
+    return operatorepoch.write(state, sinks, ledger, begun)
 
 
 def begun_already(pipeline: str, newest: int) -> OnceOnlyError:
@@ -237,7 +226,7 @@ def drop_sink(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Ad
         OnceOnlyError: E110 there is no epoch yet; or what opening raises.
     """
     (sink,) = accepted.sinks
-    state = opened(sinks, ledger, pipeline, dropped=sink)
+    state = operatorepoch.opened(sinks, ledger, pipeline, dropped=sink)
     if state.opening.last is None:
         raise nothing_to_adopt(pipeline)
     return _adopt(state, sinks, ledger, accepted, end=state.opening.last.written.end, base=state.opening.last)
@@ -260,23 +249,13 @@ def refresh(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adop
             replace; or what opening raises.
     """
     at_stake(sinks, pipeline)
-    state = opened(sinks, ledger, pipeline)
+    state = operatorepoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None:
         raise nothing_to_adopt(pipeline)
     if accepted.last != last.number:
-        raise went_on(pipeline, last.number, accepted.last)
+        raise operatorepoch.went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
-
-
-def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
-    """The error where a plan was about another epoch than the one that stands."""
-    return refuse(
-        "E110",
-        problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
-        cause="the query went on while the plan was read",
-        next="stop the query; run the command once more without --yes and read its plan",
-    )
 
 
 def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adoption) -> Epoch:
@@ -295,7 +274,7 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
         OnceOnlyError: E110 there is no epoch that says anything of time; E142 its windows are open; or what opening
             raises.
     """
-    state = opened(sinks, ledger, pipeline)
+    state = operatorepoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     time = noting.retired(Known(pipeline, last.number + 1, last)) if last else None
     if last is None or time is None:
@@ -321,12 +300,12 @@ def reset_panes(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: 
     Raises:
         OnceOnlyError: E110 no window is open, or the query went on since; or what opening raises.
     """
-    state = opened(sinks, ledger, pipeline)
+    state = operatorepoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     if last is None or last.panes is None or not last.panes.open.rows:
         raise nothing_to_reset(pipeline)
     if accepted.last != last.number:
-        raise went_on(pipeline, last.number, accepted.last)
+        raise operatorepoch.went_on(pipeline, last.number, accepted.last)
     return _adopt(state, sinks, ledger, accepted, end=last.written.end, base=last)
 
 
@@ -367,7 +346,7 @@ def refuse_moving(pipeline: str, ledger: Ledger, kind: AdoptionKind, last: Epoch
     Raises:
         IdentityError: E142.
     """
-    if kind not in _MOVING or last is None or last.panes is None or not last.panes.open.rows:
+    if kind not in operatorepoch.MOVING or last is None or last.panes is None or not last.panes.open.rows:
         return
     where = f"--query {shlex.quote(pipeline)} --ledger {shlex.quote(ledger.address)}"
     problem = f"--{kind} moves the position, and {last.panes.text}"
@@ -452,33 +431,6 @@ def nothing_to_retire(pipeline: str) -> OnceOnlyError:
     )
 
 
-def opened(
-    sinks: Sequence[Sink],
-    ledger: Ledger,
-    pipeline: str,
-    *,
-    accepted: Adoption | None = None,
-    dropped: str = "",
-    heals: bool = False,
-) -> State:
-    """Fence every driver of a pipeline out; where it stands then.
-
-    Raises:
-        OnceOnlyError: it cannot be opened.
-    """
-    state = coordinator.start(
-        pipeline,
-        tuple(sink.id for sink in sinks),
-        runs.owner("onceonly"),
-        None,
-        adopt="here" if accepted and accepted.kind is AdoptionKind.FROM_CHECKPOINT else None,
-        accepted=accepted,
-        dropped=dropped,
-        heals=heals,
-    )
-    return Runner(sinks, ledger).run(state)
-
-
 def _adopt(
     state: State,
     sinks: Sequence[Sink],
@@ -500,144 +452,5 @@ def _adopt(
     stood = base.standing if base else Standing()
     if base and stood.offered and end != base.written.end:
         stood = replace(stood, offered=Slice(end, end))  # a checkpoint that is put back goes on behind the gap, too
-    moved = decision(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
-    return write(state, sinks, ledger, moved, base)
-
-
-def write(
-    state: State,
-    sinks: Sequence[Sink],
-    ledger: Ledger,
-    epoch: Epoch,
-    newest: Epoch | None = None,
-    *,
-    rows: Mapping[str, Prepared] | None = None,
-) -> Epoch:
-    """Commit an operator's epoch to every sink, and record it.
-
-    Args:
-        state: of the opening.
-        sinks: in the order in which they get it.
-        ledger: of the pipeline.
-        epoch: what is written.
-        newest: the epoch that stood before; ``None`` where that says nothing.
-        rows: what sinks get with it, by their ids; those that are brought to it later get none. Default: nothing.
-
-    Raises:
-        OnceOnlyError: as :func:`committed`.
-    """
-    receipts = tuple(committed(state, sink, sinks, ledger, epoch, rows=(rows or {}).get(sink.id)) for sink in sinks)
-    # Only now: until a sink holds the decision, the old records are all that proves what was lost.
-    _forget(sinks, ledger, state, epoch)
-    ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
-    sealing.tell(sinks, state.job.pipeline, epoch, ledger)
-    why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
-    for one in (why, *noting.given_up(epoch, newest)):
-        ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
-    return epoch
-
-
-def committed(
-    state: State, sink: Sink, sinks: Sequence[Sink], ledger: Ledger, epoch: Epoch, *, rows: Prepared | None = None
-) -> Receipt:
-    """The receipt of an operator's epoch; the same command, given again, finds what became of one that failed.
-
-    Raises:
-        OnceOnlyError: E301, E401, E526, or what the sink raises.
-    """
-    pipeline, ours = state.job.pipeline, state.opening.fence
-
-    def stopped(code: str, **details: object) -> OnceOnlyError:
-        refused = stops.Context(pipeline, ours, state.opening.last, None)
-        return stops.error_of(Refusal.of(code, sink=sink.id, **details), refused, ledger, sinks, staging.fetch)
-
-    try:
-        with naming(sink):
-            return sink.commit(rows, Marker(pipeline, sink.id, ours, epoch))
-    except Superseded as fenced:
-        theirs, by = fenced.found.generation, fenced.found.who or "a newer driver"
-        raise stopped("E401", theirs=theirs, ours=ours.generation, by=by) from fenced
-    except OutcomeUnknown as lost:
-        raise stopped("E301", epoch=epoch.number, reason=lost.reason, pipeline=pipeline) from lost
-    except Conflict as conflict:
-        said = {"reason": conflict.reason, "blocker": conflict.blocker}
-        raise stopped("E526", epoch=epoch.number, times=1, **said) from conflict
-    except BaseException:
-        if rows:
-            rows.abandon()
-        raise
-
-
-def _forget(sinks: Sequence[Sink], ledger: Ledger, state: State, epoch: Epoch) -> None:
-    """Forget the records that an adoption replaces, and those that one before it did which the ledger never learned."""
-    last = state.opening.last
-    known = _recorded(ledger, state.job.pipeline, last.number) if last else None
-    if last is None or known is None or known.chain == last.chain:
-        ledger.discard(state.job.pipeline, epoch.number)
-        return
-    recorded = {record.epoch.number: record.epoch.chain for record in ledger.epochs(state.job.pipeline, 1, last.number)}
-    held = opening.by_epoch(list(histories(sinks)))
-    lost = [one for one in held if recorded.get(one[0].epoch.number, one[0].epoch.chain) != one[0].epoch.chain]
-    ledger.discard(state.job.pipeline, lost[0][0].epoch.number)
-    for marker, told in held:
-        if lost[0][0].epoch.number <= marker.epoch.number < epoch.number:
-            ledger.record(EpochRecord(state.job.pipeline, marker.fence, marker.epoch, told))
-
-
-def decision(
-    state: State,
-    slice_: Slice,
-    accepted: Adoption,
-    *,
-    stood: Standing,
-    sources: tuple[SourceIdentity, ...] = (),
-    lineage: Lineage | None = None,
-    base: Epoch | None = None,
-    time: EpochTime | None = None,
-) -> Epoch:
-    """The epoch without rows that says what an operator decided."""
-    last = state.opening.last
-    number = 1 + max(reading.position.epoch for reading in state.opening.readings)
-    comes_again = base is not None and number <= base.number
-    epoch = Epoch(
-        number=number,
-        written=slice_,
-        chain="",
-        previous_chain=last.chain if last else chain.GENESIS,
-        digest=Digest(0),
-        schema="",
-        sinks=tuple(_listed(state, number)),
-        lineage=lineage,
-        sources=sources,
-        adoption=accepted,
-        carried=_carried(stood, accepted),
-        series=base.series if base else 1,
-        time=time or noting.carried(base.time if base else None, turned=comes_again),
-        panes=_panes(base, accepted, number),
-    )
-    return chain.linked(epoch)
-
-
-def _panes(base: Epoch | None, accepted: Adoption, number: int) -> PaneState | None:
-    """What is open stays open, unless just that was given up."""
-    stood = base.panes if base else None
-    return stood.given_up(number) if stood and accepted.kind is AdoptionKind.RESET_PANES else stood
-
-
-def _carried(stood: Standing, accepted: Adoption) -> Standing:
-    """What stood before stands on, with one decision more; one that moves the position also ends the old count."""
-    offered = None if accepted.kind in _MOVING else stood.offered
-    offered = Slice(offered.end, offered.end) if offered else None
-    return Standing(stood.lineage, (*stood.accepted, accepted), offered)
-
-
-_MOVING = (AdoptionKind.ACCEPT_DUPLICATES, AdoptionKind.CONTINUE, AdoptionKind.START)
-"""Kinds after which a source's own count of what it handed out begins anew."""
-
-
-def _listed(state: State, number: int) -> Iterator[tuple[str, int]]:
-    """Sinks with their first epochs; one that does not hold the last epoch begins anew with the adoption."""
-    last, first = state.opening.last, dict(state.opening.last.sinks) if state.opening.last else {}
-    for reading in state.opening.readings:
-        holds = last is not None and reading.position.epoch == last.number
-        yield reading.sink, first.get(reading.sink, number) if holds else number
+    moved = operatorepoch.decision(state, Slice(begin, end), accepted, sources=known, stood=stood, base=base, time=time)
+    return operatorepoch.write(state, sinks, ledger, moved, base)

@@ -10,7 +10,7 @@ from onceonly.faults import Point
 from onceonly.machine.facts import Refusal
 from onceonly.machine.publish import PublishFacts, decide
 from onceonly.protocol import Batch, Legible, Sink
-from onceonly.runtime import operator, replacing, sealing
+from onceonly.runtime import operatorepoch, replacing, sealing
 from onceonly.runtime.unreadable import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -94,10 +94,10 @@ def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
         OnceOnlyError: E110 the pipeline went on since the plan; E242 the rows came out otherwise than the rerun had
             committed them; E301, E401 and what opening and the sink raise.
     """
-    state = operator.opened((of.sink,), of.ledger, of.pipeline)
+    state = operatorepoch.opened((of.sink,), of.ledger, of.pipeline)
     epoch = _decided(of, state.opening.last)
     if epoch.chain != planned.chain:
-        raise operator.went_on(of.pipeline, epoch.number - 1, planned.number - 1)
+        raise operatorepoch.went_on(of.pipeline, epoch.number - 1, planned.number - 1)
     faults.fire(Point.PREPARE_BEFORE)
     with naming(of.sink):
         prepared = replacing.able(of.sink).prepare_replacing(batch, epoch.number, (1, epoch.number - 1))
@@ -109,7 +109,7 @@ def publish(of: Publication, planned: Epoch, batch: Batch) -> Epoch:
         )
     faults.fire(Point.PREPARE_AFTER)
     faults.fire(Point.COMMIT_BEFORE)
-    receipt = operator.committed(state, of.sink, (of.sink,), of.ledger, epoch, rows=prepared)
+    receipt = operatorepoch.committed(state, of.sink, (of.sink,), of.ledger, epoch, rows=prepared)
     faults.fire(Point.COMMIT_AFTER)
     of.ledger.record(EpochRecord(of.pipeline, state.opening.fence, epoch, (receipt,)))
     faults.fire(Point.RECORD_AFTER)

@@ -13,7 +13,7 @@ from onceonly.panes.state import Place
 from onceonly.protocol import ShowsState, Sink
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.optional import OpenWindow
-from onceonly.runtime import operator
+from onceonly.runtime import operatorepoch
 from onceonly.runtime.unreadable import naming
 from onceonly.spark.paned import digest_of, fingerprint
 from onceonly_checkpoints import chain
@@ -116,17 +116,19 @@ def rebuild(
     Raises:
         OnceOnlyError: E110 the query went on since; or what opening and the sinks raise.
     """
-    state = operator.opened(sinks, ledger, pipeline)
+    state = operatorepoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
     # Decisions of operators leave state as it is, such as this one, cut off before every sink had it.
     if last is None or last.panes is None or last.panes.open != left.digest:
-        raise operator.went_on(pipeline, last.number if last else 0, accepted.last)
+        raise operatorepoch.went_on(pipeline, last.number if last else 0, accepted.last)
     with naming(keeper):
         found = difference(keeper.open_windows(last.panes.since), left.rows, last.number)
     if not (found.missing or found.foreign):
         return None
     rows, end = _table(found), last.written.end
-    epoch = operator.decision(state, Slice(end, end), accepted, stood=last.standing, sources=last.sources, base=last)
+    epoch = operatorepoch.decision(
+        state, Slice(end, end), accepted, stood=last.standing, sources=last.sources, base=last
+    )
     outputs = tuple(_output(one, rows) for one in left.outputs)
     epoch = chain.linked(replace(epoch, chain="", digest=digest_of(rows), outputs=outputs))
     faults.fire(Point.PREPARE_BEFORE)
@@ -136,7 +138,7 @@ def rebuild(
     faults.fire(Point.COMMIT_BEFORE)
     # First where the rows are: others can be brought to an epoch without any.
     order = [keeper, *(sink for sink in sinks if sink is not keeper)]
-    operator.write(state, order, ledger, epoch, last, rows={keeper.id: prepared})
+    operatorepoch.write(state, order, ledger, epoch, last, rows={keeper.id: prepared})
     faults.fire(Point.RECORD_AFTER)
     return epoch, found
 
