@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from integration.containers import kafka_container, no_engine, postgres_container
 from integration.processes import Drivers, Rivals, fork_server, make_archive
+from integration.recorded import BATCHES, Inbox, Recorded
 from integration.servers import (
     VARIABLES,
     Choice,
@@ -244,3 +245,17 @@ def either(request: pytest.FixtureRequest) -> Any:
 def target(request: pytest.FixtureRequest) -> Any:
     """Each of the two destinations in turn."""
     return request.getfixturevalue("pg" if request.param == "postgres" else "delta")
+
+
+@pytest.fixture
+def inbox(tmp_path: Path) -> Inbox:
+    """Files of six batches."""
+    made = Inbox(tmp_path)
+    made.put(BATCHES)
+    return made
+
+
+@pytest.fixture
+def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> Recorded:
+    """Six epochs of a file source."""
+    return Recorded(spark, tmp_path, inbox.source).run()

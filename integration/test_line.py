@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 from integration.delta_by_spark import operations
 from integration.processes import Drivers
+from integration.recorded import BATCHES, Recorded, counted, same, timed
+from integration.recorded import Inbox as Files
 from integration.servers import KafkaAddress, PostgresAddress
 from integration.stage import Inbox, Scene
 from integration.streams import FileStream
 from integration.targets import DeltaTarget, PostgresTarget, events, ids
 from integration.test_kills import live_through
 from integration.test_overlap import Topic, by_offset
-from integration.test_replay import BATCHES, Recorded, counted, same, timed
-from integration.test_replay import Inbox as Files
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from integration.printed import command, refused, run
+from integration.recorded import BATCHES, ROWS, Inbox, Recorded
 from integration.targets import PostgresTarget
-from integration.test_replay import BATCHES, ROWS, Inbox, Recorded
 from integration.test_rewind import killed
 from pyspark.sql import DataFrame, SparkSession
 
@@ -31,13 +31,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 ALL = list(range(BATCHES * ROWS))
 LESS = [number for number in ALL if number != 12]
 """Ids that stand before, and after the rerun whose code drops one."""
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Inbox:
-    made = Inbox(tmp_path)
-    made.put(BATCHES)
-    return made
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from integration.test_replay import BATCHES, ROWS, Inbox, Recorded, counted, timed
+from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -23,19 +23,6 @@ from onceonly.errors import OnceOnlyError
 pytestmark = pytest.mark.spark
 
 EQUAL, DIFFERS, CANNOT = map(str, Answer)
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Inbox:
-    made = Inbox(tmp_path)
-    made.put(BATCHES)
-    return made
-
-
-@pytest.fixture
-def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> Recorded:
-    """Six epochs of a file source."""
-    return Recorded(spark, tmp_path, inbox.source).run()
 
 
 def again(

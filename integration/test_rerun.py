@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from integration.printed import command
-from integration.test_replay import BATCHES, ROWS, Inbox, Recorded, counted, timed
+from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import faults, repair
@@ -26,19 +26,6 @@ from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def inbox(tmp_path: Path) -> Inbox:
-    made = Inbox(tmp_path)
-    made.put(BATCHES)
-    return made
-
-
-@pytest.fixture
-def orders(spark: SparkSession, tmp_path: Path, inbox: Inbox) -> Recorded:
-    """Six epochs of a file source."""
-    return Recorded(spark, tmp_path, inbox.source).run()
 
 
 def again(orders: Recorded, into: Any, epochs: range | None = None, **more: Any) -> repair.Rerun:

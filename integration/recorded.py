@@ -1,0 +1,163 @@
+"""A query whose epochs are on record, to be run again: where its rows come from, what it does, what became of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from integration.servers import KafkaAddress
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from onceonly import exactly_once
+from onceonly.errors import OnceOnlyError
+from onceonly.protocol import Estimate
+from onceonly.spark.batch import SparkBatch
+from onceonly.spark.replay import replayed
+from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.ledger.sql import SqlLedger
+from onceonly_checkpoints.spark.replayfiles import replays_of
+from onceonly_sinks.memory import MemorySink
+
+BATCHES = 6
+ROWS = 5
+"""Rows of a batch."""
+
+
+@dataclass
+class Recorded:
+    """A query into the reference sink, and what its ledger says of it."""
+
+    spark: SparkSession
+    home: Path
+    source: Callable[[SparkSession], DataFrame]
+    shape: Callable[[DataFrame], DataFrame] = lambda df: df
+    sink: MemorySink = field(default_factory=lambda: MemorySink(id="memory:orders"))
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.home / "ck")
+
+    @property
+    def ledger(self) -> str:
+        return str(self.home / "ledger.db")
+
+    def job(self, spark: SparkSession) -> DataFrame:
+        return self.shape(self.source(spark))
+
+    def run(self) -> Recorded:
+        writer = self.job(self.spark).writeStream.foreachBatch(exactly_once(self.sink, ledger=self.ledger))
+        writer = writer.queryName("orders").option("checkpointLocation", self.checkpoint)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return self
+
+    @property
+    def records(self) -> Sequence[EpochRecord]:
+        ledger = SqlLedger(self.ledger)
+        try:
+            return ledger.epochs("orders")
+        finally:
+            ledger.close()
+
+    def again(self, **options: Any) -> list[tuple[EpochRecord, Digest]]:
+        """Digests of the epochs, run again."""
+        found: list[tuple[EpochRecord, Digest]] = []
+        records = options.pop("records", self.records)
+        job = options.pop("job", self.job)
+
+        def each(record: EpochRecord, rows: DataFrame) -> None:
+            left_out = frozenset(record.epoch.digest.left_out)
+            found.append((record, SparkBatch(rows, Estimate(None, None), left_out).execute()))
+
+        replayed(self.spark, job, records, self.checkpoint, each=each, ledger=self.ledger, **options)
+        return found
+
+    def refused(self, **options: Any) -> OnceOnlyError:
+        """What running them again is refused with; no row was handed on by the step that was refused."""
+        with pytest.raises(OnceOnlyError) as stopped:
+            self.again(**options)
+        assert not list(Path(replays_of(self.checkpoint)).glob("*"))
+        return stopped.value
+
+    def files(self) -> list[str]:
+        return sorted(str(path) for path in Path(self.checkpoint).rglob("*"))
+
+
+def same(found: Sequence[tuple[EpochRecord, Digest]]) -> bool:
+    return all(digest == record.epoch.digest for record, digest in found)
+
+
+class Inbox:
+    """Rows in files: one file is a batch."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self._files = home / "in", itertools.count()
+        self.home.mkdir()
+
+    def put(self, batches: int) -> None:
+        for number in itertools.islice(self._files, batches):
+            ids = range(number * ROWS, (number + 1) * ROWS)
+            path = self.home / f"part-{number:04d}.parquet"
+            hidden = path.with_name(f".{path.name}")
+            pq.write_table(pa.table({"id": list(ids)}), hidden)
+            # The file source goes by modification time, and two files of one millisecond have no order.
+            os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+            hidden.rename(path)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(str(self.home))
+
+
+class Topic:
+    """Rows in a topic: so many records are a batch."""
+
+    def __init__(self, kafka: KafkaAddress, name: str) -> None:
+        self.servers, self.topic, self._ids = kafka.servers, kafka.topic(name), itertools.count()
+
+    def put(self, batches: int) -> None:
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
+        for number in itertools.islice(self._ids, batches * ROWS):
+            producer.produce(self.topic, str(number).encode())
+        producer.flush(30)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        options = {"kafka.bootstrap.servers": self.servers, "subscribe": self.topic, "startingOffsets": "earliest"}
+        reader = spark.readStream.format("kafka").options(**options).option("maxOffsetsPerTrigger", ROWS)
+        return reader.load().select(f.col("value").cast("string").cast("bigint").alias("id"))
+
+
+class Table:
+    """Rows in a Delta table: a commit is a batch."""
+
+    def __init__(self, spark: SparkSession, home: Path) -> None:
+        self.spark, self.home, self._commits = spark, str(home / "in"), itertools.count()
+
+    def put(self, batches: int) -> None:
+        for number in itertools.islice(self._commits, batches):
+            rows = self.spark.range(number * ROWS, (number + 1) * ROWS, numPartitions=1)
+            rows.write.format("delta").mode("append").save(self.home)
+
+    def source(self, spark: SparkSession) -> DataFrame:
+        return spark.readStream.format("delta").option("maxFilesPerTrigger", 1).load(self.home)
+
+
+def timed(df: DataFrame) -> DataFrame:
+    """Rows with a clock, and under a watermark."""
+    return df.withColumn("at", f.timestamp_seconds("id")).withWatermark("at", "1 second").withColumn(
+        "seen", f.current_timestamp()
+    )  # fmt: skip
+
+
+def counted(df: DataFrame) -> DataFrame:
+    """Windows that close as the watermark goes on."""
+    at = df.withColumn("at", f.timestamp_seconds("id")).withWatermark("at", "0 seconds")
+    return at.groupBy(f.window("at", "4 seconds")).agg(f.count("*").alias("rows"), f.sum("id").alias("ids"))
