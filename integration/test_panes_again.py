@@ -61,7 +61,9 @@ def test_every_epoch_of_windows_is_computed_again_with_its_results_and_its_state
     assert again(events, pg, made, range(4, 6), before=shaped).equal
 
 
-def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(events: Events, pg: PostgresTarget) -> None:
+def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
+    events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = panes(trigger=EARLY)
     events.come(*BATCHES).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
 
@@ -80,6 +82,11 @@ def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(event
     ]
     minute = int(NOON.timestamp() * 1000) + 60_000
     assert found.spans[1].windows == (f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 3',)
+    (tmp_path / "panes_other_jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = ["--with", "panes_other_jobs:other", "--panes", "panes_other_jobs:PANES"]
+    said = CliRunner().invoke(app, ["audit", "scores", "--ledger", pg.dsn, "--recompute", "1..4", *code]).stdout
+    assert f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 2' in " ".join(said.split())
     assert [(span.answer, "--panes" in span.why) for span in again(events, pg, None).spans] == [(Answer.CANNOT, True)]
     with pytest.raises(OnceOnlyError, match="was written by other panes") as refused:
         again(events, pg, panes(trigger=AtWatermark()))
