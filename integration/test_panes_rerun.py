@@ -14,6 +14,7 @@ from integration.printed import command, run
 from integration.targets import DeltaTarget, PostgresTarget
 from integration.test_panes_audited import BATCHES, EARLY, NOTED, WIDE, shaped
 from integration.test_panes_kept import NOON, Event, Events, panes
+from integration.test_refresh import FLOW, refresh
 from integration.test_rewind import killed
 from pyspark.sql import SparkSession
 from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules
@@ -201,6 +202,22 @@ def test_a_range_from_the_middle_is_refused_with_the_one_that_can_be_and_time_go
     assert (after.written, after.different) == (2, ())
     assert [epoch.panes.dropped for epoch, _ in after.held if epoch.panes] == [1, 0]
     assert pg.says(STATE.format("after", 0)) == pg.says(STATE.format("orders", 3)) != []
+
+
+@pytest.mark.slow
+def test_behind_a_full_refresh_windows_begin_anew_and_nothing_is_late(events: Events, pg: PostgresTarget) -> None:
+    made = panes(trigger=EARLY)
+    events.checkpoint = events.root / FLOW / "0"
+    events.come(*BATCHES[:2]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
+    refresh(events)
+    events.come(*BATCHES[2:]).run(exactly_once(pg.sink(), note_time=NOTED, panes=made, on_refresh="replace"))
+    found = refused(events, pg, made)
+    assert "windows began anew with epoch 3" in str(found)
+    assert command(str(found), "epochs rerun")[3] == "1..2"
+    after = again(events, pg, made, range(3, 7))
+    assert (after.written, after.different) == (4, ())
+    assert pg.says(STATE.format("again", 0)) == pg.says(STATE.format("orders", 0)) != []
+    proven(events, pg)
 
 
 # ---- what cannot be

@@ -131,7 +131,7 @@ def _begun(asked: Asked) -> Epoch:
     if begins < first.number:
         raise _in_the_middle(asked, begins, anew, f"windows of epoch {first.number} go on from epoch {begins} on")
     if anew is not None:
-        raise _in_the_middle(asked, begins, anew, f"all that were open were given up with epoch {anew}")
+        raise _in_the_middle(asked, begins, anew, f"windows began anew with epoch {anew}")
     return first
 
 
