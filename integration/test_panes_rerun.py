@@ -103,7 +103,6 @@ def test_the_same_windows_give_what_stands_and_leave_the_same_state(
     assert found.rows == pg.says("select count(*) from orders")[0][0] > 0
     assert pg.says(STATE.format("again", 0)) == pg.says(STATE.format("orders", 0)) != []
     assert (pg.says("select count(*) from late"), fence(pg)) == (late, stood)
-    proven(events, pg)
     events.come([("e", 1, 310)]).run(write())
     assert again(events, pg, made, before=shaped).written == 1
 
@@ -177,6 +176,7 @@ def test_other_windows_give_what_brute_force_says_wherever_the_rerun_is_cut_off(
 # ---- ranges
 
 
+@pytest.mark.slow
 def test_a_range_from_the_middle_is_refused_with_the_one_that_can_be_and_time_goes_on_where_windows_were_given_up(
     events: Events, pg: PostgresTarget
 ) -> None:
