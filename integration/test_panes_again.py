@@ -10,15 +10,17 @@ import pytest
 from integration.printed import command, run
 from integration.targets import PostgresTarget
 from integration.test_panes_audited import BATCHES, EARLY, NOTED, WIDE, shaped
-from integration.test_panes_kept import Events, panes, scores
+from integration.test_panes_kept import NOON, Events, panes, scores
 from integration.test_rewind import killed
 from pyspark.sql import DataFrame, SparkSession
+from typer.testing import CliRunner
 
-from onceonly import exactly_once, repair
+from onceonly import EventTime, exactly_once, repair
 from onceonly.audit.recompute import Answer, Certificate
+from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.panes import AtWatermark, Sessions
+from onceonly.panes import AtWatermark, Sessions, drain
 from onceonly.runtime import operator
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
@@ -59,19 +61,32 @@ def test_every_epoch_of_windows_is_computed_again_with_its_results_and_its_state
     assert again(events, pg, made, range(4, 6), before=shaped).equal
 
 
-def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(events: Events, pg: PostgresTarget) -> None:
+def test_other_code_differs_from_the_epoch_on_in_which_it_counts_otherwise(
+    events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = panes(trigger=EARLY)
     events.come(*BATCHES).run(exactly_once(pg.sink(), note_time=NOTED, panes=made))
 
     def other(_: SparkSession) -> DataFrame:
         return events.read().where("value <> 7")
 
-    found = again(events, pg, made, job=other)
+    rows = pg.sink()
+    sinks = [rows, rows.state_keeper(beside=True)]
+    found = again(events, pg, made, job=other, sinks=sinks)
+    for sink in sinks:
+        sink.close()
     assert [(span.first, span.last, span.answer) for span in found.spans] == [
         (1, 2, Answer.EQUAL),
         (3, 3, Answer.DIFFERS),
         (4, 4, Answer.EQUAL),
     ]
+    minute = int(NOON.timestamp() * 1000) + 60_000
+    assert found.spans[1].windows == (f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 3',)
+    (tmp_path / "panes_other_jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = ["--with", "panes_other_jobs:other", "--panes", "panes_other_jobs:PANES"]
+    said = CliRunner().invoke(app, ["audit", "scores", "--ledger", pg.dsn, "--recompute", "1..4", *code]).stdout
+    assert f'the window of key ["b"] from {minute} to {minute + 60_000} in epoch 2' in " ".join(said.split())
     assert [(span.answer, "--panes" in span.why) for span in again(events, pg, None).spans] == [(Answer.CANNOT, True)]
     with pytest.raises(OnceOnlyError, match="was written by other panes") as refused:
         again(events, pg, panes(trigger=AtWatermark()))
@@ -175,3 +190,28 @@ def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_th
     events.run(write())
     assert run(["onceonly", "audit", "scores", "--ledger", pg.dsn]).startswith("EXACTLY ONCE")
     assert again(events, pg, panes(trigger=EARLY)).equal
+
+
+def test_where_no_window_is_open_a_rebuild_writes_nothing_and_takes_away_what_is_nobodys(
+    events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "panes_again_jobs.py").write_text(CODE.format(inbox=str(events.inbox)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    events.come(BATCHES[0]).run(exactly_once(pg.sink(), note_time=NOTED, panes=panes(trigger=EARLY)))
+    last = exactly_once(pg.sink(), note_time=EventTime("at", says=drain), panes=panes(trigger=EARLY))
+    events.come([]).run(last)
+    assert pg.says("select count(*) from orders_state") == [(0,)]
+    code = ["--with", "panes_again_jobs:stream", "--panes", "panes_again_jobs:PANES"]
+    typed = ["panes", "rebuild", "--query", "scores", "--ledger", pg.dsn, *code, "--yes"]
+
+    def said() -> str:
+        done = CliRunner().invoke(app, typed)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "nothing was written" in said()
+    pg.says("insert into orders_state values ('[\"x\"]', 0, 60000, '{}', null, 60000, 1, 2) returning 1")
+    assert "0 windows written, 1 taken away" in said().replace("\n", " ")
+    assert pg.says("select count(*) from orders_state") == [(0,)]
+    assert "nothing was written" in said()
+    assert CliRunner().invoke(app, ["audit", "scores", "--ledger", pg.dsn]).stdout.startswith("EXACTLY ONCE")

@@ -264,6 +264,11 @@ class Epoch:
         return self.digest + self.repeated if self.repeated else self.digest
 
     @property
+    def windows_since(self) -> int:
+        """The first of the epochs whose windows go on in one another up to this one."""
+        return max(self.series, self.panes.since if self.panes else 1)
+
+    @property
     def planned(self) -> Slice:
         """The slice of the batch as the engine planned it."""
         return self.offered or self.written

@@ -155,3 +155,16 @@ def test_the_json_form_has_the_coverage() -> None:
     assert found["epochs"] == {EQUAL: 2, DIFFERS: 1, CANNOT: 0}
     assert found["settings"] == {"zone": "UTC"}
     assert not found["equal"]
+
+
+def test_the_first_windows_that_are_others_stand_beside_their_epoch() -> None:
+    records = list(history(6))
+    found = judged(records, of(records, e2=OTHER, e4=OTHER, e5=OTHER), CLOCK)
+    named = found.naming({5: ["f", "g"], 2: ["a", "b", "c"], 4: ["d"]})
+    assert [(span.first, span.last, span.windows) for span in named.spans if span.windows] == [
+        (2, 2, ("a in epoch 2", "b in epoch 2", "c in epoch 2")),
+        (4, 5, ("d in epoch 4", "f in epoch 5")),
+    ]
+    assert "what differs: d in epoch 4, f in epoch 5" in named.text
+    assert named.to_json()["ranges"][1]["windows"] == ["a in epoch 2", "b in epoch 2", "c in epoch 2"]
+    assert found.naming({}) == found

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.core.stories import SINK, epochs
+from tests.core.stories import SINK, cut, epochs, offer
 from tests.core.test_coordinator import NEXT, TWO, Machine
 
 from onceonly import TimedEpoch
 from onceonly.machine import commands as c
 from onceonly.machine import coordinator, panes
+from onceonly.machine.facts import Replays, Stood
 from onceonly.machine.noting import Noting
 from onceonly.machine.panes import Windows
 from onceonly.protocol.batch import AsOf, Bound
@@ -22,6 +23,7 @@ from onceonly_checkpoints.content import PANES, STATE, Digest, Output
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime
 from onceonly_checkpoints.panestate import PaneState
+from onceonly_checkpoints.replayed import Replayed
 
 OURS = Windows("whole", "meaning", lateness=60)
 KEEPER = "memory:state"
@@ -163,6 +165,14 @@ def test_a_new_series_begins_them_anew() -> None:
     as_of = AsOf(3, 3, 1002)
     assert panes.bound(as_of, held(TWO, noted=900), begins=True) == Bound(as_of)
     assert panes.bound(as_of, None, begins=False) == Bound(as_of)
+
+
+def test_where_a_rerun_begins_them_they_go_on_from_when_the_recorded_epoch_before_was() -> None:
+    as_of, ran = AsOf(1, 1, 1002), Replays(Replayed("orders", 3, 3, "chain of 3"), stood=Stood(1001, 900))
+    first = offer(cut(0, 100), 0, replays=ran)
+    assert panes.bound(as_of, None, begins=False, stood=first.stood) == Bound(as_of, 1001, 900)
+    assert panes.bound(as_of, held(TWO, noted=950, clock=1003), begins=False, stood=first.stood).noted_before == 950
+    assert replace(first, replays=None).stood is None
 
 
 # ---- an epoch that some sinks lack, and whose bytes are gone

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any
+from typing import Any, NamedTuple
 
 from onceonly.panes import kinds
 from onceonly.panes.kinds import Json
@@ -76,22 +76,24 @@ def expect(found: dict[Window, Expected], form: PaneForm, row: StateRow) -> None
     try:
         kept = Kept.read(place, row.body)
     except ValueError as error:
-        raise Untold(f"the state of {_named(_window(*place))} says: {error}") from error
-    found.setdefault(_window(*place), Expected(row.epoch))
+        raise Untold(f"the state of {named(window_of(*place))} says: {error}") from error
+    found.setdefault(window_of(*place), Expected(row.epoch))
     if form.accumulation == "retracting":
         for one in kept.emitted:
             values = zip(one.values, form.values, strict=True)
             said = tuple(None if kind in _UNSPELLED else value for value, (_, kind) in values)
-            found[_window(row.key, one.start, one.end)] = Expected(row.epoch, one.pane, said)
+            found[window_of(row.key, one.start, one.end)] = Expected(row.epoch, one.pane, said)
     elif kept.shown:
-        found[_window(*place)] = Expected(row.epoch, kept.panes - 1)
+        found[window_of(*place)] = Expected(row.epoch, kept.panes - 1)
 
 
-def _window(key: str, start: int, end: int) -> Window:
+def window_of(key: str, start: int, end: int) -> Window:
+    """A window by its place in state, where one without a bound has the farthest there is."""
     return key, None if start in (LEAST, END) else start, None if end in (LEAST, END) else end
 
 
-def _named(window: Window) -> str:
+def named(window: Window) -> str:
+    """A window in words."""
     key, start, end = window
     return f"the window of key {key} from {_bound(start)} to {_bound(end)}"
 
@@ -101,6 +103,45 @@ def _bound(at: int | None) -> str:
 
 
 # ---- windows by their rows
+
+
+class Result(NamedTuple):
+    """What a row of panes says.
+
+    Attributes:
+        window: whose result it is.
+        kind: ``+I``, ``-U``, ``+U`` or ``-D``.
+        sign: 1, or -1 where it takes one back.
+        pane: its number.
+        values: as state spells them.
+    """
+
+    window: Window
+    kind: str
+    sign: int
+    pane: int
+    values: tuple[Json, ...]
+
+
+def read(form: PaneForm, row: Mapping[str, Any]) -> Result:
+    """What a row says.
+
+    Args:
+        form: of the rows.
+        row: by the names of its columns.
+
+    Raises:
+        Untold: it has other columns than a row of panes, or they hold something else.
+    """
+    try:
+        key = canonical([_coded(name, kind, row[name]) for name, kind in form.key])
+        window = key, _time(row["window_start"]), _time(row["window_end"])
+        values = tuple(_coded(name, kind, row[name]) for name, kind in form.values)
+        return Result(window, row["kind"], int(row["sign"]), int(row["pane"]), values)
+    except KeyError as error:
+        raise Untold(f"its rows have no column {error.args[0]}") from error
+    except TypeError as error:
+        raise Untold(f"its rows are none of panes: {error}") from error
 
 
 @dataclass(slots=True)
@@ -140,14 +181,7 @@ class Rows:
         Raises:
             Untold: it has other columns than a row of panes, or they hold something else.
         """
-        try:
-            window = self._window(row)
-            kind, sign, pane = row["kind"], int(row["sign"]), int(row["pane"])
-            values = tuple(_coded(name, of, row[name]) for name, of in self._form.values)
-        except KeyError as error:
-            raise Untold(f"its rows have no column {error.args[0]}") from error
-        except TypeError as error:
-            raise Untold(f"its rows are none of panes: {error}") from error
+        window, kind, sign, pane, values = read(self._form, row)
         one = self._seen.setdefault((since, window), _Seen(epoch))
         one.first, one.last = min(one.first, epoch), max(one.last, epoch)
         one.nets[pane] = one.nets.get(pane, 0) + sign
@@ -157,10 +191,6 @@ class Rows:
             one.odd = one.odd or f"a row of pane {pane} is {kind} and has sign {sign}"
         if sign > 0 and (one.newest is None or pane >= one.newest[0]):
             one.newest = pane, values
-
-    def _window(self, row: Mapping[str, Any]) -> Window:
-        key = canonical([_coded(name, kind, row[name]) for name, kind in self._form.key])
-        return key, _time(row["window_start"]), _time(row["window_end"])
 
     def closed(self, before: int | None) -> Iterator[Wrong]:
         """Judge windows that get no rows any more, and forget them.
@@ -190,7 +220,7 @@ class Rows:
             for window, wanted in state.items():
                 if wanted.pane is not None and window not in there:
                     yield Wrong(
-                        wanted.epoch, f"{_named(window)}: by the state pane {wanted.pane} stands, and no row does"
+                        wanted.epoch, f"{named(window)}: by the state pane {wanted.pane} stands, and no row does"
                     )
 
     def _judged(self, window: Window, one: _Seen, wanted: Expected | None) -> Iterator[Wrong]:
@@ -198,9 +228,9 @@ class Rows:
         if one.first <= self._unjudged or (self._unjudged and not whole):
             return
         if said := one.odd or self._wrong(one):
-            yield Wrong(one.last, f"{_named(window)}: {said}")
+            yield Wrong(one.last, f"{named(window)}: {said}")
         elif wanted and (said := _differs(one, wanted)):
-            yield Wrong(max(one.last, wanted.epoch), f"{_named(window)}: {said}")
+            yield Wrong(max(one.last, wanted.epoch), f"{named(window)}: {said}")
 
     def _wrong(self, one: _Seen) -> str:
         """What its own rows say against it."""

@@ -24,6 +24,10 @@ LOCATING = 11
 """Batches that are spent on locating differences among so many epochs; a single one is found exactly."""
 
 
+NAMED = 5
+"""Windows that are named in a certificate."""
+
+
 class Answer(StrEnum):
     """What is known of the epochs of a range."""
 
@@ -101,6 +105,7 @@ class Span:
         recorded: digest on record, of all of them.
         found: digest that was computed; ``None`` where none could be.
         why: why none could be.
+        windows: the first of those that are others, in words, as far as sinks tell them.
     """
 
     first: int
@@ -109,6 +114,7 @@ class Span:
     recorded: Digest
     found: Digest | None = None
     why: str = ""
+    windows: tuple[str, ...] = ()
 
     @property
     def epochs(self) -> str:
@@ -123,9 +129,10 @@ class Span:
         if self.answer is Answer.EQUAL:
             unseen = f", but for what no digest sees: {', '.join(self.recorded.left_out)}"
             return f"{self.epochs}: {self.recorded.rows} rows{unseen if self.recorded.left_out else ''}"
+        others = f"; what differs: {', '.join(self.windows)}" if self.windows else ""
         if self.found.rows == self.recorded.rows:
-            return f"{self.epochs}: {self.found.rows} rows as on record, of which some have other values"
-        return f"{self.epochs}: {self.found.rows} rows, and {self.recorded.rows} on record"
+            return f"{self.epochs}: {self.found.rows} rows as on record, of which some have other values{others}"
+        return f"{self.epochs}: {self.found.rows} rows, and {self.recorded.rows} on record{others}"
 
     def to_json(self) -> dict[str, Any]:
         """Field names to values."""
@@ -137,6 +144,7 @@ class Span:
             "computed_rows": None if self.found is None else self.found.rows,
             "left_out": list(self.recorded.left_out),
             "why": self.why,
+            "windows": list(self.windows),
         }
 
 
@@ -153,6 +161,20 @@ class Certificate:
     pipeline: str
     spans: tuple[Span, ...]
     query: Query = field(repr=False)
+
+    def naming(self, windows: Mapping[int, Sequence[str]]) -> Certificate:
+        """The same, with windows that are others, in words, by the epoch: the first :data:`NAMED` of all.
+
+        Args:
+            windows: of each epoch, in their order.
+        """
+        left, spans = NAMED, list[Span]()
+        for span in self.spans:
+            numbers = [number for number in sorted(windows) if span.first <= number <= span.last]
+            told = [f"{one} in epoch {number}" for number in numbers for one in windows[number]][:left]
+            spans.append(replace(span, windows=tuple(told)) if told else span)
+            left -= len(told)
+        return replace(self, spans=tuple(spans))
 
     @property
     def equal(self) -> bool:

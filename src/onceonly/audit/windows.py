@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from onceonly.audit import differing
 from onceonly.audit.answers import UNREADABLE, reason_of
 from onceonly.audit.netting import Expected, Rows, Untold, Window, Wrong, expect
 from onceonly.protocol import Readable, ShowsState, Sink, StandingRows
@@ -140,7 +141,7 @@ def read_results(sink: Sink, epochs: Sequence[Epoch], state: StateFacts | None, 
 def _wrong(
     sink: Sink, epochs: Sequence[Epoch], form: PaneForm, state: Mapping[Window, Expected] | None, unjudged: int
 ) -> Iterator[Wrong]:
-    since = {epoch.number: _since(epoch) for epoch in epochs}
+    since = {epoch.number: epoch.windows_since for epoch in epochs}
     oldest, newest = epochs[0], epochs[-1]
     rows = Rows(form, unjudged)
     for span in _spans(sink.id, epochs):
@@ -151,15 +152,10 @@ def _wrong(
     yield from rows.left(since[newest.number], state)
 
 
-def _since(epoch: Epoch) -> int:
-    """The first of the epochs whose windows go on in one another up to this one."""
-    return max(epoch.series, epoch.panes.since if epoch.panes else 1)
-
-
 def _spans(sink: str, epochs: Sequence[Epoch]) -> Iterator[Span]:
     """Ranges of epochs with not too many rows each, from the first one whose rows stand: markers may be gone by now."""
     newest = epochs[-1]
-    first, rows = max(newest.series, min(_since(epochs[0]), newest.number)), 0
+    first, rows = max(newest.series, min(epochs[0].windows_since, newest.number)), 0
     for epoch in epochs:
         if epoch.number < first:
             continue
@@ -178,3 +174,35 @@ def _rows(sink: Sink, span: Span, *, upserts: bool) -> Iterator[tuple[int, Mappi
     if found is None:
         raise Untold(_NOT_TOLD)
     yield from found
+
+
+def read_differing(
+    pipeline: str,
+    sinks: Iterable[Sink],
+    epoch: Epoch,
+    results: Sequence[differing.Row],
+    state: Sequence[differing.Row],
+) -> list[Window]:
+    """Windows of an epoch that was computed again that are others in its sinks, by their start; without an answer none.
+
+    Args:
+        pipeline: its name.
+        sinks: opened here, and left so.
+        epoch: as it is on record.
+        results: rows that it gives now.
+        state: rows of state that it changes now.
+    """
+    panes, span = epoch.panes, (epoch.number, epoch.number)
+    form = panes.form if panes else None
+    found = set[Window]()
+    for sink in sinks if panes and form else ():
+        try:
+            sink.open(pipeline)
+            if form and _gets(sink, PANES, [epoch]):
+                stand = (row for _, row in _rows(sink, span, upserts=form.upserts))
+                found |= set(differing.of_results(form, results, stand))
+            elif panes and _gets(sink, STATE, [epoch]) and isinstance(sink, ShowsState):
+                found |= set(differing.of_state(epoch.number, state, sink.open_windows(panes.since)))
+        except (*UNREADABLE, Untold) as error:
+            log.info("windows of epoch %d in %s cannot be read: %s", epoch.number, sink.id, type(error).__name__)
+    return sorted(found, key=lambda one: (one[1] is not None, one[1] or 0, one[0]))

@@ -161,7 +161,8 @@ class _Again:
 
         ledger = here.certain_ledger
         given: dict[str, Any] = {"before": self.before, "panes": self.panes, "state": str(self.state)}
-        return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, **given)
+        sinks = here.sinks
+        return recompute(here.pipeline, self.epochs, job=self.job, ledger=ledger, spark=spark, sinks=sinks, **given)
 
 
 def _all(ledger: str | None) -> Sequence[str | None]:

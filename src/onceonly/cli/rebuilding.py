@@ -21,7 +21,7 @@ def plan(place: Place, last: Epoch, panes: PaneState, reason: str) -> Plan:
     Raises:
         ConfigurationError: E110, the state cannot be found.
     """
-    begun = max(last.series, panes.since)
+    begun = last.windows_since
     pairs = (
         ("pipeline", place.pipeline),
         ("computes", f"epochs {begun}..{last.number} again, from their source: {panes.text} by the newest"),

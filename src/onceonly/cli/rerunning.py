@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onceonly.cli.functions import BeforeOption, JobOption, StateOption, function
+from onceonly.cli.functions import BeforeOption, JobOption, StateOption, function, panes_of
 from onceonly.cli.lateness import span
 from onceonly.cli.options import LedgerOption, OutputOption, QueryOption, YesOption, confirmed
 from onceonly.cli.output import Output, emit_json, emit_pairs, emit_table, plural, say
@@ -16,9 +16,12 @@ from onceonly.cli.places import Place, place, reads_topics
 from onceonly.cli.session import spark_session
 from onceonly.protocol.registry import sink_from_address
 from onceonly.runtime import stops
+from onceonly_checkpoints.content import LATE, STATE
 from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
+    from onceonly.panes import Panes
+    from onceonly.protocol import Sink
     from onceonly.repair import Rerun
     from onceonly.spark.differences import Difference
 
@@ -35,6 +38,14 @@ CoalesceOption = Annotated[
         "--coalesce", min=1, help="Write up to so many epochs as one, where rows need neither state nor clock."
     ),
 ]
+WindowsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--panes",
+        metavar="MODULE:NAME",
+        help="Windows over the rows, the query's or others: results are written, and state beside them.",
+    ),
+]
 DiffOption = Annotated[bool, typer.Option("--diff", help="Then compare the rows with those that stand, as bags.")]
 
 
@@ -47,6 +58,7 @@ def command(
     ledger: LedgerOption = None,
     as_: AsOption = None,
     before: BeforeOption = None,
+    panes: WindowsOption = None,
     state: StateOption = StateFrom.COPIED,
     coalesce: CoalesceOption = 1,
     diff: DiffOption = False,
@@ -60,21 +72,25 @@ def command(
     first, last = span(epochs, "A..B")
     wanted = range(first or 1, (last or 0) + 1)
     job, shape = function("--with", with_), function("--before", before) if before else None
+    windows = panes_of(panes) if panes else None
     topics = reads_topics(ledger, query, None)
     with place(ledger, query, forgiving=True) as here, closing(sink_from_address(into, ledger)) as target:
         name = as_ or f"{here.pipeline}~v2"
-        plan = tuple(_plan(here, wanted, (name, target.address), state, coalesce))
+        plan = (*_plan(here, wanted, (name, target.address), state, coalesce), *_windows(windows, target))
         if output is Output.TABLE:
             emit_pairs(plan)
         if not confirmed(yes, plan):
             return
         from onceonly.repair import rerun
 
-        given: dict[str, Any] = {"name": name, "before": shape, "state": str(state), "coalesce": coalesce}
+        given: dict[str, Any] = {"before": shape, "panes": windows, "state": str(state), "coalesce": coalesce}
         with spark_session(True, "epochs rerun", kafka=topics) as spark:
             assert spark is not None
-            made = rerun(here.pipeline, wanted, job=job, into=target, ledger=here.certain_ledger, spark=spark, **given)
-            found = made.diff(spark, here.sinks[0]) if diff and here.sinks else None
+            made = rerun(
+                here.pipeline, wanted, job=job, into=target, ledger=here.certain_ledger, spark=spark, name=name, **given
+            )
+            stands = _of_results(here)
+            found = made.diff(spark, stands) if diff and stands else None
     if output is Output.JSON:
         emit_json(_document(made, found))
     else:
@@ -96,6 +112,18 @@ def _plan(
         "copied from the checkpoint, if there is any" if state is StateFrom.COPIED else "from the first batch",
     )
     yield "coalesced", f"{plural(coalesce, 'epoch')} at a time" if coalesce > 1 else None
+
+
+def _windows(panes: Panes | None, target: Sink) -> Iterator[tuple[str, object]]:
+    if panes:
+        yield "windows", f"{panes.words}, over the clock and the time on record; their state is kept beside {target.id}"
+
+
+def _of_results(here: Place) -> Sink | None:
+    """The sink whose rows are compared: the first that gets neither state nor rows that came too late."""
+    outputs = (one for record in here.certain_ledger.epochs(here.pipeline) for one in record.epoch.outputs)
+    apart = {sink for one in outputs if one.name in (STATE, LATE) for sink in one.sinks}
+    return next((sink for sink in here.sinks if sink.id not in apart), None)
 
 
 def _document(made: Rerun, found: Difference | None) -> dict[str, Any]:

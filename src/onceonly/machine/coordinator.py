@@ -148,7 +148,7 @@ def _stage(state: State) -> Command:
 def _bound(state: State, as_of: AsOf) -> Bound | None:
     if state.job.windows is None:
         return None
-    return panes.bound(as_of, state.before, begins=state.begins)
+    return panes.bound(as_of, state.before, begins=state.begins, stood=state.offered.stood)
 
 
 def _clock(state: State) -> Clock | None:

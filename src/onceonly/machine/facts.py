@@ -147,16 +147,31 @@ class Heal:
 
 
 @dataclass(frozen=True, slots=True)
+class Stood:
+    """When the epoch before was, as windows go on from it.
+
+    Attributes:
+        clock: to when its timers ran, milliseconds since 1970; ``None`` without one.
+        noted: what it noted; ``None`` for nothing.
+    """
+
+    clock: int | None = None
+    noted: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Replays:
     """What a batch runs again.
 
     Attributes:
         replayed: the epochs.
         after: chain of the one before them that was to be run again; ``None``: they are the first.
+        stood: when the recorded epoch before the first of all was, where windows went on from its time; else ``None``.
     """
 
     replayed: Replayed
     after: str | None = None
+    stood: Stood | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +206,11 @@ class Offer:
     earlier: tuple[InputFile, ...] | None = None
     earlier_checkpoints: tuple[OldBatch, ...] = ()
     replays: Replays | None = None
+
+    @property
+    def stood(self) -> Stood | None:
+        """When the recorded epoch was that the first one of a rerun goes on from; ``None`` where there is none."""
+        return self.replays.stood if self.replays else None
 
     @property
     def start(self) -> SourceOffsets:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from onceonly.errors import caution
-from onceonly.machine.facts import Happening, Refusal
+from onceonly.machine.facts import Happening, Refusal, Stood
 from onceonly.protocol.batch import AsOf, Bound
 from onceonly_checkpoints.content import STATE
 from onceonly_checkpoints.epoch import Epoch
@@ -81,16 +81,17 @@ def _other(pipeline: str, problem: str, cause: str, way: str) -> Refusal:
     return Refusal.of("E142", pipeline=pipeline, problem=problem, cause=cause, next=way)
 
 
-def bound(as_of: AsOf, last: Epoch | None, *, begins: bool) -> Bound:
+def bound(as_of: AsOf, last: Epoch | None, *, begins: bool, stood: Stood | None = None) -> Bound:
     """What the windows of an epoch go on from.
 
     Args:
         as_of: the epoch.
         last: the one before it; ``None`` for the first.
         begins: whether all rows of before leave with it, state as well.
+        stood: when a recorded epoch was whose successor begins windows here; ``None`` where none was.
     """
     if last is None or begins:
-        return Bound(as_of)
+        return Bound(as_of, stood.clock, stood.noted) if stood else Bound(as_of)
     time = last.time.noted if last.time else None
     if last.panes is None:
         return Bound(as_of, noted_before=time)

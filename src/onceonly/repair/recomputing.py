@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from onceonly.audit.recompute import Certificate, Query, Unreadable, certify
+from onceonly.audit.netting import named
+from onceonly.audit.recompute import NAMED, Certificate, Query, Unreadable, certify
+from onceonly.audit.windows import read_differing
 from onceonly.errors import OnceOnlyError
 from onceonly.panes.spec import Panes
+from onceonly.protocol import Sink
 from onceonly.repair import records
+from onceonly.spark.paned import PanedBatch
 from onceonly.spark.recompute import Digests
 from onceonly.spark.replay import Replay
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.content import PANES, STATE, Digest
+from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
@@ -31,6 +36,7 @@ def recompute(
     spark: SparkSession,
     before: Callable[[DataFrame], DataFrame] | None = None,
     panes: Panes | None = None,
+    sinks: Sequence[Sink] = (),
     state: str = "copied",
     checkpoint: str | os.PathLike[str] | None = None,
 ) -> Certificate:
@@ -49,6 +55,8 @@ def recompute(
         before: what was given as ``before=`` to :func:`onceonly.exactly_once`.
         panes: what was given as ``panes=``: the windows are stepped again from where they began, over the clock and the
             time on record.
+        sinks: those of the pipeline, where results and state stand: of an epoch with windows that differs, the first of
+            these are named. They are opened, and left so.
         state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``: all
             batches before are run, too.
         checkpoint: the query's, where it lies elsewhere than it is recorded.
@@ -65,9 +73,32 @@ def recompute(
         found, address = known.epochs(pipeline), known.address
     wanted = records.demanded(pipeline, found, epochs)
     replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address, before)
-    digests, plan = Digests(replay, StateFrom(state), panes), replay.plan
+    others = _Others()
+    digests, plan = Digests(replay, StateFrom(state), panes, others.take), replay.plan
     query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), panes is not None)
-    return certify(pipeline, found, wanted, query, _Again(digests))
+    made = certify(pipeline, found, wanted, query, _Again(digests))
+    return made.naming(dict(others.named(pipeline, sinks)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What the first epochs give now whose windows are not those on record.
+
+    Attributes:
+        found: each epoch with its rows of results, and of state.
+    """
+
+    found: list[tuple[Epoch, list[Any], list[Any]]] = field(default_factory=list[tuple[Epoch, list[Any], list[Any]]])
+
+    def take(self, epoch: Epoch, made: PanedBatch) -> None:
+        """Keep it if it differs, until there are as many as windows are named."""
+        if len(self.found) < NAMED and made.digest() != epoch.computed:
+            self.found.append((epoch, made.rows_of(PANES).to_pylist(), made.rows_of(STATE).to_pylist()))
+
+    def named(self, pipeline: str, sinks: Sequence[Sink]) -> Iterator[tuple[int, list[str]]]:
+        """Windows that are others in these sinks, by the number of the epoch."""
+        for epoch, results, state in self.found:
+            yield epoch.number, [named(one) for one in read_differing(pipeline, sinks, epoch, results, state)]
 
 
 _UNREADABLE = ("E230", "E234", "E235")

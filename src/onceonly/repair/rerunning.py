@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import copy
 import os
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING
@@ -20,13 +19,16 @@ from onceonly.api.arguments import Arguments, check_before, check_name
 from onceonly.api.wrapper import ExactlyOnce
 from onceonly.errors import refuse
 from onceonly.machine.facts import Replays
+from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
 from onceonly.protocol.optional import Legible
 from onceonly.repair import records
+from onceonly.repair.asked import Asked
+from onceonly.repair.windowed import windowed
 from onceonly.spark.choose import engine_for
 from onceonly.spark.differences import Difference, difference
 from onceonly.spark.replay import Replay
-from onceonly_checkpoints.content import Digest
+from onceonly_checkpoints.content import PANES, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.replayed import Replayed
 from onceonly_checkpoints.spark.replay import StateFrom
@@ -43,7 +45,7 @@ class Rerun:
     Attributes:
         name: of the rerun's pipeline.
         held: each of its epochs, with what it ran again; oldest first.
-        recorded: digest on record of what each ran again.
+        recorded: digest on record of what each ran again: of results, where windows were stepped.
         written: how many of them this call wrote.
         sink: the target, not opened.
     """
@@ -57,13 +59,13 @@ class Rerun:
     @property
     def rows(self) -> int:
         """Rows that the target holds."""
-        return sum(epoch.digest.rows for epoch, _ in self.held)
+        return sum(epoch.rows for epoch, _ in self.held)
 
     @property
     def different(self) -> tuple[tuple[Epoch, Replayed], ...]:
         """Epochs whose rows are not those on record, by their digests."""
         both = zip(self.held, self.recorded, strict=True)
-        return tuple(one for one, recorded in both if one[0].digest != recorded)
+        return tuple(one for one, recorded in both if _given(one[0]) != recorded)
 
     @property
     def same(self) -> int:
@@ -101,6 +103,7 @@ def rerun(
     spark: SparkSession,
     name: str | None = None,
     before: Callable[[DataFrame], DataFrame] | None = None,
+    panes: Panes | None = None,
     state: str = "copied",
     coalesce: int = 1,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -118,13 +121,17 @@ def rerun(
         spark: a classic session.
         name: of the rerun's pipeline; ``None``: ``NAME~v2``.
         before: as for :func:`onceonly.exactly_once`.
+        panes: windows over the rows, whose results are written: those that were given as ``panes=``, or others. They go
+            by the clock and the time on record. Their state is kept beside the target, which is a table of Postgres;
+            what is ``state=`` and ``late_rows=`` in them is left alone.
         state: where a query with state gets it from: ``"copied"`` from its checkpoint, or the ``"beginning"``.
         coalesce: write up to so many epochs as one, where rows hang on nothing but the input.
         checkpoint: the query's, where it lies elsewhere than it is recorded.
 
     Raises:
-        ConfigurationError: E110 there are no such epochs, the name or the target is the pipeline's own, or ``job``
-            gives no stream.
+        ConfigurationError: E110 there are no such epochs, the name or the target is the pipeline's own, ``job`` gives
+            no stream, or the epochs have no windows or begin in the middle of some; E140, E141, E143 what windows do
+            not go with.
         IdentityError: E230, E234, E235, E236 as :func:`onceonly.repair.recompute` says why epochs cannot be run again;
             E239 the target holds something else.
         OnceOnlyError: what any query that writes into the target raises.
@@ -141,8 +148,8 @@ def rerun(
         )
     with records.opened(ledger) as known:
         found, address = known.epochs(pipeline), known.address
-        taken = {sink for entry in known.pipelines() if entry.name == pipeline for _, sink in entry.sinks}
-    if into.address in taken:
+        taken = {id_: sink for entry in known.pipelines() if entry.name == pipeline for id_, sink in entry.sinks}
+    if into.address in taken.values():
         raise refuse(
             "E110",
             problem=f'A rerun of "{pipeline}" cannot write into {into.address}.',
@@ -152,89 +159,48 @@ def rerun(
     wanted = records.demanded(pipeline, found, epochs)
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
-    rest = _Rest(pipeline, own, wanted, found, unopened, address)
-    done = rest.held()
-    start, after = rest.next(done)
-    once = ExactlyOnce(Arguments((into,), name=own, ledger=ledger, before=before, replaying=True))
+    asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
+    if panes and coalesce != 1:
+        raise refuse(
+            "E110",
+            problem="Windows cannot be stepped over several epochs as one.",
+            cause="each epoch is a moment, at which they fire and close",
+            next="leave coalesce out: one batch for each epoch",
+        )
+    over = windowed(asked, panes, taken) if panes else None
+    replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address)
+    done = asked.held()
+    start, after = asked.next(done)
+    given = Arguments((into,), name=own, ledger=ledger, before=before, replaying=True)
+    if over:
+        over.demand(asked, replay.plan, given.shaped(replay.stream), done)
+        given = replace(given, sinks=(into, *over.chosen.sinks), panes=over.chosen, time=over.time)
+    once = ExactlyOnce(given)
     chains = [after]
 
     def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:
         first, last = ran[0].epoch, ran[-1].epoch
         replays = Replays(Replayed(pipeline, first.number, last.number, last.chain), chains[-1])
+        if over:
+            over.go_to(last)
+            replays = replace(replays, stood=over.stood)
         once.replay(rows, engine_for(rows).caller(rows).batch_id, replays)
         chains.append(last.chain)
 
-    replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address)
     replay.run(range(start, wanted.stop), each, state=StateFrom(state), coalesce=coalesce)
-    held = rest.held()
+    held = asked.held()
     by_number = {record.epoch.number: record for record in found}
     recorded = tuple(_recorded(by_number[number] for number in range(ran.first, ran.last + 1)) for _, ran in held)
     return Rerun(own, held, recorded, len(held) - len(done), unopened)
 
 
-_Held = tuple[tuple[Epoch, Replayed], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Rest:
-    """What a target still lacks.
-
-    Attributes:
-        pipeline: whose epochs are run again.
-        own: the rerun's name.
-        wanted: numbers of the epochs.
-        found: what is on record.
-        into: the target, not opened.
-        ledger: address of the ledger.
-    """
-
-    pipeline: str
-    own: str
-    wanted: range
-    found: Sequence[EpochRecord]
-    into: Sink
-    ledger: str
-
-    def held(self) -> _Held:
-        """Epochs of the rerun in the target, oldest first."""
-        reading = copy.copy(self.into)
-        with closing(reading):
-            reading.open(self.own)
-            epochs = [marker.epoch for marker, _ in reading.history()]
-        return tuple((epoch, epoch.replays or self._refuse(epoch)) for epoch in epochs)
-
-    def next(self, held: _Held) -> tuple[int, str | None]:
-        """The first epoch that the target lacks, and the chain of what it holds before; ``None`` for nothing."""
-        if not held:
-            return self.wanted.start, None
-        epoch, stands = held[-1]
-        chains = {record.epoch.number: record.epoch.chain for record in self.found}
-        same = stands.pipeline == self.pipeline and chains.get(stands.last) == stands.chain
-        if not same or held[0][1].first != self._first() or stands.last >= self.wanted.stop:
-            self._refuse(epoch)
-        return stands.last + 1, stands.chain
-
-    def _first(self) -> int:
-        """The first epoch that has a batch: adoptions are not run again."""
-        batches = (record.epoch for record in self.found if record.epoch.lineage)
-        return next((epoch.number for epoch in batches if epoch.number in self.wanted), self.wanted.start)
-
-    def _refuse(self, epoch: Epoch) -> Replayed:
-        stands = epoch.replays.text if epoch.replays else "no recorded epoch run again"
-        offered = f"epochs {self.wanted.start}..{self.wanted.stop - 1} of {self.pipeline}"
-        raise refuse(
-            "E239",
-            pipeline=self.own,
-            sink=self.into.id,
-            epoch=epoch.number,
-            stands=stands,
-            offered=offered,
-            ledger=shlex.quote(self.ledger),
-        )
+def _given(epoch: Epoch) -> Digest:
+    """Digest of what an epoch gives: results of windows, or the rows of its plan."""
+    return next((one.digest for one in epoch.outputs if one.name == PANES), epoch.computed)
 
 
 def _recorded(ran: Iterable[EpochRecord]) -> Digest:
-    digests = [record.epoch.computed for record in ran if record.epoch.lineage]
+    digests = [_given(record.epoch) for record in ran if record.epoch.lineage]
     return reduce(add, digests[1:], digests[0]) if digests else Digest(0)
 
 

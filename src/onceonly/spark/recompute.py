@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
+from onceonly.spark.paned import PanedBatch
 from onceonly.spark.replay import Replay
-from onceonly.spark.windowsagain import WindowsAgain
+from onceonly.spark.windowsagain import Take, WindowsAgain
 from onceonly_checkpoints.content import Digest
-from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
 from onceonly_checkpoints.spark.replay import StateFrom
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class Digests:
         replay: runs the epochs again.
         state: where a query with state gets it from.
         panes: the query's ``panes=``; ``None`` for rows as they come.
+        shows: gets every epoch with windows, and what these give now.
     """
 
     replay: Replay
     state: StateFrom = StateFrom.COPIED
     panes: Panes | None = None
+    shows: Take | None = None
 
     def together(self, epochs: range, left_out: frozenset[str]) -> Digest:
         """Digest of all rows of epochs, which are run as one batch wherever they follow each other.
@@ -59,8 +62,13 @@ class Digests:
             OnceOnlyError: as :meth:`Replay.run`.
         """
         if self.panes:
-            again = WindowsAgain(self.replay, self.panes)
-            again.run(epochs, lambda epoch, made: take(epoch.number, made.digest()))
+
+            def stepped(epoch: Epoch, made: PanedBatch) -> None:
+                take(epoch.number, made.digest())
+                if self.shows:
+                    self.shows(epoch, made)
+
+            WindowsAgain(self.replay, self.panes).run(epochs, stepped)
             return
 
         def each(ran: tuple[EpochRecord, ...], rows: DataFrame) -> None:

@@ -79,7 +79,7 @@ class Replay:
         Raises:
             ConfigurationError: E113 another PySpark; E110 no stream, or Spark Connect.
         """
-        stream = self._stream
+        stream = self.stream
         if type(stream).__module__.startswith("pyspark.sql.connect"):
             raise _meaningless("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
         return engine_for(stream).foreseen(self.shaped(stream))
@@ -143,7 +143,12 @@ class Replay:
         return self.job(self.spark)
 
     @cached_property
-    def _stream(self) -> Any:
+    def stream(self) -> Any:
+        """The query's stream, without ``before=``.
+
+        Raises:
+            ConfigurationError: E110, there is none.
+        """
         query = self._query
         found = stream_of(query) if hasattr(query, "foreachBatch") else query
         if not getattr(found, "isStreaming", False):

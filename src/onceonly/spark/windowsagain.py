@@ -122,8 +122,7 @@ class WindowsAgain:
 
     def _begun(self, known: Mapping[int, Epoch], first: int) -> int:
         """The first epoch whose windows go on in this one."""
-        epoch = known[first]
-        begun = max(epoch.series, epoch.panes.since if epoch.panes else 1)
+        begun = known[first].windows_since
         lacking = next((number for number in range(begun, first) if number not in known), None)
         if lacking is not None:
             reason = f"windows of epoch {first} go back to epoch {begun}, and the ledger lacks epoch {lacking}"

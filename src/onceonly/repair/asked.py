@@ -1,0 +1,111 @@
+"""What a rerun was asked for, and how far its target has it: by that alone one that was cut off goes on."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import NoReturn
+
+from onceonly.errors import refuse
+from onceonly.protocol import Sink
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.replayed import Replayed
+
+Held = tuple[tuple[Epoch, Replayed], ...]
+"""Epochs of a rerun, each with what it ran again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Epochs to be run again, and the target that they go to.
+
+    Attributes:
+        pipeline: whose epochs are run again.
+        own: the rerun's name.
+        wanted: numbers of the epochs.
+        found: what is on record.
+        into: the target, not opened.
+        ledger: address of the ledger.
+        shaped: whether a function was given as ``before=``.
+    """
+
+    pipeline: str
+    own: str
+    wanted: range
+    found: Sequence[EpochRecord]
+    into: Sink
+    ledger: str
+    shaped: bool = False
+
+    @property
+    def text(self) -> str:
+        """``epochs 3..7 of orders``."""
+        return f"epochs {self.wanted.start}..{self.wanted.stop - 1} of {self.pipeline}"
+
+    @property
+    def batches(self) -> list[Epoch]:
+        """Those of them that have a batch: decisions of operators are not run again."""
+        return [record.epoch for record in self.found if record.epoch.lineage and record.epoch.number in self.wanted]
+
+    def command(self, *, first: int | None = None, last: int | None = None, into: str = "", panes: bool = True) -> str:
+        """The command that asks for it.
+
+        Args:
+            first: another first epoch.
+            last: another last one.
+            into: address of another target.
+            panes: whether it steps windows.
+        """
+        begin, end = self.wanted.start if first is None else first, self.wanted.stop - 1 if last is None else last
+        query, ledger, own = map(shlex.quote, (self.pipeline, self.ledger, self.own))
+        target, windows = shlex.quote(into or self.into.address), " --panes MODULE:NAME" if panes else ""
+        before = " --before MODULE:FUNCTION" if self.shaped else ""
+        return (
+            f"onceonly epochs rerun {begin}..{end} --query {query} --ledger {ledger} --into {target} --as {own} "
+            f"--with MODULE:FUNCTION{before}{windows}"
+        )
+
+    def held(self) -> Held:
+        """Epochs of the rerun in the target, oldest first.
+
+        Raises:
+            IdentityError: E239, one of them runs nothing again.
+        """
+        reading = copy.copy(self.into)
+        with closing(reading):
+            reading.open(self.own)
+            epochs = [marker.epoch for marker, _ in reading.history()]
+        return tuple((epoch, epoch.replays or self.refuse(epoch)) for epoch in epochs)
+
+    def next(self, held: Held) -> tuple[int, str | None]:
+        """The first epoch that the target lacks, and the chain of what it holds before; ``None`` for nothing.
+
+        Raises:
+            IdentityError: E239, it holds other ones.
+        """
+        if not held:
+            return self.wanted.start, None
+        epoch, stands = held[-1]
+        chains = {record.epoch.number: record.epoch.chain for record in self.found}
+        same = stands.pipeline == self.pipeline and chains.get(stands.last) == stands.chain
+        first = next((one.number for one in self.batches), self.wanted.start)
+        if not same or held[0][1].first != first or stands.last >= self.wanted.stop:
+            self.refuse(epoch)
+        return stands.last + 1, stands.chain
+
+    def refuse(self, epoch: Epoch, by: str = "") -> NoReturn:
+        """Refuse a target for what its newest epoch is.
+
+        Args:
+            epoch: that one.
+            by: what else it is by than what was asked for; empty for nothing.
+
+        Raises:
+            IdentityError: E239.
+        """
+        stands = f"{epoch.replays.text}{by}" if epoch.replays else "no recorded epoch run again"
+        said = {"stands": stands, "offered": self.text, "ledger": shlex.quote(self.ledger)}
+        raise refuse("E239", pipeline=self.own, sink=self.into.id, epoch=epoch.number, **said)
