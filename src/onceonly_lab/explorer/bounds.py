@@ -81,6 +81,20 @@ BOUNDS: dict[str, Bound] = {
     "rewound-one": replace(
         _OPERATED, kinds=(_POSTGRES,), harms=tuple(RESTORED), drivers=1, ledgers=0, obeys=2, cuts=True
     ),
+    "rewound-altered": replace(
+        _OPERATED, harms=tuple(RESTORED), meanwhile=(Harm.ALTERED,), drivers=1, ledgers=0, obeys=2
+    ),
+    "rewound-files": replace(
+        _OPERATED,
+        kinds=(_POSTGRES,),
+        harms=tuple(RESTORED),
+        drivers=1,
+        ledgers=0,
+        obeys=2,
+        loses_files=True,
+        source=Source(files=True),
+        cuts=True,
+    ),
     "rewound-both": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=tuple(RESTORED), drivers=1, ledgers=0, obeys=4),
     "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),
     "operator-prunes": replace(_OPERATED, damages=RESTARTED, harms=tuple(RESTORED), prunes=True),

@@ -8,11 +8,13 @@ from functools import partial
 from itertools import combinations, pairwise
 from typing import cast
 
+from onceonly_checkpoints.content import Digest
 from onceonly_lab.checker.finding import Anomaly
 from onceonly_lab.model.keys import alike, doubled
 from onceonly_lab.model.parts import (
     DROPPED,
     Desk,
+    Harm,
     Held,
     Kind,
     SimulatedLedger,
@@ -86,7 +88,7 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
     yield from _time(target)
     yield from _windows(target)
     for held in target.held:
-        yield from _in_itself(held, target.name, newest=held is target.held[-1])
+        yield from _in_itself(held, target.name, newest=held is target.held[-1], altered=target.harm == Harm.ALTERED)
 
 
 def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[Anomaly, str]]:
@@ -136,18 +138,19 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
 
 
-def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, str]]:
+def _in_itself(held: Held, sink: str, *, newest: bool, altered: bool) -> Iterator[tuple[Name, str]]:
     epoch, named = held.epoch, held.epoch.digest_in(sink)
     if held.replaced:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
         yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
-    if not held.whole or (held.content is not None and held.content.rows != named.rows):
-        yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
-    elif held.content is not None and epoch.output(sink) and held.content != named:
-        yield Anomaly.CROSS, f"it holds other rows of epoch {epoch.number} than the output that its marker names"
-    if held.content is None and not newest:
+    bare = held.content == Digest(0) != named
+    if bare or (held.content is None and not newest):
         yield Anomaly.LOSS, f"epoch {epoch.number} has a marker and no rows"
+    elif not held.whole or (held.content is not None and held.content.rows != named.rows):
+        yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
+    elif held.content is not None and held.content != named and not altered:
+        yield Anomaly.CROSS, f"it holds other rows of epoch {epoch.number} than its marker names"
     if held.marker is None and not newest:
         yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
 
@@ -228,10 +231,11 @@ def _cross(parts: World) -> Violation | None:
     one, other = cast(tuple[Target, Target], parts)
     if DROPPED in (one.harm, other.harm):
         return None
+    altered = Harm.ALTERED in (one.harm, other.harm)
     known = {held.epoch.number: held for held in reversed(one.held)}
     for held in other.held:
         first = known.get(held.epoch.number, held)
-        whole = not (first.epoch.output(one.name) or held.epoch.output(other.name))
+        whole = not (altered or first.epoch.output(one.name) or held.epoch.output(other.name))
         differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
         if differ and None not in (first.content, held.content):
             what = "another epoch" if whole and first.content == held.content else "other rows for epoch"

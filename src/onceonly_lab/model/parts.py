@@ -50,6 +50,7 @@ class Harm(StrEnum):
     HOLLOW = "ill: it says yes and holds nothing"
     BACK_ONE = "set back by one epoch"
     BACK_TWO = "set back by two epochs"
+    ALTERED = "one in which somebody has changed every row"
 
 
 @cache
@@ -80,9 +81,9 @@ def files(start: int, end: int) -> tuple[InputFile, ...]:
 
 
 @cache
-def directory(start: int, end: int) -> SourceIdentity:
+def directory(listed: tuple[InputFile, ...]) -> SourceIdentity:
     """A directory, with the list of the files that a batch reads."""
-    return SourceIdentity(SOURCE.source, SourceKind.FILES.named("events"), chain.inputs(files(start, end)))
+    return SourceIdentity(SOURCE.source, SourceKind.FILES.named("events"), chain.inputs(listed))
 
 
 Records = int
@@ -119,6 +120,11 @@ def missing(offered: Offer) -> Records:
     return sum(1 << _numbered(path) for path in offered.missing)
 
 
+def is_there(path: str, gone: Records) -> bool:
+    """Whether an input file is there."""
+    return not gone >> _numbered(path) & 1
+
+
 def _numbered(path: str) -> int:
     return int(path.removeprefix(plain(_FILE)).removeprefix(_FILE))
 
@@ -135,6 +141,9 @@ def records_in(content: Digest | None) -> Records:
 
 _COLUMNS = 1_000_000
 """Tells the columns of one call from those of another, beside any salt."""
+
+_CHANGED = 500_000
+"""Tells rows that somebody has changed from those that were computed, beside any salt."""
 
 
 PICKED = "picked"
@@ -326,12 +335,19 @@ def harmed(target: Target, harm: Harm) -> Target | None:
         return Target(target.name, target.kind, harm=harm) if target.held else None
     if harm in {Harm.HOLLOW, Harm.PICKY}:
         return replace(target, harm=harm)
+    if harm is Harm.ALTERED:
+        return replace(target, harm=harm, held=tuple(map(_altered, target.held)))
     back = 1 if harm is Harm.BACK_ONE else 2
     if len(target.held) < back:
         return None
     held = target.held[:-back]
     fence = held[-1].marker.fence if held and held[-1].marker else None
     return Target(target.name, target.kind, fence, held, harm=harm)
+
+
+def _altered(held: Held) -> Held:
+    content = held.content
+    return replace(held, content=replace(content, low=content.low + _CHANGED) if content and content.rows else content)
 
 
 def receipt(marker: Marker, identity: str = IDENTITY) -> Receipt:
