@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from onceonly.machine.overlap import compares_all
+from onceonly_lab.model.bench import Bench, BenchLedger
 from onceonly_lab.model.carrier import Carrier
 from onceonly_lab.model.parts import RESTORED, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
 from onceonly_lab.model.sinks import Wire
 from onceonly_lab.model.spark import SHARED, Checkpoint, damaged
+from onceonly_lab.model.ways import reread
 from onceonly_lab.model.world import Bound, Change, Driver, World
 
 
@@ -95,6 +97,16 @@ class Events:
         if left.times and head and len(ledger.records) > 1 and not compares_all(head.epoch):
             pruned = replace(ledger, records=ledger.records[-1:])
             yield Change("all of the ledger but its newest epoch is pruned", (pruned, left.less))
+
+    def rebuildings(self, parts: World) -> Iterator[Change]:
+        """``(targets, ledger, left)``: an operator has the ledger filled from what the sinks tell, at any moment."""
+        *targets, ledger, left = cast(tuple[Any, ...], parts)
+        if not left.times:
+            return
+        bench = Bench(targets, ledger)
+        reread(bench.sinks, BenchLedger(bench))
+        if bench.ledger != ledger:
+            yield Change("the ledger is rebuilt from the sinks", (*targets, bench.ledger, left.less))
 
     def leavings(self, parts: World) -> Iterator[Change]:
         """``(targets, desk, left)``: who starts the query from now on leaves a sink out of the call.

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations, pairwise
+from operator import or_
 from typing import cast
 
+from onceonly.errors import ConfigurationError, IdentityError
+from onceonly.runtime.readpoint import ReadPoint, read_point
 from onceonly_checkpoints.content import Digest
 from onceonly_lab.checker.finding import Anomaly
+from onceonly_lab.model.bench import Bench, BenchLedger
 from onceonly_lab.model.keys import alike, doubled
 from onceonly_lab.model.parts import (
     DROPPED,
+    PIPELINE,
     Desk,
     Harm,
     Held,
@@ -37,12 +42,14 @@ class Breach(StrEnum):
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
     APART = "X-APART"
+    SPLIT = "X-SPLIT"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
+    Breach.SPLIT: "Who reads sinks as of a read point sees one epoch, and all records up to it, in each of them.",
 }
 
 Name = Anomaly | Breach
@@ -202,7 +209,8 @@ def checks(bound: Bound) -> tuple[Check, ...]:
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
         Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
-        *(Check((one, bound.ledger), _audit) for one in targets),
+        *(Check((one, bound.ledger), partial(_audit, rebuilt=bound.reads)) for one in targets),
+        *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
         *(
             Check((one, place, bound.desk), partial(_returned, keys=bound.keys))
             for place in bound.checkpoints
@@ -274,12 +282,54 @@ def _behind(parts: World, *, again: bool) -> Violation | None:
     return None
 
 
-def _audit(parts: World) -> Violation | None:
+def _audit(parts: World, *, rebuilt: bool) -> Violation | None:
+    """What is recorded is there; where a ledger may be rebuilt from sinks at any moment, in those that confirm it."""
     target, ledger = cast(tuple[Target, SimulatedLedger], parts)
     head = ledger.head
+    if head and rebuilt and all(receipt.sink != target.name for receipt in head.receipts):
+        return None
     if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
         return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
     return None
+
+
+def _split(parts: World) -> Violation | None:
+    """What a reader sees at the newest read point, by the product's own rule, in each sink of it."""
+    targets, (ledger, desk) = cast(list[Target], parts[:-2]), cast(tuple[SimulatedLedger, Desk], parts[-2:])
+    point = newest_point(targets, ledger)
+    if point is None:
+        return None
+    listed = {sink for one in ledger.records if one.epoch.number == point.epoch for sink, _ in one.epoch.sinks}
+    seen = dict[str, int]()
+    for target in (one for one in targets if one.name in listed):
+        if all(held.epoch.chain != point.chain for held in target.held):
+            if target.broken:
+                return None  # its epoch is gone, and the reader is told so
+            return Violation(Breach.SPLIT, f"epoch {point.epoch} is a read point, and sink '{target.name}' lacks it")
+        seen[target.name] = shown(target, point.epoch)
+    given_up = reduce(or_, map(desk.given_up, seen), 0)
+    if len({records & ~given_up for records in seen.values()}) > 1:
+        told = ", ".join(f"'{name}' records {spelled(records)}" for name, records in seen.items())
+        return Violation(Breach.SPLIT, f"as of epoch {point.epoch} a reader sees different records: {told}")
+    return None
+
+
+def newest_point(targets: Sequence[Target], ledger: SimulatedLedger) -> ReadPoint | None:
+    """The newest read point, as the product decides it; ``None`` where nothing is sealed."""
+    try:
+        return read_point(PIPELINE, ledger=BenchLedger(Bench(targets, ledger)))
+    except IdentityError:
+        return None
+    except ConfigurationError:
+        return None  # nothing is on record
+
+
+def shown(target: Target, epoch: int) -> int:
+    """The records that a reader sees in a sink as of an epoch, with those that are not for it."""
+    seen = 0
+    for held in target.held:
+        seen |= accounted(held, target.name) if held.epoch.number <= epoch and not held.replaced else 0
+    return seen
 
 
 def _returned(parts: World, *, keys: tuple[int, ...]) -> Violation | None:

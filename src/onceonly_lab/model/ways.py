@@ -211,7 +211,7 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0
         operator.resolve(sinks, ledger, PIPELINE)
         return False
     if way.verb == "ledger rebuild":
-        _reread(sinks, ledger)
+        reread(sinks, ledger)
         return False
     if way.verb == _REWIND:
         _rewind(way, sinks, ledger, gone)
@@ -244,7 +244,7 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> N
     rewinding.bring_up(of, planned, asked, give)
 
 
-def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
+def reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
     """Forget what markers tell again, and record that."""
     told = by_epoch([pair for sink in sinks for pair in sink.history()])
     if told:
