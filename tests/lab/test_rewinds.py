@@ -13,14 +13,15 @@ from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFa
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared
 from onceonly.runtime import rewinding
-from onceonly_checkpoints.epoch import Fence
+from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
 from onceonly_lab.explorer.search import lines, search
 from onceonly_lab.model import operator
 from onceonly_lab.model.bench import BenchLedger, BenchSink
 from onceonly_lab.model.invariants import Breach
-from onceonly_lab.model.parts import Harm
+from onceonly_lab.model.parts import Harm, Target
+from onceonly_lab.model.sinks import Raised, Wire
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,10 @@ def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherev
     assert done == ways
 
 
-@pytest.mark.parametrize(("bound", "refused"), [("rewound-altered", {"ONCE-E233"}), ("rewound-files", {"ONCE-E230"})])
+@pytest.mark.parametrize(
+    ("bound", "refused"),
+    [("rewound-altered", {"ONCE-E233"}), ("rewound-files", {"ONCE-E230"}), ("rewound-astray", {"ONCE-E232"})],
+)
 def test_a_rewind_that_would_bring_other_rows_or_lose_some_is_refused_and_what_it_prints_leads_on(
     bound: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,6 +112,27 @@ def past(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(rewinding, "cut_back", cut)
 
 
+def ask_no_chain(patch: pytest.MonkeyPatch) -> None:
+    """Plans whatever epoch a sink stands on."""
+
+    def facts(*said: object, **more: object) -> RewindFacts:
+        return replace(RewindFacts(*said, **more), chains={})  # type: ignore[arg-type]
+
+    patch.setattr(rewinding, "RewindFacts", facts)
+
+
+def by_number(patch: pytest.MonkeyPatch) -> None:
+    """Neither the plan nor the sink's own commit looks at more than the number that stands there."""
+    asked = Wire._misplaced
+
+    def misplaced(wire: Wire, target: Target, marker: Marker) -> Raised | None:
+        stands = target.newest.epoch.chain if target.newest else ""
+        return asked(wire, target, replace(marker, epoch=replace(marker.epoch, previous_chain=stands)))
+
+    ask_no_chain(patch)
+    patch.setattr(Wire, "_misplaced", misplaced)
+
+
 def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(place, name, value)
 
@@ -123,6 +148,8 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
     "the digest is not compared": ("rewound-altered", Anomaly.CROSS, patched(rewinding, "_prepared", unproven)),
     "no fence": ("rewound-one", Anomaly.ZOMBIE, unfenced),
     "cut back with a sink past it": ("rewound-altered", "is refused again: E207", past),
+    "another history is told by its number": ("rewound-astray", Anomaly.CROSS, by_number),
+    "the plan does not ask on what a sink stands": ("rewound-astray", "is refused again: E207", ask_no_chain),
     "files are not looked for": ("rewound-files", Anomaly.LOSS, patched(rewinding, "_gone", lambda *_: ({}, 0))),
     "lost though an origin has it": (
         "rewound-altered",

@@ -34,7 +34,7 @@ from onceonly.machine.rewind import (
     decide,
 )
 from onceonly.machine.state import Reading, State
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, filled, rewound
@@ -122,7 +122,8 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     """
     for sink in of.sinks:
         sink.open(of.name)
-    stands = {sink.id: _stands(sink) for sink in of.sinks}
+    sights = {sink.id: _sight(sink) for sink in of.sinks}
+    stands = {sink: sight.epoch for sink, sight in sights.items()}
     records = of.ledger.epochs(of.name, asked.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
@@ -137,6 +138,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
         code=code,
         gone=gone,
+        chains={sink: sight.marker.epoch.chain for sink, sight in sights.items() if sight.marker},
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
@@ -144,9 +146,9 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     return Plan(found, epochs, gone, unasked)
 
 
-def _stands(sink: Sink) -> int:
+def _sight(sink: Sink) -> Sight:
     with naming(sink):
-        return sink.look().epoch
+        return sink.look()
 
 
 def _is_staged(reference: str) -> bool:

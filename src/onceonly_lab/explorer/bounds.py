@@ -87,6 +87,7 @@ BOUNDS: dict[str, Bound] = {
     "rewound-altered": replace(
         _OPERATED, harms=tuple(RESTORED), meanwhile=(Harm.ALTERED,), drivers=1, ledgers=0, obeys=2
     ),
+    "rewound-astray": replace(_OPERATED, records=4, harms=(Harm.ASTRAY,), drivers=1, ledgers=0, obeys=2, cuts=True),
     "rewound-files": replace(
         _OPERATED,
         kinds=(_POSTGRES,),

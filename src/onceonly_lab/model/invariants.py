@@ -90,6 +90,8 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
+        if later.epoch.previous_chain != earlier.epoch.chain and not later.epoch.adoption:
+            yield Anomaly.CROSS, f"epoch {later.epoch.number} stands on another epoch than the one that it follows"
     if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
     yield from _time(target)
@@ -237,7 +239,7 @@ def first_broken(asked: Iterable[Check], shared: World) -> Violation | None:
 
 def _cross(parts: World) -> Violation | None:
     one, other = cast(tuple[Target, Target], parts)
-    if DROPPED in (one.harm, other.harm):
+    if {DROPPED, Harm.ASTRAY} & {one.harm, other.harm}:
         return None
     altered = Harm.ALTERED in (one.harm, other.harm)
     known = {held.epoch.number: held for held in reversed(one.held)}

@@ -50,6 +50,7 @@ class Harm(StrEnum):
     HOLLOW = "ill: it says yes and holds nothing"
     BACK_ONE = "set back by one epoch"
     BACK_TWO = "set back by two epochs"
+    ASTRAY = "set back by three epochs to a backup of before the newest one that it holds was written again"
     ALTERED = "one in which somebody has changed every row"
 
 
@@ -323,6 +324,7 @@ DROPPED = "taken out of the pipeline"
 """What ``queries drop-sink`` makes of a target: it keeps what it holds, and nothing is promised of it."""
 
 RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
+RESTORING = RESTORED | {Harm.ASTRAY}
 """These are done by somebody who has stopped every driver before, since they bring an older fence back."""
 
 
@@ -337,12 +339,21 @@ def harmed(target: Target, harm: Harm) -> Target | None:
         return replace(target, harm=harm)
     if harm is Harm.ALTERED:
         return replace(target, harm=harm, held=tuple(map(_altered, target.held)))
-    back = 1 if harm is Harm.BACK_ONE else 2
-    if len(target.held) < back:
+    back = {Harm.BACK_ONE: 1, Harm.BACK_TWO: 2, Harm.ASTRAY: 3}[harm]
+    if len(target.held) < back + (harm is Harm.ASTRAY):
         return None
     held = target.held[:-back]
+    if harm is Harm.ASTRAY:
+        held = (*held[:-1], _of_before(held[-1]))
     fence = held[-1].marker.fence if held and held[-1].marker else None
     return Target(target.name, target.kind, fence, held, harm=harm)
+
+
+def _of_before(held: Held) -> Held:
+    """The epoch of its number that was cut off: it has other rows of the same slice, and so another chain."""
+    content = replace(held.epoch.digest, low=held.epoch.digest.low + _CHANGED)
+    epoch = chain.linked(replace(held.epoch, digest=content))
+    return replace(held, epoch=epoch, content=content, marker=held.marker and replace(held.marker, epoch=epoch))
 
 
 def _altered(held: Held) -> Held:
