@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -138,24 +140,26 @@ def stream(spark):
 """
 
 
+def onceonly(home: Path, *words: str, fault: str = "") -> subprocess.CompletedProcess[str]:
+    """Type a command in a directory, where it may be killed at a fault point."""
+    return subprocess.run(
+        [Path(sys.executable).parent / "onceonly", *words],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        cwd=home,
+        env=os.environ | {"ONCEONLY_FAULT": fault},
+        check=False,
+    )
+
+
 def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any
 ) -> None:
     orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
     (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))
 
-    def typed(*words: str, fault: str = "") -> subprocess.CompletedProcess[str]:
-        program = Path(sys.executable).parent / "onceonly"
-        return subprocess.run(
-            [program, *words],
-            capture_output=True,
-            text=True,
-            timeout=180,
-            cwd=tmp_path,
-            env=os.environ | {"ONCEONLY_FAULT": fault},
-            check=False,
-        )
-
+    typed = partial(onceonly, tmp_path)
     asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream", "--diff"]
     planned = typed("epochs", "rerun", "1..6", *asked, "--into", f"delta:{tmp_path / 'again'}")
     assert planned.returncode == 2
@@ -166,3 +170,45 @@ def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs
     assert done.returncode == 0, done.stdout + done.stderr
     assert "orders~v2 holds 6 epochs, 29 rows; 3 written now" in done.stdout
     assert "- 1 row, + 0 rows" in done.stdout
+
+
+KILLS = 10
+STRUCK = (
+    Point.INSTALL_SENT,
+    Point.INTEND_AFTER,
+    Point.PREPARE_SENT,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_AFTER,
+    Point.RETURN_BEFORE,
+)
+"""Points that every start passes which has an epoch to write; at the second pass of one an epoch is written."""
+
+
+@pytest.mark.slow
+def test_a_rerun_that_is_killed_ten_times_at_drawn_points_holds_the_rows_of_the_pipeline(
+    spark: SparkSession, tmp_path: Path, pg: Any
+) -> None:
+    inbox = Inbox(tmp_path)
+    epochs = 2 * KILLS + 2  # a start writes two at most before it is killed
+    inbox.put(epochs)
+    orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
+    (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)).replace('.where("id <> 12")', ""))
+    into = str(tmp_path / "again")
+    asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:stream", "--into", f"delta:{into}"]
+    rerun = ["epochs", "rerun", f"1..{epochs}", *asked, "--yes"]
+    seed = random.SystemRandom().randrange(1_000_000)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for _ in range(KILLS):
+        fault = f"{chance.choice(STRUCK)}:kill:{chance.randint(1, 2)}"
+        struck = onceonly(tmp_path, *rerun, fault=fault)
+        assert struck.returncode == -signal.SIGKILL, f"{fault}: {struck.stdout}{struck.stderr}"
+    done = onceonly(tmp_path, *rerun)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"orders~v2 holds {epochs} epochs, {len(pg.ids())} rows" in done.stdout
+    ids = [row.id for row in spark.read.format("delta").load(into).collect()]
+    assert sorted(ids) == pg.ids() == list(range(epochs * ROWS))
+    assert audited(orders, DeltaSink(into)) is Verdict.EXACTLY_ONCE

@@ -159,6 +159,16 @@ def test_an_epoch_that_nobody_knows_or_that_does_not_follow_has_no_origin():
     assert nowhere(decide(facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B], epochs=known))) == (A, 3, True)
 
 
+def test_a_sink_that_stands_on_another_history_gets_no_epoch_of_this_one():
+    said = facts({A: 2, B: 4}, Asked(2, (A,)), readable=[B])
+    assert brought(decide(replace(said, chains={A: TWO.chain, B: FOUR.chain}))) == [
+        (A, 3, "sink:memory:b"),
+        (A, 4, "sink:memory:b"),
+    ]
+    found = decide(replace(said, chains={A: "of before the epoch was written again", B: FOUR.chain}))
+    assert found == Nowhere(A, 3, "the sink holds another epoch 2 than the one that it follows")
+
+
 def test_an_epoch_whose_words_were_changed_has_no_origin():
     changed_by_hand = replace(THREE, digest=Digest(11))
     known = {1: ONE, 2: TWO, 3: changed_by_hand, 4: FOUR}

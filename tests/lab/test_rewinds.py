@@ -7,13 +7,21 @@ from dataclasses import replace
 
 import pytest
 
+from onceonly.machine import opening
+from onceonly.machine import rewind as machine
+from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFacts, Step
+from onceonly.machine.state import State
+from onceonly.protocol import Batch, Prepared
 from onceonly.runtime import rewinding
+from onceonly_checkpoints.epoch import Fence, Marker
+from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
 from onceonly_lab.explorer.search import lines, search
 from onceonly_lab.model import operator
-from onceonly_lab.model.bench import BenchLedger
+from onceonly_lab.model.bench import BenchLedger, BenchSink
 from onceonly_lab.model.invariants import Breach
-from onceonly_lab.model.parts import Harm
+from onceonly_lab.model.parts import Harm, Target
+from onceonly_lab.model.sinks import Raised, Wire
 
 
 @pytest.mark.parametrize(
@@ -42,24 +50,124 @@ def test_a_rewind_leads_on_whichever_sinks_were_set_back_or_made_anew_and_wherev
     assert done == ways
 
 
+@pytest.mark.parametrize(
+    ("bound", "refused"),
+    [("rewound-altered", {"ONCE-E233"}), ("rewound-files", {"ONCE-E230"}), ("rewound-astray", {"ONCE-E232"})],
+)
+def test_a_rewind_that_would_bring_other_rows_or_lose_some_is_refused_and_what_it_prints_leads_on(
+    bound: str, refused: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes, obey = set[str](), operator.obey
+
+    def told(way, *more):
+        obeyed = obey(way, *more)
+        if way.verb == "queries rewind" and obeyed.refused:
+            codes.add(obeyed.refused.partition("]")[0].lstrip("["))
+        return obeyed
+
+    monkeypatch.setattr(operator, "obey", told)
+    found = search(BOUNDS[bound])
+    assert found.violation is None, "\n".join(lines(found))
+    assert found.complete
+    assert codes == refused
+
+
 def nothing(*_: object) -> None:
     """Does not do it."""
 
 
-MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
-    "receipts of before are kept": ("rewound", lambda patch: patch.setattr(rewinding, "_remember", nothing)),
-    "records beyond are kept": ("rewound-one", lambda patch: patch.setattr(BenchLedger, "supersede", lambda *_: [])),
-    "only the ledger is cut back": ("rewound-one", lambda patch: patch.setattr(operator, "_cut_back", nothing)),
+def unproven(_of: object, sink: BenchSink, step: Step, batch: Batch) -> Prepared:
+    """Brings rows whatever their digest."""
+    return sink.prepare(batch, step.epoch.number)
+
+
+def unfenced(patch: pytest.MonkeyPatch) -> None:
+    """Opens, and leaves the fences of before."""
+    fences, opened = dict[str, Fence | None](), rewinding._open
+
+    def look_first(of: rewinding.Pipeline, named: tuple[str, ...]) -> State:
+        fences.update((sink.id, sink.fence()) for sink in of.sinks)
+        state = opened(of, named)
+        for sink in of.sinks:
+            assert isinstance(sink, BenchSink)
+            targets = sink._bench.targets
+            targets[sink.id] = replace(targets[sink.id], fence=fences[sink.id])
+        return state
+
+    patch.setattr(rewinding, "_open", look_first)
+
+
+def past(patch: pytest.MonkeyPatch) -> None:
+    """Cuts back to where the sinks stand that lack most."""
+
+    def cut(of: rewinding.Pipeline, way: CutBack, _lost: object) -> None:
+        rewinding._open(of, tuple(sink.id for sink in of.sinks))
+        of.ledger.supersede(of.name, way.to + 1, "somebody said so")
+
+    def beyond(facts: RewindFacts) -> CutBack:
+        return CutBack(facts.asked.to, tuple(number for number in facts.epochs if number > facts.asked.to))
+
+    patch.setattr(opening, "level", lambda stands: Asked(min(stands.values())))
+    patch.setattr(machine, "_cut_back", beyond)
+    patch.setattr(rewinding, "cut_back", cut)
+
+
+def ask_no_chain(patch: pytest.MonkeyPatch) -> None:
+    """Plans whatever epoch a sink stands on."""
+
+    def facts(*said: object, **more: object) -> RewindFacts:
+        return replace(RewindFacts(*said, **more), chains={})  # type: ignore[arg-type]
+
+    patch.setattr(rewinding, "RewindFacts", facts)
+
+
+def by_number(patch: pytest.MonkeyPatch) -> None:
+    """Neither the plan nor the sink's own commit looks at more than the number that stands there."""
+    asked = Wire._misplaced
+
+    def misplaced(wire: Wire, target: Target, marker: Marker) -> Raised | None:
+        stands = target.newest.epoch.chain if target.newest else ""
+        return asked(wire, target, replace(marker, epoch=replace(marker.epoch, previous_chain=stands)))
+
+    ask_no_chain(patch)
+    patch.setattr(Wire, "_misplaced", misplaced)
+
+
+def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
+    return lambda patch: patch.setattr(place, name, value)
+
+
+MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
+    "receipts of before are kept": ("rewound", "is refused again: E20", patched(rewinding, "_remember", nothing)),
+    "records beyond are kept": (
+        "rewound-one",
+        "is refused again: E207",
+        patched(BenchLedger, "supersede", lambda *_: []),
+    ),
+    "only the ledger is cut back": ("rewound-one", "is refused again: E2", patched(operator, "_cut_back", nothing)),
+    "the digest is not compared": ("rewound-altered", Anomaly.CROSS, patched(rewinding, "_prepared", unproven)),
+    "no fence": ("rewound-one", Anomaly.ZOMBIE, unfenced),
+    "cut back with a sink past it": ("rewound-altered", "is refused again: E207", past),
+    "another history is told by its number": ("rewound-astray", Anomaly.CROSS, by_number),
+    "the plan does not ask on what a sink stands": ("rewound-astray", "is refused again: E207", ask_no_chain),
+    "files are not looked for": ("rewound-files", Anomaly.LOSS, patched(rewinding, "_gone", lambda *_: ({}, 0))),
+    "lost though an origin has it": (
+        "rewound-altered",
+        Anomaly.LOSS,
+        patched(machine, "_origin", lambda *_: Origin(OriginKind.NONE)),
+    ),
 }
+"""Each with the bound that notices it, and what it is called there."""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_rewind_that_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bound, breaks = MUTANTS[name]
+    bound, called, breaks = MUTANTS[name]
     breaks(monkeypatch)
     found = search(BOUNDS[bound])
     assert found.violation is not None
     assert found.violation.name is Breach.UNNAMED, "\n".join(lines(found))
+    assert called in found.violation.words
 
 
 def test_what_a_sink_was_made_anew_lacks_is_brought_from_the_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ class RewindFacts:
         readable: sinks whose rows can be read by epoch.
         code: whether the query's code is at hand, so that the source can be read.
         gone: what the source lacks, by epoch, in words.
+        chains: chain of the newest epoch of each sink, where it is known.
     """
 
     asked: Asked
@@ -84,6 +85,7 @@ class RewindFacts:
     readable: Collection[str] = ()
     code: bool = False
     gone: Mapping[int, str] = field(default_factory=dict)
+    chains: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def newest(self) -> int:
@@ -272,6 +274,9 @@ def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
         return Nowhere(sink, number, "neither the ledger nor a sink knows it in full", unknown=True)
     if number < dict(epoch.sinks).get(sink, number + 1):
         return None  # the sink joined later
+    below = facts.stands[sink]
+    if number == below + 1 and facts.chains.get(sink, epoch.previous_chain) != epoch.previous_chain:
+        return Nowhere(sink, number, f"the sink holds another epoch {below} than the one that it follows")
     origin = _origin(facts, sink, epoch)
     if origin:
         return Step(sink, epoch, origin)

@@ -35,7 +35,7 @@ from onceonly.machine.rewind import (
     decide,
 )
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, filled, rewound
@@ -55,6 +55,18 @@ _READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
 """Kinds of origins whose rows Spark reads."""
 
 
+def is_there(url: str) -> bool | None:
+    """Whether an input file is there; ``None`` where this process cannot ask."""
+    if is_local(url):
+        return local_path(url).exists()
+    if not urlsplit(url).scheme:
+        return None
+    with suppress(UnreachableStorage, OSError):
+        files, path = file_system(url)
+        return bool(files.exists(path))
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Pipeline:
     """What a rewind works on.
@@ -64,12 +76,14 @@ class Pipeline:
         sinks: every sink of it, in commit order.
         ledger: its ledger.
         where: what printed commands name.
+        is_there: whether an input file is there, by its URL; ``None`` where nobody can ask.
     """
 
     name: str
     sinks: tuple[Sink, ...]
     ledger: Ledger
     where: Where
+    is_there: Callable[[str], bool | None] = is_there
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +123,14 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     """
     for sink in of.sinks:
         sink.open(of.name)
-    stands = {sink.id: _stands(sink) for sink in of.sinks}
+    sights = {sink.id: _sight(sink) for sink in of.sinks}
+    stands = {sink: sight.epoch for sink, sight in sights.items()}
     records = of.ledger.epochs(of.name, asked.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
-    gone, unasked = _gone(records, asked.to) if code or not asked.sinks else ({}, 0)
+    gone, unasked = _gone(of, records, asked.to) if code or not asked.sinks else ({}, 0)
     facts = RewindFacts(
         asked,
         stands,
@@ -124,6 +139,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
         code=code,
         gone=gone,
+        chains={sink: sight.marker.epoch.chain for sink, sight in sights.items() if sight.marker},
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
@@ -131,9 +147,9 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     return Plan(found, epochs, gone, unasked)
 
 
-def _stands(sink: Sink) -> int:
+def _sight(sink: Sink) -> Sight:
     with naming(sink):
-        return sink.look().epoch
+        return sink.look()
 
 
 def _is_staged(reference: str) -> bool:
@@ -144,12 +160,12 @@ def _is_staged(reference: str) -> bool:
     return True
 
 
-def _gone(records: Sequence[EpochRecord], to: int) -> tuple[dict[int, str], int]:
+def _gone(of: Pipeline, records: Sequence[EpochRecord], to: int) -> tuple[dict[int, str], int]:
     """Input files of epochs beyond one that are there no more, and how many cannot be looked for from here."""
     gone: dict[int, str] = {}
     unasked = 0
     for record in records:
-        lost, unknown = _missing(record.files) if record.epoch.number > to else ([], 0)
+        lost, unknown = _missing(of, record.files) if record.epoch.number > to else ([], 0)
         unasked += unknown
         if lost:
             more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
@@ -157,27 +173,15 @@ def _gone(records: Sequence[EpochRecord], to: int) -> tuple[dict[int, str], int]
     return gone, unasked
 
 
-def _missing(files: Iterable[InputFile]) -> tuple[list[str], int]:
+def _missing(of: Pipeline, files: Iterable[InputFile]) -> tuple[list[str], int]:
     lost: list[str] = []
     unknown = 0
     for file in files:
-        there = _is_there(file.path)
+        there = of.is_there(file.path)
         unknown += there is None
         if there is False:
             lost.append(mask(file.path))
     return lost, unknown
-
-
-def _is_there(url: str) -> bool | None:
-    """Whether a file is there; ``None`` where this process cannot ask."""
-    if is_local(url):
-        return local_path(url).exists()
-    if not urlsplit(url).scheme:
-        return None
-    with suppress(UnreachableStorage, OSError):
-        files, path = file_system(url)
-        return bool(files.exists(path))
-    return None
 
 
 def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -> OnceOnlyError:

@@ -42,6 +42,7 @@ _TOGETHER = Bound((_POSTGRES, _POSTGRES), records=2, drivers=3, ledgers=1, bad=(
 
 BOUNDS: dict[str, Bound] = {
     "pair": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1),
+    "readers": Bound((_POSTGRES, _DELTA), records=2, drivers=2, ledgers=1, reads=True),
     "conflicts": Bound((_POSTGRES, _POSTGRES), records=2, drivers=2, unknowns=2, conflicts=True),
     "idempotent": Bound((Kind.PUTS,), records=4, drivers=3, ledgers=1, deterministic=True, alone=True),
     "sinks": Bound((_POSTGRES, _KAFKA, _DELTA), records=2, drivers=3, ledgers=1),
@@ -77,9 +78,26 @@ BOUNDS: dict[str, Bound] = {
     "operator-cut-one": replace(
         _OPERATED, kinds=(_POSTGRES,), damages=(Damage.ROLLED_BACK_TWO,), harms=tuple(RESTORED), drivers=1, cuts=True
     ),
-    "rewound": replace(_OPERATED, harms=(*RESTORED, Harm.REPLACED), drivers=1, ledgers=0, obeys=1, cuts=True),
+    "rewound": replace(
+        _OPERATED, harms=(*RESTORED, Harm.REPLACED), drivers=1, ledgers=0, obeys=1, cuts=True, reads=True
+    ),
     "rewound-one": replace(
         _OPERATED, kinds=(_POSTGRES,), harms=tuple(RESTORED), drivers=1, ledgers=0, obeys=2, cuts=True
+    ),
+    "rewound-altered": replace(
+        _OPERATED, harms=tuple(RESTORED), meanwhile=(Harm.ALTERED,), drivers=1, ledgers=0, obeys=2
+    ),
+    "rewound-astray": replace(_OPERATED, records=4, harms=(Harm.ASTRAY,), drivers=1, ledgers=0, obeys=2, cuts=True),
+    "rewound-files": replace(
+        _OPERATED,
+        kinds=(_POSTGRES,),
+        harms=tuple(RESTORED),
+        drivers=1,
+        ledgers=0,
+        obeys=2,
+        loses_files=True,
+        source=Source(files=True),
+        cuts=True,
     ),
     "rewound-both": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=tuple(RESTORED), drivers=1, ledgers=0, obeys=4),
     "operator-late": replace(_OPERATED, harms=tuple(RESTORED), meanwhile=(*RESTORED, Harm.REPLACED), obeys=4),

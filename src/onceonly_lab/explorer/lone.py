@@ -177,7 +177,10 @@ class Lone:
         bound = self._bound
         stop, wreck = self._wrecked(codes, ended)
         found: list[tuple[bool, str, Codes]] = []
-        each = operator.after_each(stop, wreck, errs=bound.errs, cuts=bound.cuts, meanwhile=bound.meanwhile)
+        vanish = bound.loses_files and bool(bound.harms)
+        each = operator.after_each(
+            stop, wreck, errs=bound.errs, cuts=bound.cuts, meanwhile=bound.meanwhile, vanish=vanish
+        )
         for told, words, after in each:
             parts: tuple[Part, ...] = (*after.targets, after.staging, after.ledger)
             world = list(codes)

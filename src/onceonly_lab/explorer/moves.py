@@ -103,6 +103,9 @@ def _events(bound: Bound) -> tuple[list[_Event], list[_Event]]:
     ]
     if bound.prunes:
         others.append(_Event((bound.ledger, bound.losses_left), events.prunings, bound.losses_left))
+    if bound.reads:
+        places = (*range(bound.staging), bound.ledger, bound.losses_left)
+        others.append(_Event(places, events.rebuildings, bound.losses_left))
     if bound.leaves_out:
         places = (*range(bound.staging), bound.desk, bound.damages_left)
         others.append(_Event(places, events.leavings, bound.damages_left))

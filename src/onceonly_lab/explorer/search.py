@@ -71,7 +71,7 @@ def described(bound: Bound) -> str:
         f"{bound.unknowns} lost answer{'s' if bound.unknowns != 1 else ''}",
     ]
     if bound.ledgers:
-        parts.append("the ledger lost once")
+        parts.append("the ledger lost once" + (", or rebuilt from the sinks" if bound.reads else ""))
     if bound.damages:
         parts.append(f"the checkpoint once {' or '.join(damage.value for damage in bound.damages)}")
     parts += _source(bound)

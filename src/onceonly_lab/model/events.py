@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from onceonly.machine.overlap import compares_all
+from onceonly_lab.model.bench import Bench, BenchLedger
 from onceonly_lab.model.carrier import Carrier
-from onceonly_lab.model.parts import RESTORED, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
+from onceonly_lab.model.parts import RESTORING, Desk, Harm, Left, SimulatedLedger, StagingArea, Target, harmed
 from onceonly_lab.model.sinks import Wire
 from onceonly_lab.model.spark import SHARED, Checkpoint, damaged
+from onceonly_lab.model.ways import reread
 from onceonly_lab.model.world import Bound, Change, Driver, World
 
 
@@ -96,6 +98,16 @@ class Events:
             pruned = replace(ledger, records=ledger.records[-1:])
             yield Change("all of the ledger but its newest epoch is pruned", (pruned, left.less))
 
+    def rebuildings(self, parts: World) -> Iterator[Change]:
+        """``(targets, ledger, left)``: an operator has the ledger filled from what the sinks tell, at any moment."""
+        *targets, ledger, left = cast(tuple[Any, ...], parts)
+        if not left.times:
+            return
+        bench = Bench(targets, ledger)
+        reread(bench.sinks, BenchLedger(bench))
+        if bench.ledger != ledger:
+            yield Change("the ledger is rebuilt from the sinks", (*targets, bench.ledger, left.less))
+
     def leavings(self, parts: World) -> Iterator[Change]:
         """``(targets, desk, left)``: who starts the query from now on leaves a sink out of the call.
 
@@ -124,7 +136,7 @@ class Events:
         target, left = cast(tuple[Target, Left], parts)
         for harm in self._bound.harms if left.times else ():
             after = harmed(target, harm)
-            if after is not None and harm not in RESTORED:
+            if after is not None and harm not in RESTORING:
                 yield Change(f"sink '{target.name}' is {harm.value}", (after, left.less))
 
     def mends(self, parts: World) -> Iterator[Change]:
@@ -136,7 +148,7 @@ class Events:
     def restores(self, parts: World) -> Iterator[Change]:
         """``(target, left, driver, driver)``: every driver is stopped, then a target is restored from a backup."""
         target, left, *drivers = cast(tuple[Target, Left, Driver | None, Driver | None], parts)
-        for harm in RESTORED.intersection(self._bound.harms) if left.times else ():
+        for harm in RESTORING.intersection(self._bound.harms) if left.times else ():
             after = harmed(target, harm)
             if after is not None:
                 words = f"every driver is stopped; sink '{target.name}' is {harm.value}"

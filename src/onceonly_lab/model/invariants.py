@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations, pairwise
+from operator import or_
 from typing import cast
 
+from onceonly.errors import ConfigurationError, IdentityError
+from onceonly.runtime.readpoint import ReadPoint, read_point
+from onceonly_checkpoints.content import Digest
 from onceonly_lab.checker.finding import Anomaly
+from onceonly_lab.model.bench import Bench, BenchLedger
 from onceonly_lab.model.keys import alike, doubled
 from onceonly_lab.model.parts import (
     DROPPED,
+    PIPELINE,
     Desk,
+    Harm,
     Held,
     Kind,
     SimulatedLedger,
@@ -35,12 +42,14 @@ class Breach(StrEnum):
     UNNAMED = "X-UNNAMED"
     KILLED = "X-KILLED"
     APART = "X-APART"
+    SPLIT = "X-SPLIT"
 
 
 MUST_HOLD: dict[Breach, str] = {
     Breach.UNNAMED: "Only what an accepted command named is lost or doubled, and every printed command leads on.",
     Breach.KILLED: "Nobody who could have known that he will be refused stops a driver.",
     Breach.APART: "Sinks of one transaction hold the same epochs at any moment.",
+    Breach.SPLIT: "Who reads sinks as of a read point sees one epoch, and all records up to it, in each of them.",
 }
 
 Name = Anomaly | Breach
@@ -81,12 +90,14 @@ def _complaints(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[t
     for earlier, later in pairwise(target.held):
         if later.epoch.number != earlier.epoch.number + 1 and not later.epoch.adoption:
             yield Anomaly.ORDER, f"epoch {later.epoch.number} follows epoch {earlier.epoch.number}"
+        if later.epoch.previous_chain != earlier.epoch.chain and not later.epoch.adoption:
+            yield Anomaly.CROSS, f"epoch {later.epoch.number} stands on another epoch than the one that it follows"
     if target.held and target.held[0].epoch.number != 1 and not target.held[0].epoch.adoption:
         yield Anomaly.LOSS, f"it begins with epoch {target.held[0].epoch.number}"
     yield from _time(target)
     yield from _windows(target)
     for held in target.held:
-        yield from _in_itself(held, target.name, newest=held is target.held[-1])
+        yield from _in_itself(held, target.name, newest=held is target.held[-1], altered=target.harm == Harm.ALTERED)
 
 
 def _rows(target: Target, desk: Desk, keys: tuple[int, ...]) -> Iterator[tuple[Anomaly, str]]:
@@ -136,18 +147,19 @@ def _older_than_its_marker(target: Target) -> Iterator[tuple[Anomaly, str]]:
             yield Anomaly.LOSS, f"key {key} holds {what}, and a marker stands above record {said}"
 
 
-def _in_itself(held: Held, sink: str, *, newest: bool) -> Iterator[tuple[Name, str]]:
+def _in_itself(held: Held, sink: str, *, newest: bool, altered: bool) -> Iterator[tuple[Name, str]]:
     epoch, named = held.epoch, held.epoch.digest_in(sink)
     if held.replaced:
         return
     if epoch.bad and sink not in epoch.bad.sinks and records_in(held.content) & records_in(epoch.bad.digest):
         yield Anomaly.ASIDE, f"bad rows of epoch {epoch.number} stand among good ones"
-    if not held.whole or (held.content is not None and held.content.rows != named.rows):
-        yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
-    elif held.content is not None and epoch.output(sink) and held.content != named:
-        yield Anomaly.CROSS, f"it holds other rows of epoch {epoch.number} than the output that its marker names"
-    if held.content is None and not newest:
+    bare = held.content == Digest(0) != named
+    if bare or (held.content is None and not newest):
         yield Anomaly.LOSS, f"epoch {epoch.number} has a marker and no rows"
+    elif not held.whole or (held.content is not None and held.content.rows != named.rows):
+        yield Anomaly.TORN, f"a reader sees part of epoch {epoch.number}"
+    elif held.content is not None and held.content != named and not altered:
+        yield Anomaly.CROSS, f"it holds other rows of epoch {epoch.number} than its marker names"
     if held.marker is None and not newest:
         yield Anomaly.PHANTOM, f"the rows of epoch {epoch.number} have no marker"
 
@@ -199,7 +211,8 @@ def checks(bound: Bound) -> tuple[Check, ...]:
         *(Check(pair, _cross) for pair in combinations(targets, 2)),
         *([Check(tuple(bound.sinks.index(one) for one in bound.group), _apart)] if bound.group else []),
         Check((*targets, bound.staging), partial(_behind, again=bound.deterministic)),
-        *(Check((one, bound.ledger), _audit) for one in targets),
+        *(Check((one, bound.ledger), partial(_audit, rebuilt=bound.reads)) for one in targets),
+        *([Check((*targets, bound.ledger, bound.desk), _split)] if bound.reads else []),
         *(
             Check((one, place, bound.desk), partial(_returned, keys=bound.keys))
             for place in bound.checkpoints
@@ -226,12 +239,13 @@ def first_broken(asked: Iterable[Check], shared: World) -> Violation | None:
 
 def _cross(parts: World) -> Violation | None:
     one, other = cast(tuple[Target, Target], parts)
-    if DROPPED in (one.harm, other.harm):
+    if {DROPPED, Harm.ASTRAY} & {one.harm, other.harm}:
         return None
+    altered = Harm.ALTERED in (one.harm, other.harm)
     known = {held.epoch.number: held for held in reversed(one.held)}
     for held in other.held:
         first = known.get(held.epoch.number, held)
-        whole = not (first.epoch.output(one.name) or held.epoch.output(other.name))
+        whole = not (altered or first.epoch.output(one.name) or held.epoch.output(other.name))
         differ = first.epoch.chain != held.epoch.chain or (whole and first.content != held.content)
         if differ and None not in (first.content, held.content):
             what = "another epoch" if whole and first.content == held.content else "other rows for epoch"
@@ -270,12 +284,54 @@ def _behind(parts: World, *, again: bool) -> Violation | None:
     return None
 
 
-def _audit(parts: World) -> Violation | None:
+def _audit(parts: World, *, rebuilt: bool) -> Violation | None:
+    """What is recorded is there; where a ledger may be rebuilt from sinks at any moment, in those that confirm it."""
     target, ledger = cast(tuple[Target, SimulatedLedger], parts)
     head = ledger.head
+    if head and rebuilt and all(receipt.sink != target.name for receipt in head.receipts):
+        return None
     if head and not target.broken and head.epoch.chain not in {held.epoch.chain for held in target.held}:
         return Violation(Anomaly.AUDIT, f"epoch {head.epoch.number} is recorded and not in sink '{target.name}'")
     return None
+
+
+def _split(parts: World) -> Violation | None:
+    """What a reader sees at the newest read point, by the product's own rule, in each sink of it."""
+    targets, (ledger, desk) = cast(list[Target], parts[:-2]), cast(tuple[SimulatedLedger, Desk], parts[-2:])
+    point = newest_point(targets, ledger)
+    if point is None:
+        return None
+    listed = {sink for one in ledger.records if one.epoch.number == point.epoch for sink, _ in one.epoch.sinks}
+    seen = dict[str, int]()
+    for target in (one for one in targets if one.name in listed):
+        if all(held.epoch.chain != point.chain for held in target.held):
+            if target.broken:
+                return None  # its epoch is gone, and the reader is told so
+            return Violation(Breach.SPLIT, f"epoch {point.epoch} is a read point, and sink '{target.name}' lacks it")
+        seen[target.name] = shown(target, point.epoch)
+    given_up = reduce(or_, map(desk.given_up, seen), 0)
+    if len({records & ~given_up for records in seen.values()}) > 1:
+        told = ", ".join(f"'{name}' records {spelled(records)}" for name, records in seen.items())
+        return Violation(Breach.SPLIT, f"as of epoch {point.epoch} a reader sees different records: {told}")
+    return None
+
+
+def newest_point(targets: Sequence[Target], ledger: SimulatedLedger) -> ReadPoint | None:
+    """The newest read point, as the product decides it; ``None`` where nothing is sealed."""
+    try:
+        return read_point(PIPELINE, ledger=BenchLedger(Bench(targets, ledger)))
+    except IdentityError:
+        return None
+    except ConfigurationError:
+        return None  # nothing is on record
+
+
+def shown(target: Target, epoch: int) -> int:
+    """The records that a reader sees in a sink as of an epoch, with those that are not for it."""
+    seen = 0
+    for held in target.held:
+        seen |= accounted(held, target.name) if held.epoch.number <= epoch and not held.replaced else 0
+    return seen
 
 
 def _returned(parts: World, *, keys: tuple[int, ...]) -> Violation | None:

@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from onceonly.errors import OnceOnlyError
+from onceonly.machine.commands import Committed
 from onceonly.machine.overlap import reads_files
 from onceonly.machine.state import State
 from onceonly.runtime.runner import Runner
-from onceonly_checkpoints.epoch import Epoch
+from onceonly_checkpoints.epoch import Epoch, Marker
 from onceonly_checkpoints.ledger import Intent
 from onceonly_checkpoints.model import AdoptionKind
 from onceonly_lab.model.bench import Bench, BenchLedger, Cut, Turned
 from onceonly_lab.model.parts import (
     DROPPED,
+    PIPELINE,
     Desk,
     Harm,
     Records,
@@ -27,6 +29,7 @@ from onceonly_lab.model.parts import (
     record_at,
     records_of,
 )
+from onceonly_lab.model.sinks import Wire
 from onceonly_lab.model.spark import Checkpoint, Entry, Planned
 from onceonly_lab.model.ways import Way, carry_out, every, printed
 
@@ -144,7 +147,7 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
         bench.heal(wreck.staging)
     ledger, checkpoint = BenchLedger(bench, stop.intents), wreck.checkpoint
     try:
-        accepted = carry_out(way, bench.sinks, ledger)
+        accepted = carry_out(way, bench.sinks, ledger, wreck.desk.gone)
         if way.cuts_back and (anew := _cut_back(way, wreck, bench)):
             bench.step()
             checkpoint = anew
@@ -168,7 +171,10 @@ def obey(way: Way, stop: Stop, wreck: Wreck, most: int | None = None) -> Obeyed:
 
 def _cut_back(way: Way, wreck: Wreck, bench: Bench) -> Checkpoint | None:
     """The checkpoint, set back as far as the ledger was; ``None`` where it cannot be rebuilt, and stays."""
-    return _rebuilt(replace(wreck, targets=tuple(bench.targets.values()), ledger=bench.ledger), way.at)
+    back = _rebuilt(replace(wreck, targets=tuple(bench.targets.values()), ledger=bench.ledger), way.at)
+    if back is None:
+        return None
+    return replace(back, unlisted=wreck.desk.gone & ~between(0, back.entries[-1].end))
 
 
 def _left(way: Way, bench: Bench, target: Target) -> Target:
@@ -195,8 +201,10 @@ def _named(way: Way, stop: Stop, wreck: Wreck, desk: Desk) -> Desk:
     named, before = _in_epochs(*way.epochs, wreck), between(0, stop.planned.start)
     if way.kind is AdoptionKind.ACCEPT_DUPLICATES:
         return replace(desk, doubled=desk.doubled | named & ~before)
-    if way.kind is not AdoptionKind.ACCEPT_LOSS:
+    if not way.loses:
         return desk
+    if way.cuts_back:
+        return replace(desk, lost=(*desk.lost, ("", named & desk.gone)))  # the rest is read again
     # Of an epoch that neither a sink nor the ledger remembers it is known only that its rows lie before the batch.
     between_epochs = stop.code in {"E204", "E229"} or not _all_known(*way.epochs, wreck)
     given = named | stop.missing | (before & ~_in_epochs(1, 1 << 30, wreck) if between_epochs else 0)
@@ -250,7 +258,13 @@ def _rebuilt(wreck: Wreck, at: int = 0) -> Checkpoint | None:
 
 
 def after_each(
-    stop: Stop, wreck: Wreck, *, errs: bool = False, cuts: bool = False, meanwhile: Sequence[Harm] = ()
+    stop: Stop,
+    wreck: Wreck,
+    *,
+    errs: bool = False,
+    cuts: bool = False,
+    meanwhile: Sequence[Harm] = (),
+    vanish: bool = False,
 ) -> Iterator[tuple[bool, str, Wreck]]:
     """What comes of each command that is printed, and of every other acceptance where the operator errs.
 
@@ -260,6 +274,7 @@ def after_each(
         errs: whether the operator also accepts what nobody has printed.
         cuts: whether a command may be killed between two changes; the query is restarted then, or it is obeyed again.
         meanwhile: what may befall a sink between the refusal and the command.
+        vanish: whether the file of a record may be gone before a pipeline is cut back.
 
     Yields:
         Whether it was printed, what is done in words, the world after it.
@@ -276,15 +291,37 @@ def after_each(
                 yield way in told, f"{whole.words}; {after.words}", after.wreck
             continue
         yield way in told, whole.words, whole.wreck
+        if way.verb == "queries rewind":
+            for words, woken in _woken(wreck, whole.wreck):
+                yield True, f"{whole.words}; {words}", woken
         if way.then is not None and not whole.refused and _anew(way.then, whole.wreck):
             both = obey(way.then, stop, replace(whole.wreck, desk=replace(whole.wreck.desk, obeyed=wreck.desk.obeyed)))
             yield True, f"{whole.words}, and after it `{way.then.words}`", both.wreck
         if cuts and not whole.refused and not wreck.desk.cut:
             yield from _cut_short(way, stop, wreck, whole.changes)
     for way in told:
-        for words, hurt in _hurt(wreck, meanwhile):
+        for words, hurt in (*_hurt(wreck, meanwhile), *(_vanished(wreck) if vanish and way.cuts_back else ())):
             if not way.verb.startswith("checkpoint"):
                 yield from _late(way, stop, hurt, words)
+
+
+def _woken(before: Wreck, after: Wreck) -> Iterator[tuple[str, Wreck]]:
+    """A driver that a rewind should have fenced out sends the epoch again whose answer it waits for, and it lands."""
+    known = {epoch.number: epoch for epoch in _epochs(before)}
+    for at, (was, now) in enumerate(zip(before.targets, after.targets, strict=True)):
+        epoch = known.get(now.newest.epoch.number + 1) if now.newest else None
+        if epoch is None or was.newest is None:
+            continue
+        theirs = was.newest.fence
+        # Where no fence is said to stand it is that of the newest epoch: a restored sink has no other one.
+        open_ = now if now.fence else replace(now, fence=theirs)
+        marker = Marker(PIPELINE, now.name, theirs, epoch)
+        reply = next(Wire().commit(open_, marker, epoch.digest_in(now.name), None))
+        if isinstance(reply.outcome, Committed):
+            *older, late = reply.target.held
+            target = replace(reply.target, held=(*older, replace(late, stale=True)))
+            words = f"a driver of before wakes, and its epoch {epoch.number} lands in sink '{now.name}'"
+            yield words, replace(after, targets=(*after.targets[:at], target, *after.targets[at + 1 :]))
 
 
 def _late(way: Way, stop: Stop, wreck: Wreck, words: str) -> Iterator[tuple[bool, str, Wreck]]:
@@ -310,6 +347,14 @@ def _cut_short(way: Way, stop: Stop, wreck: Wreck, changes: int) -> Iterator[tup
         yield True, cut.words, cut.wreck
         again = obey(way, replace(stop, intents=cut.intents), cut.wreck)
         yield True, f"{cut.words}; {again.words}", again.wreck
+
+
+def _vanished(wreck: Wreck) -> Iterator[tuple[str, Wreck]]:
+    """The file of a record that an epoch has read is gone; of another one nobody could know."""
+    read = _in_epochs(1, 1 << 30, wreck) if not wreck.desk.gone else 0
+    for record in (one for one in range(read.bit_length()) if read >> one & 1):
+        words = f"the file of record {record + 1} is gone"
+        yield words, replace(wreck, desk=replace(wreck.desk, gone=1 << record))
 
 
 def _hurt(wreck: Wreck, meanwhile: Sequence[Harm]) -> Iterator[tuple[str, Wreck]]:

@@ -50,6 +50,8 @@ class Harm(StrEnum):
     HOLLOW = "ill: it says yes and holds nothing"
     BACK_ONE = "set back by one epoch"
     BACK_TWO = "set back by two epochs"
+    ASTRAY = "set back by three epochs to a backup of before the newest one that it holds was written again"
+    ALTERED = "one in which somebody has changed every row"
 
 
 @cache
@@ -80,9 +82,9 @@ def files(start: int, end: int) -> tuple[InputFile, ...]:
 
 
 @cache
-def directory(start: int, end: int) -> SourceIdentity:
+def directory(listed: tuple[InputFile, ...]) -> SourceIdentity:
     """A directory, with the list of the files that a batch reads."""
-    return SourceIdentity(SOURCE.source, SourceKind.FILES.named("events"), chain.inputs(files(start, end)))
+    return SourceIdentity(SOURCE.source, SourceKind.FILES.named("events"), chain.inputs(listed))
 
 
 Records = int
@@ -119,6 +121,11 @@ def missing(offered: Offer) -> Records:
     return sum(1 << _numbered(path) for path in offered.missing)
 
 
+def is_there(path: str, gone: Records) -> bool:
+    """Whether an input file is there."""
+    return not gone >> _numbered(path) & 1
+
+
 def _numbered(path: str) -> int:
     return int(path.removeprefix(plain(_FILE)).removeprefix(_FILE))
 
@@ -135,6 +142,9 @@ def records_in(content: Digest | None) -> Records:
 
 _COLUMNS = 1_000_000
 """Tells the columns of one call from those of another, beside any salt."""
+
+_CHANGED = 500_000
+"""Tells rows that somebody has changed from those that were computed, beside any salt."""
 
 
 PICKED = "picked"
@@ -314,6 +324,7 @@ DROPPED = "taken out of the pipeline"
 """What ``queries drop-sink`` makes of a target: it keeps what it holds, and nothing is promised of it."""
 
 RESTORED = frozenset({Harm.BACK_ONE, Harm.BACK_TWO})
+RESTORING = RESTORED | {Harm.ASTRAY}
 """These are done by somebody who has stopped every driver before, since they bring an older fence back."""
 
 
@@ -326,12 +337,28 @@ def harmed(target: Target, harm: Harm) -> Target | None:
         return Target(target.name, target.kind, harm=harm) if target.held else None
     if harm in {Harm.HOLLOW, Harm.PICKY}:
         return replace(target, harm=harm)
-    back = 1 if harm is Harm.BACK_ONE else 2
-    if len(target.held) < back:
+    if harm is Harm.ALTERED:
+        return replace(target, harm=harm, held=tuple(map(_altered, target.held)))
+    back = {Harm.BACK_ONE: 1, Harm.BACK_TWO: 2, Harm.ASTRAY: 3}[harm]
+    if len(target.held) < back + (harm is Harm.ASTRAY):
         return None
     held = target.held[:-back]
+    if harm is Harm.ASTRAY:
+        held = (*held[:-1], _of_before(held[-1]))
     fence = held[-1].marker.fence if held and held[-1].marker else None
     return Target(target.name, target.kind, fence, held, harm=harm)
+
+
+def _of_before(held: Held) -> Held:
+    """The epoch of its number that was cut off: it has other rows of the same slice, and so another chain."""
+    content = replace(held.epoch.digest, low=held.epoch.digest.low + _CHANGED)
+    epoch = chain.linked(replace(held.epoch, digest=content))
+    return replace(held, epoch=epoch, content=content, marker=held.marker and replace(held.marker, epoch=epoch))
+
+
+def _altered(held: Held) -> Held:
+    content = held.content
+    return replace(held, content=replace(content, low=content.low + _CHANGED) if content and content.rows else content)
 
 
 def receipt(marker: Marker, identity: str = IDENTITY) -> Receipt:

@@ -13,7 +13,7 @@ from onceonly.machine.facts import Offer
 from onceonly_checkpoints.epoch import Lineage
 from onceonly_checkpoints.model import Slice
 from onceonly_checkpoints.spark.siblings import OldBatch
-from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, offsets
+from onceonly_lab.model.parts import SOURCE, Records, between, directory, entries, files, is_there, offsets
 from onceonly_lab.strenum import StrEnum
 
 _SCHEMA = "columns"
@@ -37,6 +37,7 @@ class Planned:
         end: records up to its end.
         clock: the logged clock reading.
         first: whether it is the first of its checkpoint, so that its start offset is unset.
+        unlisted: records of files that nobody finds any more, so that no batch names them.
     """
 
     batch_id: int
@@ -44,11 +45,12 @@ class Planned:
     end: int
     clock: int
     first: bool
+    unlisted: Records = 0
 
     @property
     def records(self) -> Records:
         """What it reads."""
-        return between(self.start, self.end)
+        return between(self.start, self.end) & ~self.unlisted
 
 
 class Refused(Exception):
@@ -69,6 +71,7 @@ class Checkpoint:
         gone: whether another directory has taken its place: nobody starts on it any more.
         unreadable: why the engine refuses to start on it; empty if it does not.
         beside: the newest batches that its lower siblings still hold.
+        unlisted: records whose files were gone when it was cut back: its directory is listed anew from there.
     """
 
     name: str
@@ -80,6 +83,7 @@ class Checkpoint:
     gone: bool = False
     unreadable: str = ""
     beside: tuple[OldBatch, ...] = ()
+    unlisted: Records = 0
 
     def next(self, records: int, longest: int, holding: int | None) -> Iterator[tuple[Checkpoint, Planned]]:
         """Every way to plan the next batch; nothing if the source has nothing more.
@@ -102,6 +106,8 @@ class Checkpoint:
             raise Refused("the offset log has this batch already: another query uses the checkpoint")
         start = self.entries[-1].end if self.entries else self.begin
         for end in range(start + 1, min(start + longest, records) + 1):
+            if not between(start, end) & ~self.unlisted:
+                continue  # no batch is planned for what nobody finds
             entry = Entry(end, 1 + self.plans)
             planned = replace(self, entries=(*self.entries, entry), done=False, plans=self.plans + 1)
             yield planned, planned.planned(newest + 1)
@@ -110,7 +116,7 @@ class Checkpoint:
         """A batch of the offset log."""
         start = self.entries[batch_id - 1].end if batch_id else self.begin
         entry = self.entries[batch_id]
-        return Planned(batch_id, start, entry.end, entry.clock, first=batch_id == 0)
+        return Planned(batch_id, start, entry.end, entry.clock, batch_id == 0, self.unlisted)
 
     def commit(self, batch_id: int) -> Checkpoint:
         """Write the commit log's entry of a batch.
@@ -164,14 +170,14 @@ def offer(
     """
     lineage = Lineage(checkpoint.query, "run", checkpoint.name, planned.batch_id, planned.clock, 0)
     if source.files:
-        listed = files(planned.start, planned.end)
+        listed = tuple(file for file in files(planned.start, planned.end) if is_there(file.path, planned.unlisted))
         return Offer(
             Slice(entries(planned.batch_id), entries(planned.batch_id + 1)),
             lineage,
-            (directory(planned.start, planned.end),),
+            (directory(listed),),
             _SCHEMA,
             source.stateful,
-            missing=tuple(file.path for at, file in enumerate(listed, planned.start) if gone >> at & 1),
+            missing=tuple(file.path for file in listed if not is_there(file.path, gone)),
             files=listed,
             earlier=files(checkpoint.begin, planned.start) if looks_back else None,
             earlier_checkpoints=checkpoint.beside if planned.first else (),

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from onceonly.machine import acceptance
@@ -27,6 +28,7 @@ from onceonly_lab.model.parts import (
     SimulatedLedger,
     StagingArea,
     Target,
+    is_there,
     record_at,
     records_in,
     records_of,
@@ -56,6 +58,7 @@ _NAMED = frozenset({"queries adopt", "queries drop-sink", _REWIND, "checkpoint r
 """Commands whose first word is the pipeline's name, or a path."""
 _PLACES = frozenset({"--ledger", "--query"})
 _TO_FILL_IN = "MODULE:FUNCTION"
+_LOST = "--accept-loss"
 _SPAN = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LIES = frozenset({AdoptionKind.CONTINUE, AdoptionKind.START})
 """Kinds that say of the source what only its owner knows: who obeys without knowing it, is not led astray by us."""
@@ -99,14 +102,23 @@ class Way:
 
     @property
     def epochs(self) -> tuple[int, int]:
-        """The first and the last epoch that it names; zeros for none."""
-        spans = [_SPAN.fullmatch(word) for word in self.options]
+        """The first and the last epoch of which it accepts something; zeros for none."""
+        if self.verb == _REWIND:
+            words = [word for option, word in pairwise(self.options) if option == _LOST]
+        else:
+            words = list(self.options)
+        spans = [_SPAN.fullmatch(word) for word in words]
         return next(((int(found[1]), int(found[2] or found[1])) for found in spans if found), (0, 0))
 
     @property
     def sinks(self) -> tuple[str, ...]:
         """The sinks that it names; none: all."""
         return tuple(sink for sink, _, _ in self._named)
+
+    @property
+    def loses(self) -> bool:
+        """Whether it accepts that rows are lost."""
+        return self.kind is AdoptionKind.ACCEPT_LOSS or (self.verb == _REWIND and _LOST in self.options)
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -180,8 +192,14 @@ def _way(words: list[str]) -> Way:
     return Way(verb, tuple(kept))
 
 
-def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
+def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records = 0) -> bool:
     """Do what a command does, by the code that does it; of ``ledger rebuild`` in the same steps.
+
+    Args:
+        way: the command.
+        sinks: of the pipeline.
+        ledger: of the pipeline.
+        gone: records whose input files are gone.
 
     Returns:
         Whether anything is accepted by it.
@@ -193,11 +211,11 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
         operator.resolve(sinks, ledger, PIPELINE)
         return False
     if way.verb == "ledger rebuild":
-        _reread(sinks, ledger)
+        reread(sinks, ledger)
         return False
     if way.verb == _REWIND:
-        _rewind(way, sinks, ledger)
-        return False
+        _rewind(way, sinks, ledger, gone)
+        return way.loses
     if way.dropped:
         others = [sink for sink in sinks if sink.id != way.dropped]
         operator.drop_sink(others, ledger, PIPELINE, Adoption(AdoptionKind.DROP_SINK, sinks=(way.dropped,)))
@@ -209,9 +227,10 @@ def carry_out(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> bool:
     return operator.adopt(sinks, ledger, PIPELINE, acceptance.complete(accepted, wanted)) is not None
 
 
-def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
-    asked = Asked(way.at, way.sinks)
-    of = rewinding.Pipeline(PIPELINE, tuple(sinks), ledger, stops.Where(PIPELINE, ""))
+def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> None:
+    asked = Asked(way.at, way.sinks, lost=way.epochs if way.loses else None)
+    where = stops.Where(PIPELINE, "")
+    of = rewinding.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
     planned = rewinding.plan(of, asked)
     if isinstance(planned.way, CutBack):
         rewinding.cut_back(of, planned.way, planned.lacking)
@@ -225,7 +244,7 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger) -> None:
     rewinding.bring_up(of, planned, asked, give)
 
 
-def _reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
+def reread(sinks: Sequence[Sink], ledger: Ledger) -> None:
     """Forget what markers tell again, and record that."""
     told = by_epoch([pair for sink in sinks for pair in sink.history()])
     if told:

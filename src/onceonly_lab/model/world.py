@@ -208,6 +208,8 @@ class Bound:
         turns: whether every second driver names the sinks in reverse order.
         keys: of each record; the first Postgres keeps a catalogue of those that were seen. Empty: records have no keys.
         windows: whether rows are aggregated in windows, whose state the first Postgres keeps.
+        reads: whether somebody reads all sinks as of the newest read point; an operator may have the ledger rebuilt
+            from them, instead of a loss.
     """
 
     kinds: tuple[Kind, ...]
@@ -243,6 +245,7 @@ class Bound:
     turns: bool = False
     keys: tuple[int, ...] = ()
     windows: bool = False
+    reads: bool = False
 
     @cached_property
     def group(self) -> tuple[str, ...]:
