@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import Stop, applicable
+from onceonly.machine.facts import Reading
 from onceonly.machine.rewind import (
     Asked,
     BringUp,
@@ -33,11 +34,11 @@ from onceonly.machine.rewind import (
     Unfit,
     decide,
 )
-from onceonly.machine.state import Reading, State
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sink, Superseded
+from onceonly.machine.state import State
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stops import Where, filled, rewound
+from onceonly.runtime.stops import Where, content, filled, rewound
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
@@ -80,12 +81,14 @@ class Plan:
         epochs: what is known of epochs, by number.
         lacking: what the source lacks of the epochs that are set aside, by number; those that may be lost.
         unasked: files of these epochs that this process cannot look for.
+        standing: epochs at which sinks are put first, by id: their markers tell of later ones than their rows.
     """
 
     way: CutBack | BringUp
     epochs: Mapping[int, Epoch]
     lacking: Mapping[int, str]
     unasked: int = 0
+    standing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reads(self) -> frozenset[OriginKind]:
@@ -108,7 +111,9 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     """
     for sink in of.sinks:
         sink.open(of.name)
-    stands = {sink.id: _stands(sink) for sink in of.sinks}
+    told = {sink.id: _told(sink) for sink in of.sinks}
+    standing = {sink.id: at for sink in of.sinks if (at := content(sink)) is not None and at < told[sink.id]}
+    stands = {**told, **standing}
     records = of.ledger.epochs(of.name, asked.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
@@ -127,10 +132,10 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
         raise _hindered(of, asked, found, facts)
-    return Plan(found, epochs, gone, unasked)
+    return Plan(found, epochs, gone, unasked, standing)
 
 
-def _stands(sink: Sink) -> int:
+def _told(sink: Sink) -> int:
     with naming(sink):
         return sink.look().epoch
 
@@ -227,18 +232,20 @@ class Rewound:
     said: tuple[str, ...]
 
 
-def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
+def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
 
     Args:
         of: the pipeline.
-        way: what was planned.
-        lost: what the source lacks, by epoch.
+        planned: the plan.
 
     Raises:
         OnceOnlyError: a sink went on since the plan (E110), or what opening raises.
     """
-    state = _open(of, tuple(sink.id for sink in of.sinks))
+    way = planned.way
+    if not isinstance(way, CutBack):
+        raise TypeError(f"{way} cuts nothing back")
+    state = _open(of, tuple(sink.id for sink in of.sinks), planned.standing)
     stands = state.opening.last.number if state.opening.last else 0
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise _went_on(of, way.to, stands)
@@ -248,7 +255,7 @@ def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
     faults.fire(Point.RECORD_AFTER)
     count = len(aside)
     said = f"{why}; {count} epoch{'' if count == 1 else 's'} beyond it set aside, to be read from the source again"
-    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(lost.items()) if number > way.to]
+    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(planned.lacking.items()) if number > way.to]
     if given_up:
         said += f"; the source lacks and it is accepted: {'; '.join(given_up)}"
     generation = state.opening.fence.generation
@@ -274,7 +281,8 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
         raise TypeError(f"{way} brings nothing up")
     # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
     all_behind = way.newest < max(planned.epochs, default=0)
-    state = _open(of, tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks))
+    rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks)
+    state = _open(of, rewound_, planned.standing)
     _demand_same_targets(of, asked.sinks, state.opening.readings)
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
@@ -296,10 +304,10 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
     return Rewound(state.opening.fence.generation, tuple(said))
 
 
-def _open(of: Pipeline, rewound_: tuple[str, ...]) -> State:
+def _open(of: Pipeline, rewound_: tuple[str, ...], standing: Mapping[str, int]) -> State:
     ids = tuple(sink.id for sink in of.sinks)
     state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
-    return Runner(of.sinks, of.ledger).run(state)
+    return Runner(of.sinks, of.ledger, standing=standing).run(state)
 
 
 def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[Reading]) -> None:
@@ -319,7 +327,10 @@ def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[
         given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (reading.sink,), 1, stands))
         problem = f"{reading.sink} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"
         cause = "they stand beside the rows, and outlive a table or a topic that is dropped"
-        way = "put the old one back" + (f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else "")
+        way = "put the old one back"
+        if isinstance(sinks[reading.sink], Settable):
+            way += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
+        way += f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else ""
         raise refuse("E110", problem=f"{problem}.", cause=cause, next=way)
 
 
