@@ -38,12 +38,12 @@ from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stops import Where, content, filled, rewound
+from onceonly.runtime.stops import Where, content, filled, last, rewound
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
-from onceonly_checkpoints.model import AdoptionKind, InputFile
+from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile
 from onceonly_checkpoints.storage import UnreachableStorage, file_system, is_local, local_path
 
 Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
@@ -204,9 +204,17 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
                 again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
                 way += f"if the source still holds them, read them by the query's own code: {again}\nor "
             way += "restore a newer backup of the sink"
-            if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
+            if given_up := _given_up(of, facts):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
             return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
+
+
+def _given_up(of: Pipeline, facts: RewindFacts) -> Adoption | None:
+    """What an operator accepts in place of a rewind: what the last start named, where a table was set back under us."""
+    refused = last(of.ledger, of.name)
+    if refused and refused.code == "E209":
+        return applicable(AdoptionKind.ACCEPT_CHANGE, refused)
+    return applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts))
 
 
 def _as_behind(facts: RewindFacts) -> Stop:
