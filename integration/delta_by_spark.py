@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from onceonly.protocol import Estimate
 from onceonly.spark.batch import SparkBatch
 from onceonly_checkpoints.epoch import Receipt
 from onceonly_sinks.conformance import SinkHarness
-from onceonly_sinks.conformance.story import Driver
+from onceonly_sinks.conformance.story import PIPELINE, Driver
 from onceonly_sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
@@ -50,6 +51,13 @@ class SparkHarness(SinkHarness):
         if not DeltaTable.is_deltatable(str(self.path)):
             return []
         return [row.asDict() for row in self._spark.read.format("delta").load(str(self.path)).collect()]
+
+    def set_back(self, epoch: int) -> int:
+        with closing(self.connect()) as sink:
+            sink.open(PIPELINE)
+            [version] = [one.at("version") for marker, one in sink.history() if marker.epoch.number == epoch]
+        self._spark.sql(f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}")
+        return epoch
 
     def maintain(self) -> None:
         self._spark.sql(f"OPTIMIZE delta.`{self.path}`")

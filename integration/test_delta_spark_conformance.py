@@ -25,6 +25,7 @@ TELLING = [
         "a_lost_answer_to_an_install_is_found_by_installing_again",
         "a_marker_comes_back_exactly",
         "an_empty_epoch_leaves_a_marker",
+        "a_target_that_was_set_back_stands_at_the_epoch_of_its_rows_and_gets_the_later_ones",
         "a_zombie_does_not_repeat_what_its_successor_wrote",
         "looking_up_finds_a_commit_whose_answer_was_lost",
         "one_of_racing_commits_lands",

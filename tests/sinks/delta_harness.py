@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from onceonly_sinks.conformance import NotTested, SinkHarness
+from onceonly_sinks.conformance.story import PIPELINE
 from onceonly_sinks.conformance.typetable import Case, Cell, Kind
 from onceonly_sinks.delta import DeltaSink
 
@@ -57,6 +59,14 @@ class DeltaHarness(SinkHarness):
         narrow = pa.schema([("id", pa.int64()), ("step", pa.int64()), ("note", pa.string())])
         DeltaTable.create(self.path, narrow, mode="overwrite")
         return True
+
+    def set_back(self, epoch: int) -> int:
+        with closing(self.connect()) as sink:
+            sink.open(PIPELINE)
+            [version] = [one.at("version") for marker, one in sink.history() if marker.epoch.number == epoch]
+        assert isinstance(version, int)
+        DeltaTable(self.path).restore(version)
+        return epoch
 
     def intrude(self, table: pa.Table) -> None:
         write_deltalake(self.path, table, mode="append", schema_mode="merge")

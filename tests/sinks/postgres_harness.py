@@ -96,6 +96,10 @@ class PostgresHarness(SinkHarness):
         self._runs("CREATE TABLE {} (id bigint PRIMARY KEY, step bigint, note text, _epoch bigint)")
         return True
 
+    def set_back(self, epoch: int) -> int:
+        self._runs("DROP TABLE {}")
+        return 0
+
     def intrude(self, table: pa.Table) -> None:
         insert = sql.SQL("INSERT INTO {} (id, step, note) VALUES (%(id)s, %(step)s, %(note)s)").format(self._name)
         with closing(psycopg.connect(self._dsn)) as connection:

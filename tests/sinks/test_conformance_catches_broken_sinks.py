@@ -1,14 +1,18 @@
 """The suite passes the reference model and catches each broken sink, by the claims that are meant to catch it."""
 
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.sinks.broken import VERDICTS
 from tests.sinks.broken.mishaps import MISHAPS, KeepsWhatItRefuses, OnePipelineForAll, RefusesDecimals, RefusesEveryType
+from tests.sinks.broken.standing import STANDS
 from tests.sinks.broken.torn import TORN
+from tests.sinks.delta_harness import DeltaHarness
 from tests.sinks.memory_harness import MemoryHarness
 from tests.sinks.postgres_harness import PostgresHarness
 from tests.sinks.sqlite_harness import WholeSQLiteHarness
@@ -32,7 +36,9 @@ from onceonly_sinks.conformance.mishaps import (
 )
 from onceonly_sinks.conformance.racing import CLAIMS as RACING
 from onceonly_sinks.conformance.replacing import KILLING_CLAIMS as REPLACING
+from onceonly_sinks.conformance.standing import CLAIMS as STANDING
 from onceonly_sinks.conformance.typetable import Case, Kind
+from onceonly_sinks.delta import DeltaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -104,11 +110,21 @@ def test_a_sink_that_misunderstands_its_destination_is_called_by_its_claim(
     assert {result.claim.name for result in report.failures} == {MISHAPS[broken]}, report
 
 
+@pytest.mark.parametrize("broken", list(STANDS), ids=lambda broken: broken.__name__)
+def test_a_sink_that_stands_where_its_rows_are_not_is_caught(broken: type[DeltaSink], tmp_path: Path) -> None:
+    class Harness(DeltaHarness):
+        def connect(self) -> DeltaSink:
+            return broken(self.path)
+
+    report = check(lambda: Harness(tmp_path / uuid.uuid4().hex), STANDING)
+    assert caught(report) == STANDS[broken], report
+
+
 def test_what_cannot_be_tried_is_said_with_its_reason() -> None:
     report = check(MemoryHarness)
     assert report.conforms
     assert {result.claim.name for result in report.untested} == {
-        *(claim.name for claim in (*KILLING, *REPLACING)),
+        *(claim.name for claim in (*KILLING, *REPLACING, *STANDING)),
         *(claim for broken, claim in MISHAPS.items() if broken is not OnePipelineForAll),
     }
     reasons = {result.claim.name: result.untested for result in report.untested}
@@ -125,7 +141,7 @@ def test_a_report_of_claims_that_were_not_tried_conforms_to_nothing() -> None:
 
 def test_every_claim_catches_a_broken_sink() -> None:
     meant = {claim for verdict in VERDICTS.values() for claim in verdict.claims}
-    meant |= {claim for claims in TORN.values() for claim in claims} | set(MISHAPS.values())
+    meant |= {claim for claims in (*TORN.values(), *STANDS.values()) for claim in claims} | set(MISHAPS.values())
     assert meant == {claim.name for claim in CLAIMS}
 
 

@@ -61,6 +61,9 @@ class AppliedHarness(PostgresHarness):
     def connect(self) -> PostgresSink:
         return PostgresSink(self._dsn, self._table, apply=partial(_insert, into=self._table), **self._options)
 
+    def set_back(self, epoch: int) -> int:
+        raise NotTested("What a function of the user's has written, the sink does not know.")
+
     def values(self) -> list[Any]:
         raise NotTested("The user's function decides what becomes of a value.")
 
@@ -99,9 +102,15 @@ class NarrowHarness(PostgresHarness):
 
     def __init__(self, dsn: str, **options: Any) -> None:
         super().__init__(dsn, **{"schema": "add_columns", **options})
-        with psycopg.connect(dsn) as connection:
-            create = sql.SQL("CREATE TABLE {} (id bigint, step bigint, _epoch bigint)")
-            connection.execute(create.format(sql.Identifier(self._table)))
+        self._makes()
+
+    def _makes(self) -> None:
+        self._runs("CREATE TABLE {} (id bigint, step bigint, _epoch bigint)")
+
+    def set_back(self, epoch: int) -> int:
+        at = super().set_back(epoch)
+        self._makes()
+        return at
 
     def intrude(self, table: pa.Table) -> None:
         # Who adds rows by hand has added the column for them.

@@ -135,6 +135,14 @@ class SinkHarness(Protocol):
         """
         raise NotTested("The target cannot be replaced: the harness has no replace().")
 
+    def set_back(self, epoch: int) -> int:
+        """Have the target hold the rows that it had after an epoch, or no row, and leave the markers that stand.
+
+        Returns:
+            The epoch whose rows it holds then; 0 for none.
+        """
+        raise NotTested("The target cannot be set back under its markers: the harness has no set_back().")
+
     def intrude(self, table: pa.Table) -> None:
         """Add rows to the target as a stranger does: without the sink, under no marker."""
         raise NotTested("Nobody else can add rows to the target: the harness has no intrude().")

@@ -7,7 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from onceonly_sinks.conformance import fencing, killing, mishaps, racing, recalling, replacing, together, writing
+from onceonly_sinks.conformance import (
+    fencing,
+    killing,
+    mishaps,
+    racing,
+    recalling,
+    replacing,
+    standing,
+    together,
+    writing,
+)
 from onceonly_sinks.conformance.harness import (
     Claim,
     ConformanceFailure,
@@ -25,6 +35,7 @@ CLAIMS: tuple[Claim, ...] = (
     *mishaps.UNKNOWN_CLAIMS,
     *writing.READING_CLAIMS,
     *replacing.CLAIMS,
+    *standing.CLAIMS,
     *together.CLAIMS,
     *recalling.CLAIMS,
     *racing.CLAIMS,

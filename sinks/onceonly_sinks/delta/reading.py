@@ -207,18 +207,26 @@ def find(log: DeltaLog, handle: DeltaTable | None, marker: Marker) -> Receipt | 
 
 
 def history(sink: str, table: Table, after: int) -> Iterator[tuple[Marker, Receipt]]:
-    """Markers with receipts, oldest first: from the commits that brought them, else from a fence that repeats one."""
+    """Markers with receipts, oldest first: from the commits that brought them, else from a fence that repeats one.
+
+    A fence may have put the table back at an older epoch: what lies below it in the log and tells of later ones is of
+    rows that are gone.
+    """
     found: dict[int, tuple[Marker, Receipt]] = {}
+    brought: set[int] = set()
+    least: int | None = None
     for entry in _ours(table):
         note = entry.note
-        if note is None or note.marker is None:
+        if note is None or (least is not None and note.epoch > least):
             continue
-        number = note.marker.epoch.number
-        if number <= after:
+        least = note.epoch
+        if least <= after:
             break
         stands = note.receipt(sink, entry.version)
-        if stands is not None and (note.brings_epoch or number not in found):
-            found[number] = (note.marker, stands)
+        if note.marker is None or stands is None or least in brought or not (note.brings_epoch or least not in found):
+            continue
+        found[least] = (note.marker, stands)
+        brought |= {least} if note.brings_epoch else set()
     return iter([found[number] for number in sorted(found)])
 
 

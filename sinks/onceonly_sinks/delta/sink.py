@@ -231,6 +231,25 @@ class DeltaSink(SinkBase):
         """
         self._open.writer.install(fence)
 
+    def content(self) -> int | None:
+        """The newest epoch's number, or that of the epoch whose rows a RESTORE has brought back.
+
+        ``None`` where others changed what stands, or the log does not reach as far.
+        """
+        found = self._open.writer.content()
+        return None if found is None else found.epoch
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """Commit a fence that repeats the marker of an older epoch, whose rows are those that stand; see ``Settable``.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: as by :meth:`install`.
+            ConfigurationError: E110, other rows stand.
+        """
+        self._open.writer.stand_at(fence, epoch)
+
     def position(self, since: Receipt | None) -> Position:
         """Where the table stands, under our fence.
 

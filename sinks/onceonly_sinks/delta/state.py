@@ -11,6 +11,7 @@ from onceonly_sinks.delta import log as loginspect
 from onceonly_sinks.delta.ladder import Rung
 from onceonly_sinks.delta.log import DeltaLog
 from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.standing import Content
 from onceonly_sinks.delta.table import Found
 
 
@@ -76,6 +77,16 @@ def fence_note(app: str, fence: Fence, found: Found, *, judged: int, mode: str, 
     if found.note is not None:
         return found.note.repeated(fence, found.version, judged, token)
     return Note(app, fence, found.epoch, None, None, found.head, judged, 0, mode, "", token)
+
+
+def standing_note(app: str, fence: Fence, holds: Content, *, head: int, mode: str, token: str) -> Note:
+    """What a fence says where rows of an older epoch stand: that epoch's marker, and that all up to it was looked at.
+
+    A number that is lower than the one before it is told from an older commit by the generation, which is higher.
+    """
+    if holds.note is not None:
+        return holds.note.repeated(fence, holds.version, head, token)
+    return Note(app, fence, 0, None, None, head, head, 0, mode, "", token)
 
 
 def first(fence: Fence, found: Found, identity: str) -> SinkState:

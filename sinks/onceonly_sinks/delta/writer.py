@@ -16,15 +16,16 @@ from onceonly import faults
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.protocol import Disturbance, OutcomeUnknown, Position, Superseded
-from onceonly.protocol.guard import check_follows
+from onceonly.protocol.guard import check_follows, elsewhere
 from onceonly.runtime.replacing import refusal
 from onceonly_checkpoints.epoch import Fence, Marker, Receipt
-from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, state
+from onceonly_sinks.delta import columns, failures, reading, sparkcommitter, standing, state
 from onceonly_sinks.delta.logcommitter import LogCommitter, Maintenance
 from onceonly_sinks.delta.marker import Note, pack
 from onceonly_sinks.delta.planning import Settings
 from onceonly_sinks.delta.prepared import Committer, HeldRows, Rows, StagedRows
 from onceonly_sinks.delta.sparkcommitter import SparkCommitter
+from onceonly_sinks.delta.standing import Content
 from onceonly_sinks.delta.state import SinkState
 from onceonly_sinks.delta.table import Found, Table
 
@@ -91,19 +92,49 @@ class Writer:
             OutcomeUnknown: the answer was lost.
             DestinationError: E507 to E509, the table cannot be written, or forgets markers; E512.
         """
+        self._install(fence, None)
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """Commit a fence that repeats the marker of an older epoch, whose rows are those that stand.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            DestinationError: as by :meth:`install`.
+            ConfigurationError: E110, other rows stand.
+        """
+        self._install(fence, epoch)
+
+    def content(self) -> Content | None:
+        """The epoch whose rows stand, as of the table's newest version; ``None`` where that is not known."""
+        handle = self._table.reopen()
+        return self._content_at(-1 if handle is None else handle.version())
+
+    def _content_at(self, version: int) -> Content | None:
+        identity = self._table.identity if version >= 0 else ""
+        return standing.content(self._table.log, version, identity, self._allowed)
+
+    def _install(self, fence: Fence, epoch: int | None) -> None:
         for _ in range(_TRIES):
             handle = self._table.reopen()
             found = self._table.found(handle)
             if state.still_ours(self._table.sink, fence, found):
                 self._state = state.first(fence, found, self._table.identity)
                 return
-            self._try_fence(fence, handle, found)
+            self._try_fence(fence, handle, found, epoch)
         raise OutcomeUnknown(self._table.sink, _BUSY)
 
-    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found) -> None:
+    def _try_fence(self, fence: Fence, handle: DeltaTable | None, found: Found, epoch: int | None) -> None:
         """Commit a fence on the handle that was read; whether it stands, the next look tells."""
-        judged = self._judged_until(fence, found)
-        note = state.fence_note(self._table.app, fence, found, judged=judged, mode=self._mode, token=_token())
+        app, mode, token = self._table.app, self._mode, _token()
+        if epoch is None:
+            judged = self._judged_until(fence, found)
+            note = state.fence_note(app, fence, found, judged=judged, mode=mode, token=token)
+        else:
+            holds = self._content_at(found.head)
+            if holds is None or holds.epoch != epoch:
+                raise elsewhere(self._table.sink, epoch, holds.epoch if holds else None)
+            note = state.standing_note(app, fence, holds, head=found.head, mode=mode, token=token)
         pack(self._table.sink, *note.packed)
         try:
             if handle is None:

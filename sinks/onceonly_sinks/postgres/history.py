@@ -143,6 +143,14 @@ def end_all(connection: Connection, table: Table, epoch: int) -> None:
         connection.exec_driver_sql(ended, {"epoch": epoch})
 
 
+def clear(connection: Connection, table: TableName) -> None:
+    """Let all versions go: what they were of is gone itself."""
+    name = name_of(table).sql
+    there = "SELECT pg_catalog.to_regclass(%(name)s) IS NOT NULL"
+    if connection.exec_driver_sql(there, {"name": name.replace("%%", "%")}).scalar_one():
+        connection.exec_driver_sql(f"DELETE FROM {name}", {})
+
+
 def forget(connection: Connection, table: Table, writer: Writer, first: int) -> None:
     """Let versions go that ended before an epoch, some each time; the head says from where on epochs can be read."""
     if first < 1:

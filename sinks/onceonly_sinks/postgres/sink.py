@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from onceonly.protocol import (
     Sink,
     own,
 )
+from onceonly.protocol.guard import elsewhere
 from onceonly.protocol.optional import Span, StateRow, StateWanted
 from onceonly_checkpoints.epoch import Epoch, Fence, Marker, Receipt
 from onceonly_sinks.postgres import (
@@ -36,6 +37,7 @@ from onceonly_sinks.postgres import (
     pruning,
     replacing,
     sealedviews,
+    setting,
     transactions,
 )
 from onceonly_sinks.postgres import schema as survey
@@ -288,10 +290,49 @@ class PostgresSink(Handle):
             OutcomeUnknown: the answer was lost.
             DestinationError: certainly not installed.
         """
+        self._install(fence)
+
+    def _install(self, fence: Fence, then: Callable[[Connection], None] | None = None) -> None:
         with self._refusals():
-            transactions.install(self._transactions, self._writer, fence, self._create)
+            transactions.install(self._transactions, self._writer, fence, self._create, then)
         self._fence = fence
         self._loader = Loader(self._aim, fence, self._transactions)
+
+    def content(self) -> int | None:
+        """The newest epoch's number; 0 where another table stands in the place of the one it went to, without a row.
+
+        ``None`` where that one has rows, or a function of the user's brings them where it likes.
+        """
+        with self._refusals(), self._transactions.reading() as connection:
+            return self._content(connection)
+
+    def _content(self, connection: Connection) -> int | None:
+        found = head.read(connection, self._writer) if head.exists(connection) else None
+        if found is None:
+            return None
+        now, was = self._here(connection), found.place.identity
+        if not was or now.beside(was) == was:
+            return found.epoch
+        rows = bool(now.oid) and survey.has_rows(connection, self._aim.name)
+        return None if rows or self._options.apply else 0
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """Make ``fence`` the newest, and let the markers go that outlived their table; see ``Settable``.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            ConfigurationError: E110, the table holds rows, or is the one that the markers tell of.
+        """
+
+        def stand(connection: Connection) -> None:
+            head.read(connection, self._writer, lock="FOR UPDATE")
+            if (holds := self._content(connection)) != epoch:
+                raise elsewhere(self._id, epoch, holds)
+            if not epoch:
+                setting.forget(connection, self._aim)
+
+        self._install(fence, stand)
 
     def _create(self, connection: Connection) -> None:
         """Make what is missing of our tables and of the view, in the transaction of a fence."""

@@ -285,6 +285,7 @@ def install(
     writer: Writer,
     fence: Fence,
     create: Callable[[Connection], None] = head.create,
+    then: Callable[[Connection], None] | None = None,
 ) -> None:
     """Make ``fence`` the newest; afterwards end what older drivers left open.
 
@@ -293,6 +294,7 @@ def install(
         writer: whose fence it is.
         fence: the one to install.
         create: makes the tables that the sink needs, where they are missing.
+        then: what else is done in its transaction, once it stands.
 
     Raises:
         Superseded: a fence stands that is neither lower nor this one.
@@ -303,6 +305,8 @@ def install(
     def act(connection: Connection) -> None:
         create(connection)
         head.install(connection, writer, fence)
+        if then is not None:
+            then(connection)
 
     transactions.send(_patiently(transactions, writer, fence, act), Point.INSTALL_SENT)
     # What an older driver left open can commit nothing any more, but its locks would stand in our way.

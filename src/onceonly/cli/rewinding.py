@@ -83,6 +83,9 @@ class Plan:
         yield "pipeline", of.name
         yield "sinks", ", ".join(f"{sink.id} ({sink.address})" for sink in of.sinks)
         yield "ledger", of.ledger.address
+        for sink, epoch in self.planned.standing.items():
+            rows = f"the rows of epoch {epoch}" if epoch else "no row"
+            yield sink, f"holds {rows}, and is put there: what its markers tell of later epochs counts no more"
         if isinstance(way, CutBack):
             yield from self._cut(way)
         else:
@@ -258,7 +261,7 @@ def carry_out(place: Place, plan: Plan) -> None:
     """
     way = plan.planned.way
     if isinstance(way, CutBack):
-        done = rewinding.cut_back(plan.of, way, plan.planned.lacking) if plan.fences else None
+        done = rewinding.cut_back(plan.of, plan.planned) if plan.fences else None
         for line in done.said if done else ():
             say(line)
         if plan.checkpoint and not plan.hindered:

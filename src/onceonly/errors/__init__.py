@@ -68,7 +68,7 @@ def fill(text: str, details: Mapping[str, object]) -> str:
     return _Words().vformat(text, (), details)
 
 
-UNTOLD: Mapping[str, object] = {"lost": "epochs", "copy": "", "again": "", "by": "a newer driver"}
+UNTOLD: Mapping[str, object] = {"lost": "epochs", "copy": "", "again": "", "undo": "", "by": "a newer driver"}
 """Details of whoever cannot ask the ledger, as a sink in the middle of a commit."""
 
 OF_THE_LEDGER = frozenset({"ledger", "where", "named", "first", "last"})

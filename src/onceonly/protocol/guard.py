@@ -96,6 +96,23 @@ def check_fence(
     return refuse("E508", sink=sink, reason="our fence does not stand", cause=lost, next="restart the query")
 
 
+def elsewhere(sink: str, epoch: int, holds: int | None) -> OnceOnlyError:
+    """E110: a sink that was to stand at an epoch does not hold the rows of that one.
+
+    Args:
+        sink: id of the sink.
+        epoch: the one that was named.
+        holds: the one whose rows it holds; ``None`` where that is not known.
+    """
+    found = "those of no epoch that is known" if holds is None else f"those of epoch {holds}" if holds else "none"
+    return refuse(
+        "E110",
+        problem=f"{sink} was to stand at epoch {epoch}, whose rows it does not hold: it has {found}.",
+        cause="somebody wrote to it, or restored it, while the plan was read",
+        next="run the command once more without --yes and read its plan",
+    )
+
+
 def joins(marker: Marker) -> bool:
     """Whether the marker's epoch is the sink's own first: it goes above whatever the sink holds."""
     return dict(marker.epoch.sinks).get(marker.sink) == marker.epoch.number

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from onceonly.protocol.demands import Condition, Rule
 from onceonly.protocol.values import Allowed, Disturbance, Expired, Milestone, Transaction
-from onceonly_checkpoints.epoch import Marker, Receipt
+from onceonly_checkpoints.epoch import Fence, Marker, Receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,6 +99,38 @@ class Replaces(Protocol):
 
     def prepare_replacing(self, batch: Batch, epoch: int, span: Span) -> Prepared:
         """As ``prepare``, for an epoch in whose transaction the rows of others leave."""
+        ...
+
+
+@runtime_checkable
+class Settable(Protocol):
+    """A sink whose markers can outlive its rows, and that can be told to stand at the epoch of these. Optional.
+
+    A rewind asks it, where a table was made anew beside its markers, or set back to an older version under them.
+    Without it such markers are not taken for rows, and nothing brings the rows back.
+    """
+
+    def content(self) -> int | None:
+        """Number of the epoch whose rows the target holds: 0 for none, ``None`` where that is not known.
+
+        That of the newest marker, but where others put a lower one in its place. Asked after ``open``, without a fence.
+        """
+        ...
+
+    def stand_at(self, fence: Fence, epoch: int) -> None:
+        """As ``install``; from then on ``epoch`` is the newest, with its marker as it was, or none for 0.
+
+        One transaction does both. No row comes or goes, and where ``content`` is another one nothing happens.
+
+        Args:
+            fence: strictly greater than the one found, which permits a lower epoch, or ours, which stands so already.
+            epoch: what ``content`` said.
+
+        Raises:
+            Superseded: a fence stands that is neither lower nor this one.
+            OutcomeUnknown: the answer was lost.
+            ConfigurationError: E110, the target holds rows of another epoch by now.
+        """
         ...
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from urllib.parse import urlsplit
@@ -35,15 +35,15 @@ from onceonly.machine.rewind import (
     decide,
 )
 from onceonly.machine.state import State
-from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
+from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sight, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
-from onceonly.runtime.stops import Where, filled, rewound
+from onceonly.runtime.stops import Where, content, filled, last, rewound
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
-from onceonly_checkpoints.model import AdoptionKind, InputFile
+from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile
 from onceonly_checkpoints.storage import UnreachableStorage, file_system, is_local, local_path
 
 Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
@@ -95,12 +95,14 @@ class Plan:
         epochs: what is known of epochs, by number.
         lacking: what the source lacks of the epochs that are set aside, by number; those that may be lost.
         unasked: files of these epochs that this process cannot look for.
+        standing: epochs at which sinks are put first, by id: their markers tell of later ones than their rows.
     """
 
     way: CutBack | BringUp
     epochs: Mapping[int, Epoch]
     lacking: Mapping[int, str]
     unasked: int = 0
+    standing: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def reads(self) -> frozenset[OriginKind]:
@@ -124,7 +126,8 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     for sink in of.sinks:
         sink.open(of.name)
     sights = {sink.id: _sight(sink) for sink in of.sinks}
-    stands = {sink: sight.epoch for sink, sight in sights.items()}
+    standing = {one.id: at for one in of.sinks if (at := content(one)) is not None and at < sights[one.id].epoch}
+    stands = {sink: sight.epoch for sink, sight in sights.items()} | standing
     records = of.ledger.epochs(of.name, asked.to or 1)
     epochs = {record.epoch.number: record.epoch for record in records}
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
@@ -139,12 +142,13 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
         code=code,
         gone=gone,
-        chains={sink: sight.marker.epoch.chain for sink, sight in sights.items() if sight.marker},
+        # Of a sink that is put elsewhere first, the marker that stands now says nothing about that place.
+        chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
         raise _hindered(of, asked, found, facts)
-    return Plan(found, epochs, gone, unasked)
+    return Plan(found, epochs, gone, unasked, standing)
 
 
 def _sight(sink: Sink) -> Sight:
@@ -204,9 +208,17 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
                 again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
                 way += f"if the source still holds them, read them by the query's own code: {again}\nor "
             way += "restore a newer backup of the sink"
-            if given_up := applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts)):
+            if given_up := _given_up(of, facts):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
             return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
+
+
+def _given_up(of: Pipeline, facts: RewindFacts) -> Adoption | None:
+    """What an operator accepts in place of a rewind: what the last start named, where a table was set back under us."""
+    refused = last(of.ledger, of.name)
+    if refused and refused.code == "E209":
+        return applicable(AdoptionKind.ACCEPT_CHANGE, refused)
+    return applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts))
 
 
 def _as_behind(facts: RewindFacts) -> Stop:
@@ -232,18 +244,20 @@ class Rewound:
     said: tuple[str, ...]
 
 
-def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
+def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     """Fence every driver out of every sink, and set the ledger's records beyond an epoch aside.
 
     Args:
         of: the pipeline.
-        way: what was planned.
-        lost: what the source lacks, by epoch.
+        planned: the plan.
 
     Raises:
         OnceOnlyError: a sink went on since the plan (E110), or what opening raises.
     """
-    state = _open(of, tuple(sink.id for sink in of.sinks))
+    way = planned.way
+    if not isinstance(way, CutBack):
+        raise TypeError(f"{way} cuts nothing back")
+    state = _open(of, tuple(sink.id for sink in of.sinks), planned.standing)
     stands = state.opening.last.number if state.opening.last else 0
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
         raise _went_on(of, way.to, stands)
@@ -253,7 +267,7 @@ def cut_back(of: Pipeline, way: CutBack, lost: Mapping[int, str]) -> Rewound:
     faults.fire(Point.RECORD_AFTER)
     count = len(aside)
     said = f"{why}; {count} epoch{'' if count == 1 else 's'} beyond it set aside, to be read from the source again"
-    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(lost.items()) if number > way.to]
+    given_up = [f"epoch {number}: {reason}" for number, reason in sorted(planned.lacking.items()) if number > way.to]
     if given_up:
         said += f"; the source lacks and it is accepted: {'; '.join(given_up)}"
     generation = state.opening.fence.generation
@@ -279,7 +293,8 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
         raise TypeError(f"{way} brings nothing up")
     # Others may lack epochs that the ledger knows, and are cut back with these afterwards.
     all_behind = way.newest < max(planned.epochs, default=0)
-    state = _open(of, tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks))
+    rewound_ = tuple(sink.id for sink in of.sinks if all_behind or sink.id in asked.sinks)
+    state = _open(of, rewound_, planned.standing)
     _demand_same_targets(of, asked.sinks, state.opening.readings)
     stands = {reading.sink: reading.position.epoch for reading in state.opening.readings}
     said: list[str] = []
@@ -301,10 +316,10 @@ def bring_up(of: Pipeline, planned: Plan, asked: Asked, give: Give) -> Rewound:
     return Rewound(state.opening.fence.generation, tuple(said))
 
 
-def _open(of: Pipeline, rewound_: tuple[str, ...]) -> State:
+def _open(of: Pipeline, rewound_: tuple[str, ...], standing: Mapping[str, int]) -> State:
     ids = tuple(sink.id for sink in of.sinks)
     state = coordinator.start(of.name, ids, runs.owner("onceonly"), None, rewound=rewound_)
-    return Runner(of.sinks, of.ledger).run(state)
+    return Runner(of.sinks, of.ledger, standing=standing).run(state)
 
 
 def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[Reading]) -> None:
@@ -324,7 +339,10 @@ def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[
         given_up = applicable(AdoptionKind.ACCEPT_LOSS, Stop("E208", (reading.sink,), 1, stands))
         problem = f"{reading.sink} was made anew ({now}), and its markers, up to epoch {stands}, tell of what was there"
         cause = "they stand beside the rows, and outlive a table or a topic that is dropped"
-        way = "put the old one back" + (f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else "")
+        way = "put the old one back"
+        if isinstance(sinks[reading.sink], Settable):
+            way += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
+        way += f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else ""
         raise refuse("E110", problem=f"{problem}.", cause=cause, next=way)
 
 

@@ -10,7 +10,7 @@ import logging
 import random
 import shlex
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -34,6 +34,7 @@ from onceonly.protocol import (
     OutcomeUnknown,
     Permissive,
     Prepared,
+    Settable,
     Shared,
     Sight,
     Sink,
@@ -78,6 +79,7 @@ class Runner:
         carried: whether the sink's own transaction records the epoch in the ledger.
         staging: where epochs of several sinks are staged; ``None`` where no batch is written.
         fetch: reads staged bytes back by the reference in a marker.
+        standing: epochs at which sinks that are ``Settable`` are put with their fence (``queries rewind``), by id.
         says: the user's word on what is complete, asked of each epoch after its action; ``None`` where he gave none.
         peers: reads what other writers of the dataset said last; ``None`` where there are none.
         guard: raises where the caller must touch nothing any more; asked before each step.
@@ -96,6 +98,7 @@ class Runner:
         carried: bool = False,
         staging: Stages | None = None,
         fetch: Callable[[str, Batch | None], Still] = staging.fetch,
+        standing: Mapping[str, int] | None = None,
         says: Says | None = None,
         peers: ReadPeers | None = None,
         guard: Callable[[], None] = lambda: None,
@@ -108,6 +111,7 @@ class Runner:
         self._carried = carried
         self._staging = staging
         self._fetch_staged = fetch
+        self._standing = standing or {}
         self._says = says
         self._peers = peers
         self._guard = guard
@@ -243,13 +247,21 @@ class Runner:
         answer: c.Outcome = c.Installed()
         with self._timed("fence"), naming(sink):
             try:
-                sink.install(command.fence)
+                self._put_fence(sink, command.fence)
             except Superseded as fenced:
                 answer = c.Overtaken(fenced.found)
             except OutcomeUnknown as lost:
                 answer = c.Unknown(lost.reason)
         faults.fire(Point.INSTALL_AFTER)
         return answer
+
+    def _put_fence(self, sink: Sink, fence: Fence) -> None:
+        if sink.id not in self._standing:
+            sink.install(fence)
+        elif isinstance(sink, Settable):
+            sink.stand_at(fence, self._standing[sink.id])
+        else:
+            raise TypeError(f"{sink.id} cannot be put at an epoch")
 
     def _read(self, _: State, command: c.Read) -> c.Outcome:
         sink = self._sinks[command.sink]

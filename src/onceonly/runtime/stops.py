@@ -12,11 +12,12 @@ from onceonly.machine import acceptance
 from onceonly.machine.acceptance import KINDS, Stop
 from onceonly.machine.endings import RECENT, WINDOW, Begun, Moment, begun
 from onceonly.machine.facts import Offer, Refusal
-from onceonly.machine.rewind import Asked
+from onceonly.machine.rewind import Asked, level
 from onceonly.machine.sources import describe
-from onceonly.protocol import Sink
+from onceonly.protocol import Settable, Sink
 from onceonly.protocol.batch import plain
 from onceonly.runtime import replacing
+from onceonly.runtime.unreadable import naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Fence
 from onceonly_checkpoints.ledger import Intent, Ledger, Pipeline
 from onceonly_checkpoints.manifest import UnreachableManifest, UnreadableManifest
@@ -162,6 +163,14 @@ def beside(where: Where, stop: Stop, newest: Epoch | None) -> str:
     return f"or, the rows being staged, in another sink or in the source, nothing is lost by: {way}\n"
 
 
+def undone(where: Where, asked: Asked) -> str:
+    """The way out for sinks whose rows are those of an older epoch, before any other; empty where there is none."""
+    if not (asked.sinks or asked.to):
+        return ""
+    rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
+    return f"the rows {rows}, nothing is lost by: {rewound(where, asked)}\nor "
+
+
 # ---- What a refusal leaves behind: details that only the ledger can tell, and what ``queries adopt`` needs.
 
 REFUSED = 0
@@ -218,10 +227,31 @@ def error_of(
         refusal = _still_staged(refusal, fetch)
         where = Where(at.pipeline, f" --ledger {name}", at.checkpoint)
         unable = replacing.unable(sinks, (1, at.newest.number)) if refusal.code == "E246" and at.newest else None
-        told = tell(refusal, ledger, where, at.newest, at.offer, unable=unable)
+        contents = _contents(sinks) if refusal.code in ("E208", "E209") else {}
+        told = tell(refusal, ledger, where, at.newest, at.offer, unable=unable, contents=contents)
         details |= told.details
         remember(ledger, at.pipeline, at.fence, told.stop)
     return refuse(refusal.code, **{**details, **dict(refusal.details)})
+
+
+def content(sink: Sink) -> int | None:
+    """The epoch whose rows a sink holds; ``None`` where it does not say."""
+    if not isinstance(sink, Settable):
+        return None
+    with naming(sink):
+        return sink.content()
+
+
+Contents = Mapping[str, tuple[int, int | None]]
+"""Of each sink the newest epoch that it tells of, and the one whose rows it holds, ``None`` where it does not say."""
+
+
+def _contents(sinks: Sequence[Sink]) -> Contents:
+    found: dict[str, tuple[int, int | None]] = {}
+    for sink in sinks:
+        with naming(sink):
+            found[sink.id] = sink.look().epoch, content(sink)
+    return found
 
 
 def _still_staged(refusal: Refusal, fetch: Callable[[str, None], object]) -> Refusal:
@@ -269,6 +299,7 @@ def tell(
     offer: Offer | None,
     *,
     unable: tuple[Sink, str] | None = None,
+    contents: Contents | None = None,
 ) -> Explained:
     """Ask the ledger how much a refusal is about.
 
@@ -279,6 +310,7 @@ def tell(
         newest: the newest epoch of the sinks; ``None`` for none.
         offer: the batch; ``None`` where there is none.
         unable: a sink that cannot replace rows, and why; ``None`` if all can, or that is not asked.
+        contents: for E208 and E209; ``None``: no sink was asked.
     """
     head, said = ledger.head(where.pipeline), dict(refusal.details)
     stop = _stop(refusal, ledger, where.pipeline, newest, offer, head=head.epoch.number if head else 0)
@@ -306,12 +338,22 @@ def tell(
     if refusal.code == "E208":
         same = acceptance.applicable(AdoptionKind.SAME_DATA, stop) if said.get("holds") else None
         details["copy"] = moved(where, same)
-        # Markers that stand beside what was made anew say of every epoch that it is there.
-        details["level"] = beside(where, stop, newest) if said.get("bare") else ""
+        # Markers that stand beside what was made anew say of every epoch that it is there, unless they are set back.
+        filled_ = said.get("bare") or (contents and None not in [contents[sink][1] for sink in stop.sinks])
+        details["level"] = beside(where, stop, newest) if filled_ else ""
+    if refusal.code == "E209":
+        details["undo"] = _undo(where, stop, contents) if contents else ""
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
     return Explained(details, stop)
+
+
+def _undo(where: Where, stop: Stop, contents: Contents) -> str:
+    """The rewind of sinks that were set back under their markers; empty where one of them holds rows of no epoch."""
+    if any(holds is None or holds == told for holds, told in (contents[sink][::-1] for sink in stop.sinks)):
+        return ""
+    return undone(where, level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()}))
 
 
 def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:

@@ -233,7 +233,7 @@ def _rewind(way: Way, sinks: Sequence[Sink], ledger: Ledger, gone: Records) -> N
     of = rewinding.Pipeline(PIPELINE, tuple(sinks), ledger, where, lambda path: is_there(path, gone))
     planned = rewinding.plan(of, asked)
     if isinstance(planned.way, CutBack):
-        rewinding.cut_back(of, planned.way, planned.lacking)
+        rewinding.cut_back(of, planned)
         return
     held = {sink.id: sink for sink in sinks if isinstance(sink, Lies)}
 
