@@ -19,6 +19,7 @@ from onceonly.errors import OnceOnlyError, mask, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.acceptance import Stop, applicable
+from onceonly.machine.facts import Reading
 from onceonly.machine.rewind import (
     Asked,
     BringUp,
@@ -33,7 +34,7 @@ from onceonly.machine.rewind import (
     Unfit,
     decide,
 )
-from onceonly.machine.state import Reading, State
+from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Sight, Sink, Superseded
 from onceonly.runtime import replacing, runs, staging
 from onceonly.runtime.runner import Runner
