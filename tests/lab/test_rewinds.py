@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -85,9 +85,9 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
     """Opens, and leaves the fences of before."""
     fences, opened = dict[str, Fence | None](), rewinding._open
 
-    def look_first(of: rewinding.Pipeline, named: tuple[str, ...]) -> State:
+    def look_first(of: rewinding.Pipeline, named: tuple[str, ...], standing: Mapping[str, int]) -> State:
         fences.update((sink.id, sink.fence()) for sink in of.sinks)
-        state = opened(of, named)
+        state = opened(of, named, standing)
         for sink in of.sinks:
             assert isinstance(sink, BenchSink)
             targets = sink._bench.targets
@@ -100,9 +100,10 @@ def unfenced(patch: pytest.MonkeyPatch) -> None:
 def past(patch: pytest.MonkeyPatch) -> None:
     """Cuts back to where the sinks stand that lack most."""
 
-    def cut(of: rewinding.Pipeline, way: CutBack, _lost: object) -> None:
-        rewinding._open(of, tuple(sink.id for sink in of.sinks))
-        of.ledger.supersede(of.name, way.to + 1, "somebody said so")
+    def cut(of: rewinding.Pipeline, planned: rewinding.Plan) -> None:
+        assert isinstance(planned.way, CutBack)
+        rewinding._open(of, tuple(sink.id for sink in of.sinks), planned.standing)
+        of.ledger.supersede(of.name, planned.way.to + 1, "somebody said so")
 
     def beyond(facts: RewindFacts) -> CutBack:
         return CutBack(facts.asked.to, tuple(number for number in facts.epochs if number > facts.asked.to))
