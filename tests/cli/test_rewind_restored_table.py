@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, document
 from tests.cli.test_rewind_command import Job
 from tests.cli.test_ways_out import obeys, printed
 from tests.core.several import Crash, Pipeline, crash, rows
@@ -69,6 +69,19 @@ def test_a_table_that_was_restored_gets_its_epochs_again(run: Run, tmp_path: Pat
     assert "gets epochs 3..4, 20 rows: 2 from stage" in plan
     job.writes(5)
     job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+
+
+def test_an_audit_prints_the_rewind_that_the_query_prints(run: Run, tmp_path: Path) -> None:
+    job = TableJob(tmp_path)
+    job.writes(1, 2, 3)
+    job.restores(2)
+    found = document(run("audit", "--ledger", str(tmp_path / "ledger.db"), "--output", "json"))
+    [remedy] = [one["remedy"] for one in found["findings"] if one["code"] == "A126"]
+    assert printed(remedy, "queries rewind") == printed(job.said("E209", 4), "queries rewind")
+    obeys(run, remedy, "queries rewind")
+    job.writes(4)
+    job.holds(4)
     assert job.audited(run).startswith("EXACTLY ONCE")
 
 

@@ -251,7 +251,8 @@ _ROWS = {
         Verdict.IN_DOUBT,
         "Rows of committed epochs may be gone or doubled, although their markers stand. The query stops at "
         "its next start.",
-        "check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: {accepts}",
+        "{undo}check the rows; if they are not as wanted, undo it or restore {sink} from a backup; if they are: "
+        "{accepts}",
     ),
     "A127": Rule(
         "Something happened to the target that leaves its epochs alone.",

@@ -22,6 +22,7 @@ from onceonly.protocol import (
     Legible,
     Milestone,
     Permissive,
+    Settable,
     Shared,
     Sink,
     Witness,
@@ -87,6 +88,7 @@ class SinkFacts:
         others: other pipelines that write to its target.
         expired: what it removed as it was told to, once rows were old enough; ``None`` if nothing.
         transactional: whether rows and marker land together.
+        holds: number of the epoch whose rows it holds, asked where others changed the target; ``None`` where not known.
     """
 
     id: str
@@ -106,6 +108,7 @@ class SinkFacts:
     others: tuple[str, ...] = ()
     transactional: bool = True
     expired: Expired | None = None
+    holds: int | None = None
 
     def gone(self, epoch: Epoch) -> int:
         """Rows of an epoch that the sink removed once they were old enough; 0 where the epoch's own clock denies it."""
@@ -322,6 +325,8 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
         history = tuple(pair for pair in history if milestone is None or pair[0].epoch.number > milestone.epoch)
         newest = history[-1][1] if history else None
         disturbances = tuple(sink.disturbances(newest)) if newest and isinstance(sink, Witness) else ()
+        changed = any(one.fatal for one in disturbances)
+        holds = sink.content() if changed and isinstance(sink, Settable) else None
         allowed = sink.allowed() if newest and isinstance(sink, Permissive) else Allowed()
         others = tuple(name for name in (sink.writers() if isinstance(sink, Shared) else ()) if name != pipeline)
     except UNREADABLE as error:
@@ -330,7 +335,7 @@ def read_sink(sink: Sink, pipeline: str) -> SinkFacts:
     told = SinkFacts(sink.id, sink.address, append_only, fence, history, rows, counted, disturbances)
     together = sink.capabilities.transactional
     told = replace(told, milestone=milestone, allowed=allowed, others=others, transactional=together)
-    return replace(told, expired=expired)
+    return replace(told, expired=expired, holds=holds)
 
 
 _COUNTS = 5

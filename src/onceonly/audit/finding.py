@@ -12,7 +12,7 @@ from onceonly.audit.facts import Facts, SinkFacts
 from onceonly.audit.line import Line, ranges
 from onceonly.machine import acceptance, look
 from onceonly.machine.rewind import Asked, level
-from onceonly.runtime.stops import Where, rewound, set_back, tally
+from onceonly.runtime.stops import Where, rewound, set_back, tally, undo
 from onceonly_checkpoints.model import AdoptionKind
 
 # ---- One finding of an audit: a code with its evidence, filled in for one sink and epoch.
@@ -56,6 +56,7 @@ class Finding:
             where=where,
             accepts=self._accepts(facts, where) if self.code in _ACCEPTED else "",
             ways=self._ways(facts, where),
+            undo=self._undo(facts, engine) if self.code == _CHANGED else "",
             rewind=rewound(engine, Asked(self.epoch or 1)),
         )
         return replace(self, remedy=remedy)
@@ -93,6 +94,14 @@ class Finding:
             told=tally(records, lost.first, lost.last),
             gone=facts.unstaged if found.staged else "",
         )
+
+    def _undo(self, facts: Facts, where: Where) -> str:
+        """What loses nothing where a sink was set back under its markers; empty where there is no such thing."""
+        found = self._stopped(facts)
+        if found is None:
+            return ""
+        known = [sink for sink in facts.sinks if sink.unreadable is None]
+        return undo(where, found.stop, {one.id: (one.head.number if one.head else 0, one.holds) for one in known})
 
     def _stopped(self, facts: Facts) -> look.Stopped | None:
         """What would stop the query for this sink; ``None`` where something else does, or nothing that can be seen."""
@@ -142,7 +151,10 @@ class Finding:
         }
 
 
-_ACCEPTED = ("A126", "A134")
+_CHANGED = "A126"
+"""Code of what others did to a target."""
+
+_ACCEPTED = (_CHANGED, "A134")
 """Codes of what somebody did to a sink as a whole, which an operator can accept."""
 
 _BEHIND = ("A132", "A142")

@@ -163,8 +163,24 @@ def beside(where: Where, stop: Stop, newest: Epoch | None) -> str:
     return f"or, the rows being staged, in another sink or in the source, nothing is lost by: {way}\n"
 
 
-def undone(where: Where, asked: Asked) -> str:
-    """The way out for sinks whose rows are those of an older epoch, before any other; empty where there is none."""
+Contents = Mapping[str, tuple[int, int | None]]
+"""Of each sink the newest epoch that it tells of, and the one whose rows it holds, ``None`` where it does not say."""
+
+
+def undo(where: Where, stop: Stop, contents: Contents) -> str:
+    """The rewind of sinks that were set back under their markers, before any other way.
+
+    Args:
+        where: what it names.
+        stop: what stops the query.
+        contents: of every sink.
+
+    Returns:
+        Words that others follow; empty where a sink that is named holds rows of no epoch, or none is to be had.
+    """
+    if any(holds is None or holds == told for told, holds in (contents[sink] for sink in stop.sinks)):
+        return ""
+    asked = level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()})
     if not (asked.sinks or asked.to):
         return ""
     rows = "being staged, in another sink or in the source" if asked.sinks else "still in the source"
@@ -240,10 +256,6 @@ def content(sink: Sink) -> int | None:
         return None
     with naming(sink):
         return sink.content()
-
-
-Contents = Mapping[str, tuple[int, int | None]]
-"""Of each sink the newest epoch that it tells of, and the one whose rows it holds, ``None`` where it does not say."""
 
 
 def _contents(sinks: Sequence[Sink]) -> Contents:
@@ -342,18 +354,11 @@ def tell(
         filled_ = said.get("bare") or (contents and None not in [contents[sink][1] for sink in stop.sinks])
         details["level"] = beside(where, stop, newest) if filled_ else ""
     if refusal.code == "E209":
-        details["undo"] = _undo(where, stop, contents) if contents else ""
+        details["undo"] = undo(where, stop, contents) if contents else ""
     if refusal.code == "E246":
         details["replace"] = refill(where, unable)
         details["source"] = _beginnings(ledger, where.pipeline, stop.first, str(said.get("begins", "")))
     return Explained(details, stop)
-
-
-def _undo(where: Where, stop: Stop, contents: Contents) -> str:
-    """The rewind of sinks that were set back under their markers; empty where one of them holds rows of no epoch."""
-    if any(holds is None or holds == told for holds, told in (contents[sink][::-1] for sink in stop.sinks)):
-        return ""
-    return undone(where, level({sink: told if holds is None else holds for sink, (told, holds) in contents.items()}))
 
 
 def _beginnings(ledger: Ledger, pipeline: str, first: int, begins: str) -> str:
