@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from integration.printed import command
 from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from onceonly import faults, repair
 from onceonly.audit import Verdict, gather, judge
@@ -212,3 +214,35 @@ def test_a_rerun_that_is_killed_ten_times_at_drawn_points_holds_the_rows_of_the_
     ids = [row.id for row in spark.read.format("delta").load(into).collect()]
     assert sorted(ids) == pg.ids() == list(range(epochs * ROWS))
     assert audited(orders, DeltaSink(into)) is Verdict.EXACTLY_ONCE
+
+
+def keyed(df: DataFrame) -> DataFrame:
+    """Ten keys, under each of which the newest id stands in the end."""
+    return df.select((f.col("id") % 10).alias("key"), "id")
+
+
+@pytest.mark.parametrize("kind", ["postgres", "delta"])
+def test_what_is_replaced_by_key_is_compared_as_the_last_epoch_left_it(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, kind: str, pg: Any
+) -> None:
+    def table(name: str) -> Any:
+        if kind == "postgres":
+            return PostgresSink(pg.dsn, table=name, key="key", history=True)
+        return DeltaSink(str(tmp_path / name), key="key")
+
+    orders = Recorded(spark, tmp_path, inbox.source, keyed, table("orders")).run()
+    orders.sink.close()
+    without_22 = lambda session: orders.job(session).where("id <> 22")  # noqa: E731
+    found = again(orders, table("again"), job=without_22)
+    inbox.put(1)
+    replace(orders, sink=table("orders")).run()  # the query goes on; it is compared as it stood then
+
+    told = found.diff(spark, table("orders"))
+
+    assert told is not None
+    assert [(sign, row.key, row.id) for sign, row in told.examples] == [("-", 2, 22), ("+", 2, 12)]
+    assert (told.less, told.more) == (1, 1)
+    part = again(orders, table("part"), range(4, 6), job=without_22, name="orders~part")
+    with pytest.raises(OnceOnlyError, match="replaced by key") as refused:
+        part.diff(spark, table("orders"))
+    assert refused.value.code == "E110"

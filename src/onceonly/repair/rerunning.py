@@ -22,11 +22,12 @@ from onceonly.machine.facts import Replays
 from onceonly.panes.spec import Panes
 from onceonly.protocol import Sink
 from onceonly.protocol.optional import Legible
+from onceonly.reading.sealed import read_at
 from onceonly.repair import records
 from onceonly.repair.asked import Asked
 from onceonly.repair.windowed import windowed
 from onceonly.spark.choose import engine_for
-from onceonly.spark.differences import Difference, difference
+from onceonly.spark.differences import Difference, compared, difference
 from onceonly.spark.replay import Replay
 from onceonly_checkpoints.content import PANES, Digest
 from onceonly_checkpoints.epoch import Epoch, EpochRecord
@@ -48,6 +49,8 @@ class Rerun:
         recorded: digest on record of what each ran again: of results, where windows were stepped.
         written: how many of them this call wrote.
         sink: the target, not opened.
+        ledger: of both pipelines.
+        whole: whether it begins with the first epoch that stands.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Rerun:
     recorded: tuple[Digest, ...]
     written: int
     sink: Sink = field(repr=False)
+    ledger: records.Place = field(repr=False)
+    whole: bool = True
 
     @property
     def rows(self) -> int:
@@ -75,12 +80,16 @@ class Rerun:
     def diff(self, spark: SparkSession, against: Sink) -> Difference | None:
         """Which rows differ, compared as bags; ``None`` where no digest differs: then nothing is read.
 
+        Rows of the epochs that differ; where a sink replaces rows by key, those that the last of these left. What
+        was changed under a key is a row of each side.
+
         Args:
             spark: a session.
             against: the sink of the pipeline whose epochs were run again; not opened yet, and left so.
 
         Raises:
-            ConfigurationError: E110, one of the two cannot tell its rows by their epoch.
+            ConfigurationError: E110, one of the two cannot tell its rows, or the rerun lacks those that came before it.
+            IdentityError: E243, E244, the pipeline's rows of then are not to be read any more.
         """
         if not self.different:
             return None
@@ -89,8 +98,23 @@ class Rerun:
             stands.open(self.held[0][1].pipeline)
             own.open(self.name)
             before, after = _rows(spark, stands), _rows(spark, own)
+            if before is None or after is None:
+                return self._left(spark, against)
             old = [(ran.first, ran.last) for _, ran in self.different]
             return difference(before, after, old, [(epoch.number, epoch.number) for epoch, _ in self.different])
+
+    def _left(self, spark: SparkSession, against: Sink) -> Difference:
+        """Compare what the last epoch has left in each of the two."""
+        (_, first), (newest, last) = self.held[0], self.held[-1]
+        if not self.whole:
+            raise refuse(
+                "E110",
+                problem=f"{self.sink.id} holds rows from epoch {first.first} of {first.pipeline} on, replaced by key.",
+                cause="what was written under other keys before stands in one of the two alone",
+                next="run all epochs again, from the first on, into a target that holds nothing",
+            )
+        before = read_at(first.pipeline, last.last, against, ledger=self.ledger, spark=spark)
+        return compared(before, read_at(self.name, newest.number, self.sink, ledger=self.ledger, spark=spark))
 
 
 def rerun(
@@ -191,7 +215,9 @@ def rerun(
     held = asked.held()
     by_number = {record.epoch.number: record for record in found}
     recorded = tuple(_recorded(by_number[number] for number in range(ran.first, ran.last + 1)) for _, ran in held)
-    return Rerun(own, held, recorded, len(held) - len(done), unopened)
+    begun = next((record.epoch.series for record in found if record.epoch.number == wanted.stop - 1), 1)
+    whole = not any(record.epoch.lineage and begun <= record.epoch.number < wanted.start for record in found)
+    return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, whole)
 
 
 def _given(epoch: Epoch) -> Digest:
@@ -204,13 +230,6 @@ def _recorded(ran: Iterable[EpochRecord]) -> Digest:
     return reduce(add, digests[1:], digests[0]) if digests else Digest(0)
 
 
-def _rows(spark: SparkSession, sink: Sink) -> DataFrame:
-    rows = sink.read_back(spark) if isinstance(sink, Legible) else None
-    if rows is None:
-        raise refuse(
-            "E110",
-            problem=f"{sink.id} does not tell its rows by their epoch.",
-            cause="the destination keeps no epoch with a row, or the sink has a key",
-            next="compare the two targets with the destination's own means",
-        )
-    return rows
+def _rows(spark: SparkSession, sink: Sink) -> DataFrame | None:
+    """Rows with their epoch; ``None`` where the destination does not tell it."""
+    return sink.read_back(spark) if isinstance(sink, Legible) else None

@@ -48,8 +48,18 @@ def difference(
         old: first and last epoch of each range of the first.
         new: the same of the second.
     """
-    columns = [name for name in after.columns if name in before.columns and name != EPOCH]
-    left, right = _of(before, old, columns), _of(after, new, columns)
+    return compared(_of(before, old), _of(after, new))
+
+
+def compared(before: DataFrame, after: DataFrame) -> Difference:
+    """Compare all rows of both.
+
+    Args:
+        before: what the first target holds.
+        after: what the second one does.
+    """
+    columns = [name for name in after.columns if name in before.columns]
+    left, right = before.select(list(map(quote, columns))), after.select(list(map(quote, columns)))
     gone, come = left.exceptAll(right), right.exceptAll(left)
     examples = [("-", row) for row in gone.limit(SHOWN).collect()] + [("+", row) for row in come.limit(SHOWN).collect()]
     return Difference(
@@ -62,11 +72,11 @@ def difference(
     )
 
 
-def _of(rows: DataFrame, epochs: Sequence[tuple[int, int]], columns: Sequence[str]) -> DataFrame:
+def _of(rows: DataFrame, epochs: Sequence[tuple[int, int]]) -> DataFrame:
     from pyspark.sql import functions as f
 
     number = f.col(quote(EPOCH))
     wanted = f.lit(False)
     for first, last in epochs:
         wanted |= number.between(first, last)
-    return rows.where(wanted).select([f.col(quote(name)) for name in columns])
+    return rows.where(wanted).drop(EPOCH)
