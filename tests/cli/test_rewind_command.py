@@ -188,6 +188,25 @@ def test_a_bring_up_that_is_killed_is_given_again(run: Run, tmp_path: Path, poin
     assert job.audited(run).startswith("EXACTLY ONCE")
 
 
+def test_of_two_operators_at_once_one_brings_the_epochs_and_the_other_is_told(run: Run, tmp_path: Path) -> None:
+    job = Job(tmp_path, keep=4)
+    job.writes(1, 2, 3, 4)
+    job.restore(1, "b")
+    command = printed(job.said("E207", 5), "queries rewind")
+
+    def another() -> None:
+        faults.disarm()
+        assert run(*command, "--yes").exit_code == 0
+
+    faults.arm(Point.PREPARE_AFTER, another)
+    late = run(*command, "--yes")
+    assert late.exit_code == 2
+    assert "ONCE-E401" in late.stderr
+    job.writes(5)
+    job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+
+
 def test_a_sink_that_was_made_anew_is_filled_from_the_first_epoch_on(run: Run, tmp_path: Path) -> None:
     job = Job(tmp_path, keep=9)
     job.writes(1, 2, 3, 4)
@@ -208,6 +227,24 @@ def test_all_sinks_are_brought_up_from_the_stage_without_the_source(run: Run, tm
     done = run("queries", "rewind", "orders", "--ledger", ledger, "--to", "2", *named, "--from", "stage", "--yes")
     assert done.exit_code == 0, done.output
     job.writes(5)
+    job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+
+
+def test_of_two_operators_who_cut_back_at_once_the_late_one_loses_nothing(run: Run, tmp_path: Path) -> None:
+    job = Job(tmp_path, keep=1)
+    job.writes(1, 2, 3, 4)
+    job.restore(2, *NAMES)
+    command = printed(job.said("E207", 5), "queries rewind")
+
+    def another() -> None:
+        faults.disarm()
+        assert run(*command, "--yes").exit_code == 0
+        job.writes(3)
+
+    faults.arm(Point.RECORD_BEFORE, another)
+    run(*command, "--yes")
+    job.writes(*(number for number in (3, 4, 5) if number > job.pipeline.ledger.head("orders").epoch.number))
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
 
