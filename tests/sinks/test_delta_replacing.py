@@ -183,6 +183,34 @@ def test_rows_of_others_are_refused_by_name(harness: DeltaHarness) -> None:
         refused(driver, "not known to be ours alone: version")
 
 
+def test_rows_of_ours_that_a_restore_brought_back_are_ours(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        epochs = [driver.writes() for _ in range(3)]
+        driver.sink.close()
+        harness.set_back(2)
+        late = story.newcomer()
+        assert isinstance(late.sink, DeltaSink)
+        late.sink.stand_at(late.fence, 2)
+        late.position()
+        late.tries(epochs[2])
+        replaces(late, table(100, 101))
+        assert stands(harness.path) == [100, 101]
+
+
+def test_rows_of_others_are_refused_although_a_restore_came_after_them(tmp_path: Path) -> None:
+    harness = DeltaHarness(tmp_path)
+    with Story(harness) as story:
+        driver = story.driver()
+        driver.writes()
+        held = DeltaTable(harness.path).to_pyarrow_table().slice(0, 1)
+        write_deltalake(harness.path, held, mode="append")
+        foreign = DeltaTable(harness.path).version()
+        DeltaTable(harness.path).restore(foreign - 1)
+        refused(driver, f"ours alone: version {foreign} ")
+
+
 def test_a_log_that_was_cleaned_away_tells_too_little_until_a_refresh_is_in_it(tmp_path: Path) -> None:
     harness = DeltaHarness(tmp_path)
     with Story(harness) as story:

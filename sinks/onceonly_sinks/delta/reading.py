@@ -21,6 +21,7 @@ from onceonly_sinks.delta import log as loginspect
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.log import DeltaLog, Entry
 from onceonly_sinks.delta.marker import Note
+from onceonly_sinks.delta.standing import restored_to
 from onceonly_sinks.delta.table import Table
 
 if TYPE_CHECKING:
@@ -276,7 +277,10 @@ def beside_ours(table: Table) -> str:
     begun = max((at for at, one in enumerate(changes) if one.entry.note and one.entry.note.replaces), default=-1)
     if changes and changes[0].entry.version and begun < 0:
         return "its log no longer reaches back to where the table began"
-    strange = (one.entry for one in changes[max(begun, 0) :] if one.entry.note is None)
+    since = changes[max(begun, 0) :]
+    versions = {one.entry.version for one in since}
+    # What a RESTORE to one of these versions has brought back, the changes up to that one brought.
+    strange = (one.entry for one in since if one.entry.note is None and restored_to(one.entry) not in versions)
     found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
     return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
 

@@ -47,7 +47,7 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
             note = entry.note
             return Content(note.epoch, note, version) if note.identity in ("", identity) else None
         if entry.note is None and entry.operation == "RESTORE":
-            below = _target(entry)
+            below = restored_to(entry)
         else:
             below = version - 1 if entry.note is not None or _passes(entry, allowed) else None
         if below is None or below >= version:
@@ -56,9 +56,10 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
     return Content(0)
 
 
-def _target(restore: Entry) -> int | None:
-    target = str(restore.parameters.get("version"))
-    return int(target) if target.isdigit() else None
+def restored_to(entry: Entry) -> int | None:
+    """The version that a RESTORE brought back; ``None`` where it does not say, or the commit is none."""
+    target = str(entry.parameters.get("version"))
+    return int(target) if entry.operation == "RESTORE" and target.isdigit() else None
 
 
 def _passes(entry: Entry, allowed: Rung) -> bool:
