@@ -126,6 +126,10 @@ def test_a_target_of_another_rerun_is_refused(orders: Recorded) -> None:
         with pytest.raises(OnceOnlyError, match="ONCE-E239"):
             again(orders, into, epochs)
     assert again(orders, into, range(2, 6)).written == 2
+    with pytest.raises(OnceOnlyError, match='"orders~v2" has gone to ') as refused:
+        again(orders, MemorySink(id="memory:other"))
+    printed = command(str(refused.value), "epochs rerun")
+    assert printed[printed.index("--into") + 1] == into.address
 
 
 def test_the_targets_of_the_query_are_refused(orders: Recorded) -> None:

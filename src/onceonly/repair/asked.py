@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NoReturn
@@ -66,6 +66,27 @@ class Asked:
         return (
             f"onceonly epochs rerun {begin}..{end} --query {query} --ledger {ledger} --into {target} --as {own} "
             f"--with MODULE:FUNCTION{before}{windows}"
+        )
+
+    def demand_target(self, known: Collection[str], *, panes: bool) -> None:
+        """Refuse another target than the one that a rerun of this name has gone to.
+
+        Args:
+            known: addresses of the sinks that the ledger knows of it; none where it has no epoch.
+            panes: whether it steps windows.
+
+        Raises:
+            ConfigurationError: E110.
+        """
+        if not known or self.into.address in known:
+            return
+        first = next(iter(known))
+        way = f"go on where it was: {self.command(into=first, panes=panes)}"
+        raise refuse(
+            "E110",
+            problem=f'"{self.own}" has gone to {first}, and cannot go on in {self.into.address}.',
+            cause="a rerun of this name was begun before, into another target",
+            next=f"{way}\nor give this one a name of its own: --as NAME",
         )
 
     def held(self) -> Held:

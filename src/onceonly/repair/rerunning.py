@@ -172,7 +172,8 @@ def rerun(
         )
     with records.opened(ledger) as known:
         found, address = known.epochs(pipeline), known.address
-        taken = {id_: sink for entry in known.pipelines() if entry.name == pipeline for id_, sink in entry.sinks}
+        places = {entry.name: dict(entry.sinks) for entry in known.pipelines() if entry.epoch}
+        taken = places.get(pipeline, {})
     if into.address in taken.values():
         raise refuse(
             "E110",
@@ -184,6 +185,7 @@ def rerun(
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
     asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
+    asked.demand_target(places.get(own, {}).values(), panes=panes is not None)
     if panes and coalesce != 1:
         raise refuse(
             "E110",
