@@ -170,7 +170,8 @@ def _stateless(asked: Asked, taken: Mapping[str, str], problem: str) -> OnceOnly
     keeper = next((sink for output in outputs if output.name == STATE for sink in output.sinks), "")
     database, _, _ = taken.get(keeper, "").rpartition("#")
     table = quote(asked.own.replace(".", "_"), safe="~")
-    into = f"{database}#{table}" if database.startswith("postgres:") else "postgres:DSN#TABLE"
+    kind, _, _ = database.partition(":")
+    into = f"{database}#{table}" if kind == "postgres" else "postgres:DSN#TABLE"
     return refuse("E143", problem=problem, next=f"take a table of Postgres: {asked.command(into=into)}")
 
 
