@@ -169,8 +169,12 @@ def _losses(chance: random.Random, incarnations: int) -> tuple[Loss, ...]:
     return tuple(lost)
 
 
+_DRAWN = sorted(set(Harm) - {Harm.ASTRAY, Harm.ALTERED})
+"""Bounds have the other two: they make up rows, and know of no batch that is dealt out to several sinks."""
+
+
 def _harms(chance: random.Random, incarnations: int, sinks: int) -> tuple[Loss, ...]:
     if chance.random() < 0.3:
         return ()
-    harm = chance.choice(sorted(Harm))
+    harm = chance.choice(_DRAWN)
     return (Loss(chance.randint(2, incarnations + 1), harm, chance.randrange(sinks)),)
