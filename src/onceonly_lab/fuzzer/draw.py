@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from onceonly.faults import Point
-from onceonly_lab.model.parts import TRANSACTIONAL, Harm, Kind
+from onceonly_lab.model.parts import DRAWN, TRANSACTIONAL, Kind
 from onceonly_lab.model.spark import RESTARTED, Damage
 from onceonly_lab.model.world import Program
 from onceonly_lab.schedule import LEDGER, SENDING, SENT, SIMULATED, Action, Fault, Gets, Loss, Schedule, actions_at
@@ -169,12 +169,8 @@ def _losses(chance: random.Random, incarnations: int) -> tuple[Loss, ...]:
     return tuple(lost)
 
 
-_DRAWN = sorted(set(Harm) - {Harm.ASTRAY, Harm.ALTERED})
-"""Bounds have the other two: they make up rows, and know of no batch that is dealt out to several sinks."""
-
-
 def _harms(chance: random.Random, incarnations: int, sinks: int) -> tuple[Loss, ...]:
     if chance.random() < 0.3:
         return ()
-    harm = chance.choice(_DRAWN)
+    harm = chance.choice(DRAWN)
     return (Loss(chance.randint(2, incarnations + 1), harm, chance.randrange(sinks)),)

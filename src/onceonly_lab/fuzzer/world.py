@@ -25,7 +25,7 @@ from onceonly_lab.fuzzer.sink import SinkRefused, handle
 from onceonly_lab.fuzzer.stores import SceneLedger, SceneStaging, SimulatedBatch, WindowedBatch, batch_of
 from onceonly_lab.model.keys import series_of
 from onceonly_lab.model.operator import Stop
-from onceonly_lab.model.parts import DROPPED, PIPELINE, Harm, Records
+from onceonly_lab.model.parts import DRAWN, DROPPED, PIPELINE, Harm, Records
 from onceonly_lab.model.rules import ALL_KEPT, Rule
 from onceonly_lab.model.sinks import REFUSED_ROW
 from onceonly_lab.model.spark import RESTARTED, Damage, Planned, Refused, offer
@@ -49,7 +49,7 @@ ACTORS = (
     "an output does not want a row",
     "a bad row is set aside",
     "a repeated key is left out",
-    *map(str, Harm),
+    *map(str, DRAWN),
     *(f"the checkpoint is {damage}" for damage in (*RESTARTED, Damage.ANOTHER, Damage.REFRESHED)),
     *(f"a program {program}" for program in Program if program.misuses),
 )

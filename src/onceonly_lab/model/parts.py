@@ -54,6 +54,10 @@ class Harm(StrEnum):
     ALTERED = "one in which somebody has changed every row"
 
 
+DRAWN = tuple(sorted(set(Harm) - {Harm.ASTRAY, Harm.ALTERED}))
+"""What random schedules draw. The other two make up rows, and know of no batch that is dealt out to several sinks."""
+
+
 @cache
 def offsets(record: int | None) -> SourceOffsets:
     """Where a topic stands that has given ``record`` records; ``None`` where the engine has no offset yet."""
