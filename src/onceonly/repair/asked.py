@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NoReturn
@@ -68,16 +68,24 @@ class Asked:
             f"--with MODULE:FUNCTION{before}{windows}"
         )
 
-    def demand_target(self, known: Collection[str], *, panes: bool) -> None:
-        """Refuse another target than the one that a rerun of this name has gone to.
+    def demand_target(self, places: Mapping[str, Mapping[str, str]], *, panes: bool) -> None:
+        """Refuse a sink of the pipeline itself, and another target than the one that a rerun of this name has gone to.
 
         Args:
-            known: addresses of the sinks that the ledger knows of it; none where it has no epoch.
+            places: addresses by the ids of sinks, of each pipeline that has an epoch.
             panes: whether it steps windows.
 
         Raises:
             ConfigurationError: E110.
         """
+        if self.into.address in places.get(self.pipeline, {}).values():
+            raise refuse(
+                "E110",
+                problem=f'A rerun of "{self.pipeline}" cannot write into {self.into.address}.',
+                cause="that is one of the pipeline's own sinks, and every row would stand there twice",
+                next="name a target that holds nothing",
+            )
+        known = places.get(self.own, {}).values()
         if not known or self.into.address in known:
             return
         first = next(iter(known))

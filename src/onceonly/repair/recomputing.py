@@ -74,7 +74,7 @@ def recompute(
     wanted = records.demanded(pipeline, found, epochs)
     replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address, before)
     others = _Others()
-    digests, plan = Digests(replay, StateFrom(state), panes, others.take), replay.plan
+    digests, plan = Digests(replay, StateFrom(state), panes, others.take if sinks else None), replay.plan
     query = Query(plan.stateful, replay.clock, plan.nondeterministic, digests.settings(), panes is not None)
     made = certify(pipeline, found, wanted, query, _Again(digests))
     return made.naming(dict(others.named(pipeline, sinks)))

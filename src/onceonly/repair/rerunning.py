@@ -59,7 +59,7 @@ class Rerun:
     written: int
     sink: Sink = field(repr=False)
     ledger: records.Place = field(repr=False)
-    whole: bool = True
+    whole: bool
 
     @property
     def rows(self) -> int:
@@ -173,19 +173,11 @@ def rerun(
     with records.opened(ledger) as known:
         found, address = known.epochs(pipeline), known.address
         places = {entry.name: dict(entry.sinks) for entry in known.pipelines() if entry.epoch}
-        taken = places.get(pipeline, {})
-    if into.address in taken.values():
-        raise refuse(
-            "E110",
-            problem=f'A rerun of "{pipeline}" cannot write into {into.address}.',
-            cause="that is one of the pipeline's own sinks, and every row would stand there twice",
-            next="name a target that holds nothing",
-        )
     wanted = records.demanded(pipeline, found, epochs)
     # Of a sink that was opened no other handle can be made: the query opens the one that was given.
     unopened = copy.copy(into)
     asked = Asked(pipeline, own, wanted, found, unopened, address, before is not None)
-    asked.demand_target(places.get(own, {}).values(), panes=panes is not None)
+    asked.demand_target(places, panes=panes is not None)
     if panes and coalesce != 1:
         raise refuse(
             "E110",
@@ -193,7 +185,7 @@ def rerun(
             cause="each epoch is a moment, at which they fire and close",
             next="leave coalesce out: one batch for each epoch",
         )
-    over = windowed(asked, panes, taken) if panes else None
+    over = windowed(asked, panes, places.get(pipeline, {})) if panes else None
     replay = Replay(spark, job, found, records.checkpoint(found, checkpoint), address)
     done = asked.held()
     start, after = asked.next(done)
@@ -217,7 +209,7 @@ def rerun(
     held = asked.held()
     by_number = {record.epoch.number: record for record in found}
     recorded = tuple(_recorded(by_number[number] for number in range(ran.first, ran.last + 1)) for _, ran in held)
-    begun = next((record.epoch.series for record in found if record.epoch.number == wanted.stop - 1), 1)
+    begun = by_number[wanted.stop - 1].epoch.series
     whole = not any(record.epoch.lineage and begun <= record.epoch.number < wanted.start for record in found)
     return Rerun(own, held, recorded, len(held) - len(done), unopened, ledger, whole)
 

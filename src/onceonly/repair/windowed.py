@@ -22,6 +22,7 @@ from onceonly.protocol import KeepsState, Sink
 from onceonly.protocol.times import TimedEpoch
 from onceonly.repair.asked import Asked, Held
 from onceonly.runtime import together
+from onceonly.spark.windowsagain import began
 from onceonly_checkpoints.content import STATE
 from onceonly_checkpoints.epoch import Epoch
 
@@ -120,12 +121,8 @@ def _begun(asked: Asked) -> Epoch:
             cause="its query has no panes=, or had none then; and what is on record is no time for others",
             next=f"run its rows again: {asked.command(panes=False)}",
         )
-    since, known = first.windows_since, {record.epoch.number: record.epoch for record in asked.found}
-    lacking = next((number for number in range(since, first.number) if number not in known), None)
-    if lacking is not None:
-        reason = f"windows of epoch {first.number} go back to epoch {since}, and the ledger lacks epoch {lacking}"
-        said = {"first": since, "last": first.number, "reason": reason}
-        raise refuse("E234", ledger=asked.ledger, pipeline=asked.pipeline, **said)
+    known = {record.epoch.number: record.epoch for record in asked.found}
+    since = began(known, first.number, pipeline=asked.pipeline, ledger=asked.ledger)
     begins = next(number for number in sorted(known) if number >= since and known[number].lineage)
     anew = next((epoch.windows_since for epoch in batches if epoch.windows_since != since), None)
     if begins < first.number:

@@ -61,8 +61,8 @@ def went_on(pipeline: str, stands: int, shown: int) -> OnceOnlyError:
     return refuse(
         "E110",
         problem=f'Pipeline "{pipeline}" stands at epoch {stands}, and {shown} was shown.',
-        cause="the query went on while the plan was read",
-        next="stop the query; run the command once more without --yes and read its plan",
+        cause="the query went on, or a sink was restored, while the plan was read",
+        next="stop every driver; run the command once more without --yes and read its plan",
     )
 
 

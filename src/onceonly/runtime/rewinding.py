@@ -36,7 +36,7 @@ from onceonly.machine.rewind import (
 )
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sight, Sink, Superseded
-from onceonly.runtime import replacing, runs, staging
+from onceonly.runtime import operatorepoch, replacing, runs, staging
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, content, filled, last, rewound
 from onceonly.runtime.unreadable import histories, naming
@@ -260,7 +260,7 @@ def cut_back(of: Pipeline, planned: Plan) -> Rewound:
     state = _open(of, tuple(sink.id for sink in of.sinks), planned.standing)
     stands = state.opening.last.number if state.opening.last else 0
     if stands != way.to or any(reading.position.epoch != way.to for reading in state.opening.readings):
-        raise _went_on(of, way.to, stands)
+        raise operatorepoch.went_on(of.name, stands, way.to)
     why = f"every sink stands at epoch {way.to}"
     faults.fire(Point.RECORD_BEFORE)
     aside = of.ledger.supersede(of.name, way.to + 1, why)
@@ -344,15 +344,6 @@ def _demand_same_targets(of: Pipeline, named: Sequence[str], readings: Sequence[
             way += "\nor, if no row of it is worth keeping, take all of them out of it and give this command again"
         way += f"\nor give the rows up: {of.where.adopt(given_up)}" if given_up else ""
         raise refuse("E110", problem=f"{problem}.", cause=cause, next=way)
-
-
-def _went_on(of: Pipeline, planned: int, stands: int) -> OnceOnlyError:
-    return refuse(
-        "E110",
-        problem=f'Pipeline "{of.name}" stands at epoch {stands}, and {planned} was shown.',
-        cause="a driver went on, or a sink was restored, while the plan was read",
-        next="stop every driver; run the command once more without --yes and read its plan",
-    )
 
 
 def _bring(of: Pipeline, state: State, sink: Sink, step: Step, batch: Batch | None) -> None:

@@ -100,7 +100,7 @@ class WindowsAgain:
                 ones than those that wrote them.
         """
         known = {record.epoch.number: record.epoch for record in self.replay.records}
-        begun = self._begun(known, epochs.start)
+        begun = began(known, epochs.start, pipeline=self._pipeline, ledger=self.replay.ledger)
         self.kept = Remembered()
         stood: PaneState | None = None
         definition: Definition | None = None
@@ -119,16 +119,6 @@ class WindowsAgain:
                 take(epoch, made)
 
         self.replay.run(range(begun, epochs.stop), each)
-
-    def _begun(self, known: Mapping[int, Epoch], first: int) -> int:
-        """The first epoch whose windows go on in this one."""
-        begun = known[first].windows_since
-        lacking = next((number for number in range(begun, first) if number not in known), None)
-        if lacking is not None:
-            reason = f"windows of epoch {first} go back to epoch {begun}, and the ledger lacks epoch {lacking}"
-            said = {"pipeline": self._pipeline, "first": begun, "last": first, "reason": reason}
-            raise refuse("E234", ledger=self.replay.ledger, **said)
-        return begun
 
     def _stepped(self, rows: DataFrame, definition: Definition, epoch: Epoch, last: Epoch | None) -> PanedBatch:
         clock = epoch.lineage.batch_timestamp_ms if epoch.lineage else 0
@@ -159,6 +149,26 @@ class WindowsAgain:
     @property
     def _pipeline(self) -> str:
         return self.replay.records[0].pipeline if self.replay.records else ""
+
+
+def began(known: Mapping[int, Epoch], first: int, *, pipeline: str, ledger: str) -> int:
+    """The first epoch whose windows go on in another.
+
+    Args:
+        known: what is on record, by number.
+        first: number of the other.
+        pipeline: their pipeline.
+        ledger: its address.
+
+    Raises:
+        IdentityError: E234, epochs between the two are not on record.
+    """
+    begun = known[first].windows_since
+    lacking = next((number for number in range(begun, first) if number not in known), None)
+    if lacking is not None:
+        reason = f"windows of epoch {first} go back to epoch {begun}, and the ledger lacks epoch {lacking}"
+        raise refuse("E234", ledger=ledger, pipeline=pipeline, first=begun, last=first, reason=reason)
+    return begun
 
 
 def _behind(known: Mapping[int, Epoch], number: int, stood: PaneState | None) -> Epoch | None:
