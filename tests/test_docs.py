@@ -4,10 +4,12 @@ import ast
 import doctest
 import inspect
 import json
+import logging
 import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,22 +95,36 @@ def converse(block: Block) -> None:
         assert alike, f"line {block.line}: {line}\n{result.output}"
 
 
+@contextmanager
+def logging_left_as_found() -> Iterator[None]:
+    """A page sets logging up for its reader's process; the tests that come after it have one process with it."""
+    loggers = [logging.getLogger(), logging.getLogger("onceonly"), logging.getLogger("onceonly_sinks")]
+    found = [(one, one.level, list(one.handlers)) for one in loggers]
+    try:
+        yield
+    finally:
+        for one, level, handlers in found:
+            one.setLevel(level)
+            one.handlers[:] = handlers
+
+
 def run(page: Path, found: list[Block], given: Mapping[str, object] | None = None) -> dict[str, Any]:
     """Run the blocks of a page one after the other in one module, as a reader would; return the names it ends with."""
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}")
     module.__dict__.update(given or {})
     sys.modules[module.__name__] = module
-    try:
-        for block in found:
-            if block.info == CONSOLE:
-                converse(block)
-            elif block.info == SQL:
-                with psycopg.connect(module.__dict__["dsn"], autocommit=True) as owner:
-                    owner.execute(block.code.encode())
-            else:
-                exec(compile(block.padded, str(page), "exec"), module.__dict__)
-    finally:
-        del sys.modules[module.__name__]
+    with logging_left_as_found():
+        try:
+            for block in found:
+                if block.info == CONSOLE:
+                    converse(block)
+                elif block.info == SQL:
+                    with psycopg.connect(module.__dict__["dsn"], autocommit=True) as owner:
+                        owner.execute(block.code.encode())
+                else:
+                    exec(compile(block.padded, str(page), "exec"), module.__dict__)
+        finally:
+            del sys.modules[module.__name__]
     return module.__dict__
 
 
