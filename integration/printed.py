@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from onceonly.faults import Point
 
 
 def command(said: str, words: str) -> list[str]:
@@ -25,6 +28,16 @@ def obey(said: str, words: str) -> None:
     """Run the printed command that contains ``words``, then the one that its plan prints: the same with --yes."""
     run(command(said, words), code=2)
     run(command(said, words), "--yes")
+
+
+def killed(printed: list[str], point: Point, hit: int = 1) -> None:
+    """Run a printed command with --yes; SIGKILL must end it where it passes a fault point for the ``hit``-th time."""
+    environment = {**os.environ, "ONCEONLY_FAULT": f"{point}:kill:{hit}"}
+    program = Path(sys.executable).parent / printed[0]
+    ended = subprocess.run(
+        [program, *printed[1:], "--yes"], capture_output=True, env=environment, timeout=120, check=False
+    )
+    assert ended.returncode == -9, ended.stderr
 
 
 def refused(printed: list[str], *more: str) -> str:

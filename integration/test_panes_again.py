@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.printed import command, run
+from integration.printed import command, killed, run
 from integration.targets import PostgresTarget
 from integration.test_panes_audited import BATCHES, EARLY, NOTED, WIDE, shaped
 from integration.test_panes_kept import NOON, Events, panes, scores
-from integration.test_rewind import killed
 from pyspark.sql import DataFrame, SparkSession
 from typer.testing import CliRunner
 
@@ -155,7 +154,7 @@ def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that
     assert "computes" in run(rebuild, code=2)
     with pytest.raises(AssertionError, match="ONCE-E226"):
         run(other, "--yes")
-    killed(rebuild, f"{Point.PREPARE_AFTER}:kill")
+    killed(rebuild, Point.PREPARE_AFTER)
     run(rebuild, "--yes")
     assert pg.says("select key, start, stop, body, wake_clock, wake_time from orders_state order by 1, 2") == state
     assert "nothing was written" in run(rebuild, "--yes")
@@ -184,7 +183,7 @@ def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_th
     printed = command(said, "panes rebuild")
     rebuild = [word.replace("MODULE:FUNCTION", "jobs:stream").replace("MODULE:NAME", "jobs:PANES") for word in printed]
     # The table of state has the epoch then, that of results has not.
-    killed(rebuild, f"{Point.COMMIT_SENT}:kill:2")
+    killed(rebuild, Point.COMMIT_SENT, 2)
     assert pg.says("select max(_epoch) from orders_state") == [(3,)]
     run(rebuild, "--yes")
     events.run(write())

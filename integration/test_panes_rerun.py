@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integration.printed import command, run
+from integration.printed import command, killed, run
 from integration.targets import DeltaTarget, PostgresTarget
 from integration.test_panes_audited import BATCHES, EARLY, NOTED, WIDE, shaped
 from integration.test_panes_kept import NOON, Event, Events, panes
 from integration.test_refresh import FLOW, refresh
-from integration.test_rewind import killed
 from pyspark.sql import SparkSession
 from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules
 from typer.testing import CliRunner
@@ -322,7 +321,7 @@ def test_a_command_that_is_killed_goes_on_when_it_is_given_again(events: Events,
     planned = run(typed, code=2)
     assert "their state is kept beside postgres:again" in planned.replace("\n", " ")
     for death in (Point.COMMIT_SENT, Point.COMMIT_AFTER, Point.RECORD_BEFORE):
-        killed(typed, f"{death}:kill")
+        killed(typed, death)
     done = run(typed, "--diff", "--yes")
     assert "4 have the rows on record" in done
     assert "no row differs" in done

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from integration.printed import command, obey, refused, run
+from integration.printed import command, killed, obey, refused, run
 from integration.targets import Backup, DeltaTarget, PostgresTarget, events
 from pyspark.sql import functions as f
 
@@ -222,16 +219,6 @@ KILLED = (
 )
 
 
-def killed(printed: list[str], fault: str) -> None:
-    """Run a printed command that SIGKILL ends at a fault point."""
-    program = Path(sys.executable).parent / printed[0]
-    environment = {**os.environ, "ONCEONLY_FAULT": fault}
-    ended = subprocess.run(
-        [program, *printed[1:], "--yes"], capture_output=True, env=environment, timeout=120, check=False
-    )
-    assert ended.returncode == -9, ended.stderr
-
-
 def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(stream, pg, delta, ledger) -> None:
     def wrapped():
         return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=9))
@@ -243,7 +230,7 @@ def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(stream,
     said = stream.receive(FIVES[4]).fail(wrapped())
     rewind = command(said, "queries rewind")
     for point in KILLED:
-        killed(rewind, f"{point}:kill")
+        killed(rewind, point)
     run(rewind, "--yes")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
@@ -260,7 +247,7 @@ def test_a_cut_back_that_is_killed_around_each_of_its_steps_is_given_again(strea
     backup.put_back()
     rewind = command(stream.receive(FIVES[4]).fail(wrapped()), "queries rewind")
     for point in (Point.INSTALL_SENT, Point.REINDEX_AFTER, Point.RECORD_BEFORE, Point.RECORD_AFTER):
-        killed(rewind, f"{point}:kill")
+        killed(rewind, point)
     run(rewind, "--yes")
     stream.run(wrapped())
     assert pg.ids() == list(range(25))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from integration.printed import command, refused, run
+from integration.printed import command, killed, refused, run
 from integration.streams import FileStream
 from integration.targets import events
-from integration.test_rewind import FIVES, TableBackup, audit, counted, killed
+from integration.test_rewind import FIVES, TableBackup, audit, counted
 from pyspark.sql import functions as f
 
 from onceonly import exactly_once
@@ -78,7 +78,7 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
     planned = run(rewind, code=2)
     assert "gets epochs 3..4, 10 rows: 1 from source, 1 from stage" in planned
     for point in (Point.PREPARE_SENT, Point.COMMIT_SENT, Point.COMMIT_AFTER):
-        killed(rewind, f"{point}:kill")
+        killed(rewind, point)
     run(rewind, "--yes")
     assert delta.ids() == list(range(20))
     assert events(ledger, EventKind.BROUGHT_UP)[-1].endswith("rows from: source, stage")

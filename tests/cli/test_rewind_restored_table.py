@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from integration.printed import killed
 from tests.cli.conftest import Run, document
 from tests.cli.test_rewind_command import Job
 from tests.cli.test_ways_out import obeys, printed
-from tests.core.several import Crash, Pipeline, crash, rows
+from tests.core.several import Pipeline, rows
 
-from onceonly import faults
 from onceonly.faults import Point
 from onceonly_sinks.delta import DeltaSink
 
@@ -122,7 +122,7 @@ def test_the_only_table_is_gone_on_from_and_the_source_is_read_again(run: Run, t
     [
         pytest.param(Point.INSTALL_BEFORE, 1, marks=pytest.mark.slow),
         (Point.INSTALL_SENT, 1),
-        (Point.INSTALL_AFTER, 1),
+        pytest.param(Point.INSTALL_AFTER, 1, marks=pytest.mark.slow),
         pytest.param(Point.INSTALL_AFTER, 2, marks=pytest.mark.slow),
         pytest.param(Point.PREPARE_AFTER, 1, marks=pytest.mark.slow),
         pytest.param(Point.COMMIT_BEFORE, 1, marks=pytest.mark.slow),
@@ -138,10 +138,7 @@ def test_a_rewind_of_it_that_is_killed_is_given_again(run: Run, tmp_path: Path, 
     job.writes(1, 2, 3, 4)
     job.restores(2)
     command = printed(job.said("E209", 5), "queries rewind")
-    faults.arm(point, crash, hit=hit)
-    with pytest.raises(Crash):
-        run(*command, "--yes")
-    faults.disarm()
+    killed(["onceonly", *command], point, hit)
     assert run(*command, "--yes").exit_code == 0
     job.writes(5)
     job.holds(5)
@@ -153,10 +150,7 @@ def test_a_query_that_starts_after_a_rewind_was_killed_prints_the_rest_of_it(run
     job.writes(1, 2, 3, 4)
     job.restores(1)
     command = printed(job.said("E209", 5), "queries rewind")
-    faults.arm(Point.COMMIT_AFTER, crash)
-    with pytest.raises(Crash):
-        run(*command, "--yes")
-    faults.disarm()
+    killed(["onceonly", *command], Point.COMMIT_AFTER)
     obeys(run, job.said("E207", 5), "queries rewind orders")
     job.writes(5)
     job.holds(5)

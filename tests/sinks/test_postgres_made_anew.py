@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from integration.printed import killed
 from tests.cli.test_ways_out import obeys, printed
-from tests.core.several import Crash, crash, offered, rows
+from tests.core.several import offered, rows
 from tests.sinks.postgres_writer import run as sql
 from typer.testing import CliRunner, Result
 
-from onceonly import faults
 from onceonly.cli.app import app
 from onceonly.errors import IdentityError
 from onceonly.faults import Point
@@ -101,10 +101,7 @@ def test_a_table_that_was_made_anew_beside_its_markers_is_filled_again(job: Job)
 )
 def test_it_is_filled_although_the_rewind_is_killed_between(job: Job, point: Point, hit: int) -> None:
     command = printed(job.refused(4), "queries rewind")
-    faults.arm(point, crash, hit=hit)
-    with pytest.raises(Crash):
-        _run(*command, "--yes")
-    faults.disarm()
+    killed(["onceonly", *command], point, hit)
     obeys(_run, job.refused(4), "queries rewind")
     job.writes(4)
     job.holds(4)
