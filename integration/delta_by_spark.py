@@ -56,7 +56,10 @@ class SparkHarness(SinkHarness):
         with closing(self.connect()) as sink:
             sink.open(PIPELINE)
             [version] = [one.at("version") for marker, one in sink.history() if marker.epoch.number == epoch]
-        self._spark.sql(f"RESTORE TABLE delta.`{self.path}` TO VERSION AS OF {version}")
+        history = self._spark.sql(f"DESCRIBE HISTORY delta.`{self.path}`")
+        # By the moment, as people do: the commit then names no version.
+        [[moment]] = history.where(f"version = {version}").selectExpr("cast(timestamp AS string)").collect()
+        self._spark.sql(f"RESTORE TABLE delta.`{self.path}` TO TIMESTAMP AS OF '{moment}'")
         return epoch
 
     def maintain(self) -> None:

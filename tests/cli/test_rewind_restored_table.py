@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,21 @@ def test_a_table_that_was_restored_gets_its_epochs_again(run: Run, tmp_path: Pat
     plan = obeys(run, said, "queries rewind orders")
     assert "holds the rows of epoch 2, and is put there" in plan
     assert "gets epochs 3..4, 20 rows: 2 from stage" in plan
+    job.writes(5)
+    job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+
+
+def test_a_table_that_was_restored_to_a_moment_gets_its_epochs_again(run: Run, tmp_path: Path) -> None:
+    job = TableJob(tmp_path)
+    job.writes(1, 2)
+    table = DeltaTable(tmp_path / "first")
+    noon = int(table.history(1)[0]["timestamp"]) + 1
+    time.sleep(0.02)
+    job.writes(3, 4)
+    DeltaTable(tmp_path / "first").restore(datetime.fromtimestamp(noon / 1000, UTC))
+    plan = obeys(run, job.said("E209", 5), "queries rewind orders")
+    assert "holds the rows of epoch 2, and is put there" in plan
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")

@@ -173,7 +173,7 @@ def _both(one: Disturbance, other: Disturbance) -> Disturbance:
 def _restored(entry: Entry, holds_until: int) -> Disturbance:
     """Restoring keeps application versions: rows are gone while the table still claims the epochs."""
     target = entry.parameters.get("version")
-    where = f"version {target}" if target is not None else str(entry.parameters.get("timestamp", "another version"))
+    where = f"version {target}" if target is not None else entry.parameters.get("timestamp", "another version")
     known = isinstance(target, int | str) and str(target).isdigit()
     harmless = known and int(str(target)) >= holds_until
     return Disturbance("restored", f"{_told(entry)}, back to {where}", fatal=not harmless, at=entry.version)

@@ -280,7 +280,8 @@ def beside_ours(table: Table) -> str:
     since = changes[max(begun, 0) :]
     versions = {one.entry.version for one in since}
     # What a RESTORE to one of these versions has brought back, the changes up to that one brought.
-    strange = (one.entry for one in since if one.entry.note is None and restored_to(one.entry) not in versions)
+    others = (one.entry for one in since if one.entry.note is None)
+    strange = (one for one in others if restored_to(table.log, one) not in versions)
     found = next((one for one in strange if one.effect not in (Effect.NONE, Effect.DELETED)), None)
     return f"version {found.version} ({found.operation or 'unnamed'}) brought rows of others" if found else ""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
+from onceonly_sinks.delta import census
 from onceonly_sinks.delta.ladder import Effect, Rung
 from onceonly_sinks.delta.log import DeltaLog, Entry
 from onceonly_sinks.delta.marker import Note
@@ -47,7 +49,7 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
             note = entry.note
             return Content(note.epoch, note, version) if note.identity in ("", identity) else None
         if entry.note is None and entry.operation == "RESTORE":
-            below = restored_to(entry)
+            below = restored_to(log, entry)
         else:
             below = version - 1 if entry.note is not None or _passes(entry, allowed) else None
         if below is None or below >= version:
@@ -56,10 +58,25 @@ def content(log: DeltaLog, head: int, identity: str, allowed: Rung) -> Content |
     return Content(0)
 
 
-def restored_to(entry: Entry) -> int | None:
-    """The version that a RESTORE brought back; ``None`` where it does not say, or the commit is none."""
-    target = str(entry.parameters.get("version"))
-    return int(target) if entry.operation == "RESTORE" and target.isdigit() else None
+def restored_to(log: DeltaLog, entry: Entry) -> int | None:
+    """The newest version that held the files that stand after a RESTORE.
+
+    Not by what the commit says: whoever restores to a moment leaves it in words of his own, and each writer has a rule
+    of its own for the version that this moment meant.
+
+    Returns:
+        ``None`` where the commit is no RESTORE, or the log no longer reaches down to that version.
+    """
+    if entry.operation != "RESTORE":
+        return None
+    apart = Counter[census.Key]()
+    for below in log.before(entry.version):
+        change = census.parse(below, log.text(below.version) or "")
+        apart.update(file.key for file in change.adds)
+        apart.subtract(file.key for file in change.removes)
+        if not any(apart.values()):
+            return below.version - 1
+    return None
 
 
 def _passes(entry: Entry, allowed: Rung) -> bool:
