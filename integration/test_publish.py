@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from integration.printed import command, refused, run
+from integration.printed import command, killed, refused, run
 from integration.recorded import BATCHES, ROWS, Inbox, Recorded
 from integration.targets import PostgresTarget
-from integration.test_rewind import killed
 from pyspark.sql import DataFrame, SparkSession
 
 from onceonly import exactly_once, repair
@@ -152,9 +151,9 @@ def changed(spark):
     publishes = ["onceonly", "epochs", "publish", "orders~v2", "--over", "orders", "--ledger", orders.ledger]
     assert f"rows of epochs 1..{BATCHES + 1} leave" in run(publishes, code=2)
     for point in (Point.PREPARE_AFTER, Point.COMMIT_BEFORE):
-        killed(publishes, f"{point}:kill")
+        killed(publishes, point)
         assert target.ids() == list(range((BATCHES + 1) * ROWS))
-    killed(publishes, f"{Point.COMMIT_AFTER}:kill")
+    killed(publishes, Point.COMMIT_AFTER)
     assert "[ONCE-E241]" in refused(publishes, "--yes")
     assert target.ids() == [number for number in range((BATCHES + 1) * ROWS) if number != 12]
     replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
