@@ -26,6 +26,7 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_sinks.delta import DeltaSink
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.postgres import PostgresSink
 
@@ -152,7 +153,7 @@ def onceonly(home: Path, *words: str, fault: str = "") -> subprocess.CompletedPr
         [Path(sys.executable).parent / "onceonly", *words],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=400,
         cwd=home,
         env=os.environ | {"ONCEONLY_FAULT": fault},
         check=False,
@@ -176,6 +177,42 @@ def test_the_command_prints_its_plan_goes_on_after_a_kill_and_shows_what_differs
     assert done.returncode == 0, done.stdout + done.stderr
     assert "orders~v2 holds 6 epochs, 29 rows; 3 written now" in done.stdout
     assert "- 1 row, + 0 rows" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_a_topic_is_run_again_into_a_topic_of_its_own_which_readers_move_to(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, any_kafka: Any
+) -> None:
+    topics = any_kafka.topic("orders"), any_kafka.topic("again")
+
+    def sink(number: int) -> KafkaSink:
+        return KafkaSink(any_kafka.servers, topics[number])
+
+    orders = Recorded(spark, tmp_path, inbox.source, record, sink(0)).run()
+    orders.sink.close()
+    (tmp_path / "jobs.py").write_text(
+        JOB.format(inbox=str(inbox.home)) + "\n\ndef keyed(spark):\n    return stream(spark)"
+        ".selectExpr('cast(id AS string) AS key', 'cast(id AS string) AS value')\n"
+    )
+    typed = partial(onceonly, tmp_path)
+    asked = ["--query", "orders", "--ledger", orders.ledger, "--with", "jobs:keyed", "--diff"]
+    planned = typed("epochs", "rerun", "1..6", *asked, "--into", sink(1).address)
+    printed = command(planned.stderr, "--yes")[1:]
+    assert typed(*printed, fault="commit.after:kill:3").returncode == -signal.SIGKILL
+    done = typed(*printed)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "- 1 row, + 0 rows" in done.stdout
+    assert audited(orders, sink(1)) is Verdict.EXACTLY_ONCE
+    told = {"source": sink(1), "sink": sink(0), "ledger": orders.ledger, "spark": spark}
+    with pytest.raises(OnceOnlyError, match=f"have readers move to {sink(1).address}") as refused:
+        repair.publish("orders~v2", over="orders", **told)
+    assert refused.value.code == "E242"
+
+
+def record(df: DataFrame) -> DataFrame:
+    """The rows as a topic takes them."""
+    return df.selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
 
 
 KILLS = 10

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 """Columns of the rows, in their order, as Spark's Kafka source names them."""
 
+PLACED = COLUMNS[:4]
+"""Those of them that are given by where and when a record was written."""
+
 _AT_ONCE = 5000
 _MADE_ANEW = "somebody deleted the topic and made it again"
 _RETENTION = "the topic's retention removed its oldest records (retention.ms, retention.bytes)"

@@ -73,7 +73,7 @@ def command(
     wanted = range(first or 1, (last or 0) + 1)
     job, shape = function("--with", with_), function("--before", before) if before else None
     windows = panes_of(panes) if panes else None
-    topics = reads_topics(ledger, query, None)
+    reads = reads_topics(ledger, query, None)
     with place(ledger, query, forgiving=True) as here, closing(sink_from_address(into, ledger)) as target:
         name = as_ or f"{here.pipeline}~v2"
         plan = (*_plan(here, wanted, (name, target.address), state, coalesce), *_windows(windows, target))
@@ -84,7 +84,8 @@ def command(
         from onceonly.repair import rerun
 
         given: dict[str, Any] = {"before": shape, "panes": windows, "state": str(state), "coalesce": coalesce}
-        with spark_session(True, "epochs rerun", kafka=topics) as spark:
+        topics = "kafka" in {one.address.partition(":")[0] for one in (target, *here.sinks)}
+        with spark_session(True, "epochs rerun", kafka=reads or (diff and topics)) as spark:
             assert spark is not None
             made = rerun(
                 here.pipeline, wanted, job=job, into=target, ledger=here.certain_ledger, spark=spark, name=name, **given

@@ -45,6 +45,9 @@ class Versioned(Protocol):
     Each method is called after ``open``, without a fence, with the receipt of an epoch, and with that of an earlier one
     whose rows, and those before it, are left out. Rows as of an epoch are the same however often they are read: where
     that can no longer be, nothing is read. Without it a sink is read with its destination's own means.
+
+    Columns that say where and when a row lies, as offsets do, are named by an attribute ``placed``, a tuple, where
+    there are any: rows of two targets are compared without them.
     """
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
