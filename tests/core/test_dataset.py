@@ -35,6 +35,7 @@ from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.postgres import PostgresSink
 
@@ -319,6 +320,18 @@ def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_printed_na
     assert told is not None
     api.check_run(given(ast.literal_eval(told[1])), run, "shop")
     api.check_run(given(()), run, "shop")
+
+
+def test_writers_of_a_topic_alone_must_be_named_since_a_topic_shows_nobody() -> None:
+    topic = KafkaSink("127.0.0.1:1", "clicks")
+    with pytest.raises(OnceOnlyError) as refused:
+        exactly_once(topic, note_time=Dataset("ingest"))
+    assert refused.value.code == "E135"
+    assert "kafka:clicks does not show who writes there" in str(refused.value)
+    assert 'Dataset(..., writers=("web", "app"))' in refused.value.remedy
+    assert exactly_once(topic, note_time=Dataset("ingest", writers=("web", "app")))
+    assert exactly_once(topic, MemorySink(), note_time=Dataset("ingest"))
+    assert exactly_once(topic, note_time="ingest")
 
 
 def test_a_dataset_of_a_dataset_is_refused() -> None:
