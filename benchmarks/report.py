@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -120,6 +122,16 @@ def as_markdown(found: dict[str, Any]) -> str:
 
 
 _SAID_APART = frozenset({"date", "cpu", "cores", "memory_gb", "system", "load_before"})
+
+
+def put(page: Path, part: str) -> None:
+    """Write one part of a page, which begins with its heading, and leave the others as they are."""
+    heading = part.partition("\n")[0]
+    known = re.split(r"(?m)^(?=# )", page.read_text()) if page.exists() else []
+    parts = [each.rstrip("\n") for each in known if each.strip()]
+    at = next((at for at, each in enumerate(parts) if each.partition("\n")[0] == heading), len(parts))
+    parts[at : at + 1] = [part.rstrip("\n")]
+    page.write_text("\n\n".join(parts) + "\n")
 
 
 def place(machine: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """What ``note_time=`` costs an epoch: the same query with it and without it, in pairs.
 
-``python -m benchmarks.time`` prints a table and writes it to ``results/time.md``. Rows go into Postgres through the
+``python -m benchmarks.time`` prints a table and puts it into ``results/time.md``. Rows go into Postgres through the
 driver, or from executors, into a Delta table, or into both, where they are staged.
 """
 
@@ -91,7 +91,7 @@ def main() -> int:
     text = report(measured, about, asked.rounds)
     print(text)
     if not asked.only and not asked.tiny:
-        (RESULTS / "time.md").write_text(text)
+        reports.put(RESULTS / "time.md", text)
     return 0
 
 

@@ -24,7 +24,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
-from onceonly import Dataset, Dedupe, EventTime, FromUpstream, Output, Quality, bad_rows, exactly_once, faults
+from onceonly import (
+    Dataset,
+    Dedupe,
+    EventTime,
+    FromUpstream,
+    Output,
+    Quality,
+    bad_rows,
+    exactly_once,
+    faults,
+    heartbeat,
+)
 from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
@@ -75,6 +86,8 @@ class Job:
         figure: a case of Streaming 102: its rows, its panes and what it notes.
         panes: sums of ids in windows of ten of them, by word, with the time of the greatest id; the sinks get results
             instead of rows, and windows lie beside the first sink, in Postgres.
+        quiet: a second directory of files, read beside ``inbox``, and beside both a heartbeat: the query goes on until
+            it is killed or stopped, with an epoch each second.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -100,6 +113,7 @@ class Job:
     follows: str = ""
     figure: str = ""
     panes: bool = False
+    quiet: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -186,8 +200,12 @@ def start(spark: SparkSession, job: Job, write: Callable[[DataFrame, int], None]
     rows = files.dropDuplicates(["id"]) if job.unique else files
     if job.shout:
         rows = rows.withColumn("word", f.upper("word"))
-    writer = rows.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint)
-    return writer.foreachBatch(write).trigger(availableNow=True).start()
+    if job.quiet:
+        beside = few.schema(SCHEMA).parquet(job.quiet)
+        rows = rows.unionByName(beside).unionByName(heartbeat(spark, like=rows))
+    writer = rows.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint).foreachBatch(write)
+    ends: Any = {"processingTime": "1 second"} if job.quiet else {"availableNow": True}
+    return writer.trigger(**ends).start()
 
 
 def _followed(spark: SparkSession, target: str) -> DataFrame:

@@ -81,7 +81,7 @@ class Scene:
 
     def rows(self) -> list[tuple[int, str]]:
         """All rows of the target, read without any code of ours."""
-        return sorted(_ROWS.get(self.kind, _delta_rows)(self.target))
+        return rows_in(self.kind, self.target)
 
     def markers(self) -> list[Marker]:
         """Markers in the sink, oldest first."""
@@ -167,6 +167,11 @@ class Scene:
         for marker in self.markers():
             owners.setdefault(marker.fence.generation, set()).add(marker.fence.owner)
         assert all(len(found) == 1 for found in owners.values()), owners
+
+
+def rows_in(kind: str, target: str) -> list[tuple[int, str]]:
+    """All rows of a target, read without any code of ours."""
+    return sorted(_ROWS.get(kind, _delta_rows)(target))
 
 
 def _kafka_rows(target: str) -> list[tuple[int, str]]:

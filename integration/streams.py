@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -121,3 +122,24 @@ class FileStream:
 
     def newest(self, log: str) -> int:
         return max(int(path.name) for path in (self.checkpoint / log).iterdir() if path.name.isdigit())
+
+
+# ---- when the engine planned a batch
+
+
+def planned(checkpoint: Path, batch: int) -> int:
+    """The moment that a checkpoint's offset log says, milliseconds since 1970."""
+    return int(json.loads(_entry(checkpoint, batch)[1])["batchTimestampMs"])
+
+
+def plan_earlier(checkpoint: Path, batch: int, moment: int) -> None:
+    """Have the offset log say that a batch was planned earlier, as though it had waited since then."""
+    lines = _entry(checkpoint, batch)
+    lines[1] = json.dumps({**json.loads(lines[1]), "batchTimestampMs": moment})
+    path = checkpoint / "offsets" / str(batch)
+    path.write_text("\n".join(lines))
+    path.with_name(f".{batch}.crc").unlink()
+
+
+def _entry(checkpoint: Path, batch: int) -> list[str]:
+    return (checkpoint / "offsets" / str(batch)).read_text().split("\n")

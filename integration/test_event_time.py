@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from integration.streams import FileStream
+from integration.streams import FileStream, plan_earlier, planned
 from integration.targets import events
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.core.stories import cut
 
-from onceonly import EventTime, Output, Quality, TimedEpoch, exactly_once
+from onceonly import Dataset, EventTime, Output, Quality, TimedEpoch, exactly_once
 from onceonly.errors import OnceOnlyError
 from onceonly.protocol import Estimate
 from onceonly.protocol.times import Clock, Times
+from onceonly.reading import Fixed, Reader, Window
 from onceonly.runtime.staging import StagedEpochs, Still
 from onceonly.runtime.together import InMemory
 from onceonly.spark import frames, outputs
@@ -157,20 +160,27 @@ def ms(seconds: int) -> int:
 
 
 class Noting:
-    """One pipeline into a store in memory."""
+    """One pipeline into a store in memory, or into what ``sink`` makes."""
 
-    def __init__(self, stream: FileStream, tmp_path: Path, **said: Any) -> None:
+    def __init__(self, stream: FileStream, tmp_path: Path, sink: Callable[[], Any] | None = None, **said: Any) -> None:
         self.stream, self.place, self.said = stream, tmp_path / "ledger.db", said
         self.store = MemoryStore()
+        self.sink = sink or partial(MemorySink, store=self.store)
 
     def wrapped(self, **said: Any) -> Any:
         asked = {"before": at_noon, **self.said, **said}
-        return exactly_once(MemorySink(store=self.store), ledger=self.place, **asked)
+        return exactly_once(self.sink(), ledger=self.place, **asked)
 
     def times(self) -> list[EpochTime | None]:
-        sink = MemorySink(store=self.store)
+        sink = self.sink()
         sink.open("orders")
-        return [marker.epoch.time for marker, _ in sink.history()]
+        found = [marker.epoch.time for marker, _ in sink.history()]
+        sink.close()
+        return found
+
+    def windows(self) -> list[Window]:
+        with Reader("orders", self.sink()) as reader:
+            return list(reader.windows(Fixed("10 seconds"), since=NOON))
 
     def noted(self) -> list[int | None]:
         return [time.noted if time else None for time in self.times()]
@@ -207,16 +217,37 @@ def test_a_query_notes_the_greatest_time_less_the_delay_and_names_rows_that_came
     assert "3 rows; complete through 2026-01-01T12:01:00Z, 1 late" in caplog.text
 
 
-def test_the_same_slice_a_year_later_says_the_same(
-    spark: SparkSession, noting: Callable[..., Noting], tmp_path: Path
+YEAR_MS = 365 * 86_400_000
+
+
+def interrupted(df: DataFrame) -> DataFrame:
+    raise RuntimeError("the power is gone")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("memory", marks=pytest.mark.slow)]
+)
+def test_a_slice_that_is_replayed_a_year_later_has_the_same_times_and_makes_the_same_windows(
+    kind: str, spark: SparkSession, noting: Callable[..., Noting], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    batches = (range(60), [*range(60, 90), 3])
     orders = noting(note_time=EventTime("event_time", delay="1s"))
-    orders.stream.receive(range(60), range(60, 90)).run(orders.wrapped())
-    again = Noting(FileStream(spark, tmp_path / "again"), tmp_path / "again", **orders.said)
-    again.stream.receive(range(60), range(60, 90)).run(again.wrapped())
-    assert [time and (time.first, time.last, time.noted) for time in orders.times()] == [
-        time and (time.first, time.last, time.noted) for time in again.times()
-    ]
+    orders.stream.receive(*batches).run(orders.wrapped())
+    target = request.getfixturevalue("pg") if kind == "postgres" else None
+    again = Noting(FileStream(spark, tmp_path / "again"), tmp_path / "again", target and target.sink, **orders.said)
+    moments = []
+    for number, ids in enumerate(batches):
+        again.stream.receive(ids).fail(again.wrapped(before=interrupted))
+        assert len(again.times()) == number, "planned, and written nowhere"
+        moments.append(planned(again.stream.checkpoint, number) - YEAR_MS)
+        plan_earlier(again.stream.checkpoint, number, moments[-1])
+        again.stream.run(again.wrapped())
+    first, replayed = [[time for time in one.times() if time] for one in (orders, again)]
+    assert [time.ingest for time in replayed] == moments
+    assert [replace(time, ingest=0) for time in replayed] == [replace(time, ingest=0) for time in first]
+    assert [(time.first, time.last, time.late) for time in replayed] == [(ms(0), ms(59), 0), (ms(3), ms(89), 1)]
+    assert again.windows() == orders.windows()
+    assert [window.status for window in again.windows()] == ["complete"] * 8 + ["open"]
 
 
 def test_ingest_is_the_moment_that_spark_planned_the_batch_at(noting: Callable[..., Noting]) -> None:
@@ -316,6 +347,17 @@ def refused(orders: Noting, **said: Any) -> OnceOnlyError | str:
     text = orders.stream.receive(range(3)).fail(orders.wrapped(**said))
     assert orders.times() == []
     return text
+
+
+def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_names_that_are_told_are_taken(
+    noting: Callable[..., Noting],
+) -> None:
+    orders = noting()
+    said = str(refused(orders, note_time=Dataset("ingest", writers=("web", "app"))))
+    assert "[ONCE-E135]" in said
+    assert 'name it as well: writers=("web", "app", "orders")' in said
+    orders.stream.run(orders.wrapped(note_time=Dataset("ingest", writers=("web", "app", "orders"))))
+    assert len(orders.times()) == 1
 
 
 def test_a_column_that_rows_do_not_have_is_refused_with_the_one_that_is_meant(noting: Callable[..., Noting]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from integration.streams import FileStream
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
+from tests.kafka_client import more_partitions
 
 from onceonly import Dataset, EventTime, FromUpstream, exactly_once
 from onceonly.reading import Reader
@@ -34,6 +36,7 @@ class Row:
         self.spark, self.place, self.upstream, self.load = spark, tmp_path, upstream, load
         self.first = FileStream(spark, tmp_path / "first", "first")
         self.store = MemoryStore()
+        self.sink: Callable[[], Any] = partial(MemorySink, store=self.store)
 
     def arrive(self, *batches: Any, before: Any = None) -> Row:
         """More epochs of the first query."""
@@ -43,7 +46,7 @@ class Row:
         return self
 
     def wrapped(self, note_time: Any, **more: Any) -> Any:
-        return exactly_once(MemorySink(store=self.store), ledger=self.place / "second.db", note_time=note_time, **more)
+        return exactly_once(self.sink(), ledger=self.place / "second.db", note_time=note_time, **more)
 
     def start(self, wrapped: Any, shape: Callable[[DataFrame], DataFrame] = lambda df: df) -> StreamingQuery:
         writer = shape(self.load()).writeStream.queryName("second").foreachBatch(wrapped)
@@ -61,9 +64,11 @@ class Row:
         return str(found.value)
 
     def epochs(self) -> list[Epoch]:
-        sink = MemorySink(store=self.store)
+        sink = self.sink()
         sink.open("second")
-        return [marker.epoch for marker, _ in sink.history()]
+        found = [marker.epoch for marker, _ in sink.history()]
+        sink.close()
+        return found
 
     def noted(self) -> list[int | None]:
         return [epoch.time.noted if epoch.time else None for epoch in self.epochs()]
@@ -135,7 +140,48 @@ def test_a_query_that_reads_a_topic_notes_what_it_was_complete_through_at_its_of
     assert topic_row.events(EventKind.UNPOLLED) == []
 
 
-def test_a_column_of_rows_decides_over_what_the_upstream_notes(table: Row) -> None:
+def with_key(df: DataFrame) -> DataFrame:
+    return of_rows(df).withColumn("key", f.col("value"))
+
+
+def test_what_was_complete_waits_for_a_partition_that_appears_as_for_every_other(
+    spark: SparkSession, tmp_path: Path, any_kafka: KafkaAddress
+) -> None:
+    servers, topic = any_kafka.servers, any_kafka.topic("widened", partitions=2)
+
+    def load() -> DataFrame:
+        options = {"kafka.bootstrap.servers": servers, "subscribe": topic, "startingOffsets": "earliest"}
+        source = read_committed(spark.readStream.format("kafka").options(**options)).option("maxOffsetsPerTrigger", 15)
+        return source.load().select(f.col("value").cast("string").cast("bigint").alias("id"))
+
+    row = Row(spark, tmp_path, lambda: KafkaSink(servers, topic), load)
+    upstream = FromUpstream(row.upstream(), name="first", unit="integer")
+    row.arrive(range(20), range(20, 40), before=with_key)
+    row.run(upstream)
+    assert row.noted()[-1] == 29
+    before = len(row.epochs())
+    assert '"2":' not in str(row.epochs()[-1].written.end)
+    more_partitions(servers, topic, 3)
+    row.arrive(range(40, 60), range(60, 80), before=with_key)
+    row.run(upstream)
+    noted = row.noted()
+    assert (noted[-1], row.ids_until(len(noted))) == (69, set(range(80)))
+    assert noted == sorted(noted, key=lambda one: -1 if one is None else one)
+    for number, said in enumerate(noted, start=1):
+        assert row.ids_until(number) >= set(range(said or 0)), "what is called complete is there"
+    ends = [str(epoch.written.end) for epoch in row.epochs()[before:]]
+    assert '"2":0' not in ends[-1], "the new partition has rows"
+    assert '"2":' in ends[-1]
+    assert len(set(noted[before:])) > 1
+    assert row.events(EventKind.UNPOLLED) == []
+
+
+@pytest.mark.parametrize("kind", ["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_a_column_of_rows_decides_over_what_the_upstream_notes(
+    table: Row, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "postgres":
+        table.sink = request.getfixturevalue("pg").sink
     table.arrive(range(20))
     table.run(EventTime("id", delay=1, unit="integer"))
     assert table.noted() == [18]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
 from integration.processes import until
 from integration.streams import settings
 from integration.targets import ids
 from integration.test_float_lineage import ROCKS
 from pyspark.sql import functions as f
+from tests.kafka_client import more_partitions
 
-from onceonly import exactly_once
+from onceonly import EventTime, exactly_once
 from onceonly_checkpoints import chain
 
 pytestmark = pytest.mark.spark
@@ -36,8 +36,7 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     query = writer.trigger(processingTime="0 seconds").start()
     try:
         until(lambda: len(sink.rows()) == 10, "the rows of two partitions are written")
-        admin = AdminClient({"bootstrap.servers": any_kafka.servers, "log_level": 0})
-        admin.create_partitions([NewPartitions(topic, 4)])[topic].result(30)
+        more_partitions(any_kafka.servers, topic, 4)
         send(any_kafka.servers, topic, range(10, 30), 4)
         until(lambda: len(sink.rows()) >= 30, "the rows of four partitions are written")
     finally:
@@ -47,6 +46,38 @@ def test_a_topic_that_gets_more_partitions_under_a_running_query_loses_no_row(sp
     epochs = [record.epoch for record in ledger.epochs("orders")]
     assert chain.first_break(epochs) is None
     assert '"3":' in str(epochs[-1].written.end)
+
+
+@pytest.mark.kafka
+def test_old_rows_of_a_partition_that_appears_are_late_and_counted_and_time_goes_on_over_all(
+    spark, any_kafka, sink, ledger, tmp_path
+):
+    topic = any_kafka.topic("appearing", partitions=2)
+    send(any_kafka.servers, topic, range(10), 2)
+    asked = {"kafka.bootstrap.servers": any_kafka.servers, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def run() -> None:
+        rows = spark.readStream.format("kafka").options(**asked).load()
+        number = rows.select(f.col("value").cast("string").cast("bigint").alias("id"))
+        told = exactly_once(sink, ledger=ledger, note_time=EventTime("id", delay=1, unit="integer"))
+        writer = number.writeStream.foreachBatch(told).queryName("orders").trigger(availableNow=True)
+        writer.option("checkpointLocation", str(tmp_path / "ck")).start().awaitTermination()
+
+    run()
+    more_partitions(any_kafka.servers, topic, 3)
+    run()  # an empty partition says nothing
+    producer = Producer({"bootstrap.servers": any_kafka.servers, "log_level": 0})
+    for value in (3, 7, 8, 12):
+        producer.produce(topic, str(value).encode(), partition=2)
+    assert producer.flush(30) == 0
+    run()
+    first, *_, last = [record.epoch for record in ledger.epochs("orders")]
+    assert '"2":' not in str(first.written.end)
+    assert '"2":4' in str(last.written.end)
+    assert (first.time.noted, first.time.high, first.time.late) == (8, 9, 0)
+    assert (last.time.horizon, last.time.late, last.time.first, last.time.last) == (8, 2, 3, 12)
+    assert (last.time.noted, last.time.high) == (11, 12)
+    assert ids(sink) == sorted([*range(10), 3, 7, 8, 12])
 
 
 def test_state_in_rocksdb_goes_on_after_a_replay(spark, stream, sink, ledger):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from integration.processes import Drivers, was_killed
 from integration.several import Several
 from integration.stage import ROWS
+from integration.streams import plan_earlier, planned
 
 from onceonly.faults import Point
 
@@ -25,24 +25,6 @@ BETWEEN = f"{Point.COMMIT_AFTER}:killgroup:{{}}"
 
 LATER_MS = 75_000
 """By so much at least each batch comes again after it was planned."""
-
-
-def planned(checkpoint: Path, batch: int) -> int:
-    """When the engine planned a batch, as its offset log says."""
-    return int(json.loads(_entry(checkpoint, batch)[1])["batchTimestampMs"])
-
-
-def plan_earlier(checkpoint: Path, batch: int, moment: int) -> None:
-    """Have the offset log say that a batch was planned earlier, as though it had waited since then."""
-    lines = _entry(checkpoint, batch)
-    lines[1] = json.dumps({**json.loads(lines[1]), "batchTimestampMs": moment})
-    path = checkpoint / "offsets" / str(batch)
-    path.write_text("\n".join(lines))
-    path.with_name(f".{batch}.crc").unlink()
-
-
-def _entry(checkpoint: Path, batch: int) -> list[str]:
-    return (checkpoint / "offsets" / str(batch)).read_text().split("\n")
 
 
 def now_ms() -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 _PATIENCE_S = 30.0
 _QUIET = {"log_level": 0}
@@ -21,6 +21,12 @@ def producer(servers: str, name: str, **options: object) -> Producer:
     made.list_topics(timeout=5)
     made.init_transactions(_PATIENCE_S)
     return made
+
+
+def more_partitions(servers: str, topic: str, count: int) -> None:
+    """Have a topic be of so many partitions."""
+    admin = AdminClient({"bootstrap.servers": servers, **_QUIET})
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(_PATIENCE_S)
 
 
 def send(producer: Producer, topic: str, *values: str) -> None:

@@ -1,4 +1,4 @@
-"""What the table about time says follows from its pairs, round by round, each bar on its own side of the limit."""
+"""What the tables about time say follows from what was measured, each bar on its own side of the limit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 from benchmarks.time import LARGE, SMALL, Pairs, in_pairs, line_of
+
+from benchmarks import looks, report
 
 
 def test_pairs_take_turns_after_a_round_that_does_not_count(tmp_path: Path) -> None:
@@ -37,3 +39,19 @@ def test_quotients_and_differences_are_taken_within_a_round() -> None:
 )
 def test_small_epochs_are_held_to_milliseconds_and_large_ones_to_a_quotient(shape, timed: float, said: str) -> None:
     assert line_of(Pairs(shape, 1, "postgres", (100.0,), (timed,))).endswith(said)
+
+
+def test_a_part_of_a_page_is_written_anew_and_the_others_stay(tmp_path: Path) -> None:
+    page = tmp_path / "time.md"
+    report.put(page, "# One\n\n1\n")
+    report.put(page, "# Two\n\n2\n\n- more\n")
+    report.put(page, "# One\n\n## of it\n\n3\n")
+    assert page.read_text() == "# One\n\n## of it\n\n3\n\n# Two\n\n2\n\n- more\n"
+
+
+@pytest.mark.parametrize(("better", "said"), [(5.0, "5 ms |"), (5.1, "5 ms, missed |")])
+def test_a_look_is_held_to_the_better_end_of_its_spread(better: float, said: str) -> None:
+    line = looks.line_of(looks.Taken("postgres", 100_000, looks.LOOK, 5.0, (better, 7.0, 90.0)))
+    assert line.startswith(f"| postgres | 100,000 | {looks.LOOK} | 7.0 ms | {better:.1f} to 90.0 | {better:.1f} ms |")
+    assert line.endswith(said)
+    assert looks.line_of(looks.Taken("postgres", 2, looks.POLL, None, (1.0, 2.0))).endswith("|  |")

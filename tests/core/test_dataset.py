@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +14,8 @@ import pytest
 from tests.core.stories import changed, cut, epochs, lineage, offer
 
 from onceonly import Dataset, EventTime, exactly_once, faults
+from onceonly.api import noting as api
+from onceonly.cli import checks
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator, marks, noting
@@ -25,11 +29,13 @@ from onceonly.reading.peers import Peers
 from onceonly.runtime import operator
 from onceonly.runtime.runner import ReadPeers, Runner
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
 from onceonly_checkpoints.ledger import EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_sinks.kafka import KafkaSink
 from onceonly_sinks.memory import MemorySink, MemoryStore
 from onceonly_sinks.postgres import PostgresSink
 
@@ -123,6 +129,19 @@ def test_a_silent_writer_is_left_out_by_a_commit_that_says_so_and_its_late_rows_
     assert a.commits(200, 80).lower == 130
     assert b.commits(150, 90).lower == 150
     assert len(a.events(EventKind.WRITER_SILENT)) == 1
+
+
+def test_the_doctor_tells_of_a_time_out_that_the_pace_of_a_writer_meets_again(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    for number in range(4):
+        b.commits(number, 40 * number)
+        a.commits(number, 40 * number + 1)
+    assert "D405" not in {one.code for one in checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    assert a.commits(9, 120 + 60).silent == ("B",)
+    found = {one.code: one.said for one in checks.pipeline_checks(a.ledger, "A", (), a.ledger.address)}
+    assert found["D405"] == '"A" left B out as silent after 0.06 s, and epochs of B are up to 0.04 s apart'
 
 
 def test_a_writer_that_nobody_declared_counts_from_its_first_epoch_on(tmp_path: Path, store: MemoryStore) -> None:
@@ -284,6 +303,35 @@ def test_a_dataset_that_cannot_be_is_refused_when_it_is_said(said: dict[str, obj
         Dataset("ingest", **said)
     assert refused.value.code == code
     assert problem in str(refused.value)
+
+
+def test_a_pipeline_that_its_dataset_does_not_name_is_refused_and_the_printed_names_are_taken() -> None:
+    plan = Plan(stateful=False, nondeterministic=None, sources=())
+    run = Run("run", "query", "shop", "file:/ck", None, False, "session", plan, None, None, None)  # type: ignore[arg-type]
+
+    def given(writers: Sequence[str]) -> api.Chosen | None:
+        return api.chosen(Dataset("ingest", writers=writers))
+
+    with pytest.raises(OnceOnlyError) as refused:
+        api.check_run(given(("web", "app")), run, "shop")
+    assert refused.value.code == "E135"
+    assert 'Dataset(writers=) does not name "shop", the pipeline that it was given to' in str(refused.value)
+    told = re.search(r"writers=(\(.*?\))", refused.value.remedy)
+    assert told is not None
+    api.check_run(given(ast.literal_eval(told[1])), run, "shop")
+    api.check_run(given(()), run, "shop")
+
+
+def test_writers_of_a_topic_alone_must_be_named_since_a_topic_shows_nobody() -> None:
+    topic = KafkaSink("127.0.0.1:1", "clicks")
+    with pytest.raises(OnceOnlyError) as refused:
+        exactly_once(topic, note_time=Dataset("ingest"))
+    assert refused.value.code == "E135"
+    assert "kafka:clicks does not show who writes there" in str(refused.value)
+    assert 'Dataset(..., writers=("web", "app"))' in refused.value.remedy
+    assert exactly_once(topic, note_time=Dataset("ingest", writers=("web", "app")))
+    assert exactly_once(topic, MemorySink(), note_time=Dataset("ingest"))
+    assert exactly_once(topic, note_time="ingest")
 
 
 def test_a_dataset_of_a_dataset_is_refused() -> None:

@@ -19,10 +19,13 @@ from onceonly.doctor.rules import (
     judge_clock,
     judge_names,
     judge_settings,
+    judge_timeout,
     judge_timeouts,
     too_short,
 )
+from onceonly.protocol import period
 from onceonly.protocol.health import observe, spell
+from onceonly_checkpoints.epochtime import EpochTime, WriterMark
 
 SAFE = {"server_version": "18", "fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"}
 
@@ -80,6 +83,54 @@ def test_a_query_that_comes_back_after_another_one_means_two() -> None:
 def test_a_generation_beyond_the_ledgers_is_anothers() -> None:
     assert codes(judge_names(facts("a", fences=(("s", 4),)))) == []
     assert codes(judge_names(facts("a", fences=(("s", 4), ("t", 5))))) == [("D404", State.HINT)]
+
+
+# ---- several writers of one dataset
+
+
+def seen_of(*planned: int, left_out: int | None = None, first: int = 1) -> list[EpochTime]:
+    """What "web" says of time: it sees each epoch of "app" a second after that was planned, and then leaves it out."""
+
+    def said(at: int, mark: WriterMark, *silent: str) -> EpochTime:
+        return EpochTime("ms", 1, 1, 1, ingest=at, observed=(mark, WriterMark("web", 1, 1, at)), silent=silent)
+
+    marks = [WriterMark("app", number, 1, at) for number, at in enumerate(planned, start=first)]
+    told = [said(mark.ingest + 1000, mark) for mark in marks]
+    # It stays silent in a second epoch, which leaves nobody out anew.
+    out = [] if left_out is None else [said(left_out, marks[-1], "app"), said(left_out + 9**9, marks[-1], "app")]
+    return [*told, *out]
+
+
+PACE = tuple(range(0, 300_000, 60_000))
+"""An epoch each minute; the last is planned at 240 s."""
+
+
+@pytest.mark.parametrize(("left_out", "codes_found"), [(None, []), (420_000, []), (419_999, [("D405", State.HINT)])])
+def test_a_writer_that_is_left_out_before_three_of_its_epochs_could_have_come_is_told(
+    left_out: int | None, codes_found: list[tuple[str, State]]
+) -> None:
+    assert codes(judge_timeout("web", seen_of(*PACE, left_out=left_out))) == codes_found
+
+
+def test_the_longer_time_out_is_named_and_is_three_times_the_pace() -> None:
+    [check] = judge_timeout("web", seen_of(*PACE, left_out=300_000))
+    assert '"web" left app out as silent after 60 s, and epochs of app are up to 60 s apart' in check.said
+    assert check.remedy.endswith('Dataset(..., timeout="180 seconds")')
+    assert period.milliseconds("180 seconds") == 3 * 60_000
+
+
+def test_one_outage_says_nothing_of_the_pace_and_epochs_that_nobody_saw_are_counted() -> None:
+    assert codes(judge_timeout("web", seen_of(0, 60_000, 120_000, 9_000_000, left_out=9_200_000))) == []
+    every_other = [
+        replace(one, observed=(replace(one.observed[0], epoch=2 * at), one.observed[1]))
+        for at, one in enumerate(seen_of(0, 120_000, 240_000), start=1)
+    ]
+    [*_, out, _] = seen_of(240_000, left_out=240_000 + 180_000, first=6)
+    assert codes(judge_timeout("web", [*every_other, out])) == []
+
+
+def test_of_a_writer_that_was_seen_once_or_twice_no_pace_is_known() -> None:
+    assert codes(judge_timeout("web", seen_of(0, 60_000, left_out=61_000))) == []
 
 
 # ---- around

@@ -9,8 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.core.several import Pipeline
 from tests.core.test_timed_epochs import Query
+from typer.testing import CliRunner, Result
 
+from onceonly.cli.app import app
 from onceonly.machine.noting import Noting
+from onceonly.reading.certificate import LateEpoch, certify
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger import EventKind
 
@@ -68,6 +71,11 @@ def played(pipeline: Pipeline, watermark: dict[str, str]) -> list[Epoch]:
     return epochs
 
 
+def certified(pipeline: Pipeline) -> Result:
+    """What ``onceonly time certify`` says of all epochs, by the ledger."""
+    return CliRunner().invoke(app, ["time", "certify", "orders", "--ledger", str(pipeline.root / "ledger.db")])
+
+
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
     made = Pipeline(tmp_path, names=("a",))
@@ -82,6 +90,10 @@ def test_a_perfect_watermark_leaves_no_row_late(pipeline: Pipeline) -> None:
     last = epochs[-1].time
     assert last is not None
     assert (last.lower, last.high) == (ms("12:08:00"), ms("12:07:46"))
+    made = certify(epochs, 1, len(epochs))
+    assert (made.rows, made.late, made.unknown) == (10, (), ())
+    judged = certified(pipeline)
+    assert (judged.exit_code, judged.stdout) == (0, f"no row behind the horizon in epochs 1..{len(epochs)} (10 rows)\n")
 
 
 def test_a_heuristic_one_is_late_with_the_9_alone_and_says_by_how_much(pipeline: Pipeline) -> None:
@@ -91,5 +103,14 @@ def test_a_heuristic_one_is_late_with_the_9_alone_and_says_by_how_much(pipeline:
     (said,) = pipeline.events(EventKind.BEHIND)
     assert said.startswith("1 row came late: all before 2026-01-01T12:06:00Z was noted as complete")
     assert said.endswith("; the earliest is of 2026-01-01T12:01:25Z, 0:04:35 before that")
+    (number,) = (epoch.number for epoch in epochs if epoch.time and epoch.time.late)
+    made = certify(epochs, 1, len(epochs))
+    assert (made.rows, made.unknown) == (10, ())
+    assert made.late == (LateEpoch(number, 1, ms("12:01:25"), ms("12:06:00")),)
+    judged = certified(pipeline)
+    assert judged.exit_code == 1
+    named = [" ".join(line.split()) for line in judged.stdout.splitlines()]
+    assert f"{number} 1 2026-01-01T12:01:25Z 2026-01-01T12:06:00Z 4 min 35 s" in named
+    assert f"1 row behind the horizon in epochs 1..{len(epochs)} (10 rows)" in named
     (sink,) = pipeline.sinks_open()
     assert sum(row["id"] for row in sink.rows()) == 51

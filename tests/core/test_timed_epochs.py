@@ -337,14 +337,6 @@ def test_rows_before_the_horizon_are_written_counted_and_named(one: Pipeline) ->
     ]
 
 
-def test_ten_epochs_without_rows_note_1_to_10_and_no_row(one: Pipeline) -> None:
-    query = Query(one, Noting("function", "integer"), lambda epoch: epoch.number)
-    lows = [query.writes(number, table=of_ids()).time for number in range(1, 11)]
-    assert [time.lower for time in lows if time] == list(range(1, 11))
-    assert [ids for _, _, ids in held(one)] == [[]]
-    assert all(time and time.first is None and time.last is None for time in lows)
-
-
 def test_a_window_is_complete_only_once_it_was_said_whatever_the_rows_are(one: Pipeline) -> None:
     words = iter([None, 9])
     query = Query(one, FUNCTION, lambda _: next(words))
@@ -416,13 +408,6 @@ def test_a_moment_with_a_zone_is_taken_by_floor(one: Pipeline, moment: datetime,
     time = Query(one, Noting("function"), lambda _: moment).writes(1).time
     assert time is not None
     assert time.noted == milliseconds
-
-
-def test_what_an_upstream_says_advances_time_as_often_as_it_says_more(one: Pipeline) -> None:
-    words = iter([None, 3, 3, 6])
-    query = Query(one, Noting("upstream", "integer"), lambda _: next(words))
-    assert [query.writes(number).time.noted for number in range(1, 5)] == [None, 3, 3, 6]  # type: ignore[union-attr]
-    assert [event.kind for event in one.ledger.events("orders") if event.kind is EventKind.TIME_HELD] == []
 
 
 def test_an_upstream_that_could_not_be_read_leaves_what_was_noted_and_an_event_says_why(one: Pipeline) -> None:

@@ -11,7 +11,7 @@ from onceonly.errors import caution, nearest, refuse
 from onceonly.machine.facts import Happening
 from onceonly.machine.marks import Writers
 from onceonly.machine.noting import MOST_WRITERS, Noting
-from onceonly.protocol import period
+from onceonly.protocol import Shared, Sink, period
 from onceonly.protocol.times import TimedEpoch
 from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epochtime import END, Unit
@@ -91,7 +91,8 @@ class Dataset:
     Args:
         time: how this writer says time, as ``note_time=`` takes it of one that writes alone.
         writers: names of the pipelines without whom nothing is complete, whether they were seen or not, this one
-            among them. Whoever else is found in a target counts from its first epoch on.
+            among them. Whoever else is found in a target counts from its first epoch on; a topic shows nobody, so into
+            topics alone they must be named.
         timeout: after how long a writer that commits nothing is waited for no more, ``"10 minutes"``, by the clocks
             that the engines recorded; the commit that leaves it out says so. More than the longest epoch takes, and
             than clocks differ. Default: it is waited for for ever.
@@ -210,6 +211,23 @@ def _check_writer(time: Chosen | None, pipeline: str) -> None:
         problem = f'Dataset(writers=) does not name "{pipeline}", the pipeline that it was given to'
         listed = ", ".join(f'"{name}"' for name in (*writers.declared, pipeline))
         raise refuse("E135", problem=problem, next=f"name it as well: writers=({listed})")
+
+
+def check_sinks(time: Chosen | None, sinks: Sequence[Sink]) -> None:
+    """Refuse a dataset whose other writers nothing leads to.
+
+    Raises:
+        ConfigurationError: E135, no writer is named, and no sink shows who else writes there.
+    """
+    writers = time.noting.writers if time else None
+    if writers is None or writers.declared or any(isinstance(sink, Shared) for sink in sinks):
+        return
+    shown = ", ".join(sink.id for sink in sinks)
+    raise refuse(
+        "E135",
+        problem=f"Dataset() names no writers, and {shown} does not show who writes there",
+        next='name every writer of the dataset: Dataset(..., writers=("web", "app"))',
+    )
 
 
 def check_plan(time: Chosen | None, plan: Plan, pipeline: str) -> None:

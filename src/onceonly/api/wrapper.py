@@ -328,7 +328,8 @@ def exactly_once(
     Raises:
         ConfigurationError: E102 no sink, not a sink, or two with one id; E110 an argument that cannot mean anything;
             E114 rows cannot be staged there; E120 outputs that form no epoch; E122 no ids can be kept there; E128 a
-            sink without a transaction was given what hangs on one; E140 or E143 panes that do not go with the rest.
+            sink without a transaction was given what hangs on one; E135 writers that nothing leads to; E140 or E143
+            panes that do not go with the rest.
         IdentityError: E247 ``on_refresh="replace"`` with a sink that cannot replace rows.
     """
     routed = tuple(one for one in sinks if isinstance(one, Route))
@@ -358,6 +359,7 @@ def exactly_once(
     if paned:
         given = (*given, *paned.sinks)
         arguments.check_sinks(given)
+    noting.check_sinks(time, given)
     arguments.check_before(before)
     arguments.check_name(name)
     arguments.check_ledger(ledger)

@@ -23,6 +23,7 @@ from onceonly.doctor.rules import (
     judge_checkpoint,
     judge_names,
     judge_server,
+    judge_timeout,
     mount_of,
     read_server,
     records_of,
@@ -406,6 +407,7 @@ def _pipeline(ledger: Ledger, entry: Pipeline, others: Sequence[str], location: 
     if entry.checkpoint:
         yield from judge_checkpoint(entry.checkpoint, mount_of(entry.checkpoint))
     yield from judge_names(facts_of(entry, records, list(_fences(entry, records, location))))
+    yield from judge_timeout(entry.name, [record.epoch.time for record in records if record.epoch.time])
 
 
 def _seen(entry: Pipeline, observed: Observed) -> str:

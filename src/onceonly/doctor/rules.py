@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from onceonly.protocol.health import Check, Observed, State, spell, spot
 from onceonly_checkpoints.epoch import EpochRecord
+from onceonly_checkpoints.epochtime import EpochTime, WriterMark
 from onceonly_checkpoints.ledger import Ledger, Pipeline
 from onceonly_checkpoints.ledger.location import place_of, unavailable
 from onceonly_checkpoints.storage import is_local, local_path
@@ -104,6 +105,56 @@ def _taken_in_turns(lineages: Sequence[tuple[str, str]]) -> tuple[str, str] | No
         seen.add(query_id)
         before = query_id
     return None
+
+
+_ROOM = 3
+"""A time-out is as many times what the writers' epochs take."""
+
+
+def judge_timeout(pipeline: str, times: Sequence[EpochTime]) -> Iterator[Check]:
+    """D405: a writer was left out so soon that its own pace does that again.
+
+    ``timeout=`` is an argument of the query and on no record. That a writer was left out is: its time-out is then at
+    most what passed since its newest epoch that was seen.
+
+    Args:
+        pipeline: that left others out.
+        times: what its epochs say, oldest first.
+    """
+    waited = _waited(times)
+    for writer, at_most_ms in sorted(waited.items()):
+        usual_ms = _usual_gap(writer, times)
+        if usual_ms is not None and at_most_ms < _ROOM * usual_ms:
+            found = {"waited": spell(at_most_ms / 1000), "usual": spell(usual_ms / 1000)}
+            enough_s = -(-_ROOM * usual_ms // 1000)
+            yield spot("D405", pipeline, State.HINT, pipeline=pipeline, writer=writer, **found, enough_s=enough_s)
+
+
+def _waited(times: Sequence[EpochTime]) -> Mapping[str, int]:
+    """After how long each writer was left out at the soonest, milliseconds."""
+    found: dict[str, int] = {}
+    before: tuple[str, ...] = ()
+    for one in times:
+        for mark in one.observed:
+            if mark.writer in one.silent and mark.writer not in before:
+                passed = one.ingest - mark.ingest
+                found[mark.writer] = min(passed, found.get(mark.writer, passed))
+        before = one.silent
+    return found
+
+
+def _usual_gap(writer: str, times: Sequence[EpochTime]) -> int | None:
+    """Within which time 99 of 100 epochs of a writer were planned after the one before; ``None``: not known.
+
+    Of fewer than a hundred the longest is left out: one outage says nothing of a pace. Epochs that were not seen count
+    as planned at even distances.
+    """
+    seen: dict[tuple[int, int], WriterMark] = {}
+    for mark in (mark for one in times for mark in one.observed if mark.writer == writer and mark.epoch):
+        seen[mark.turn, mark.epoch] = mark
+    pairs = pairwise(seen[key] for key in sorted(seen))
+    gaps = [(two.ingest - one.ingest) // (two.epoch - one.epoch) for one, two in pairs if two.turn == one.turn]
+    return sorted(gaps)[99 * (len(gaps) - 1) // 100] if len(gaps) > 1 else None
 
 
 def judge_checkpoint(url: str, mount: str | None = None) -> Iterator[Check]:
