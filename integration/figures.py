@@ -192,7 +192,7 @@ def as_json(played: Sequence[Played]) -> Mapping[str, object]:
 def main(argv: Sequence[str]) -> int:
     """0 when every figure came out as it must."""
     parser = argparse.ArgumentParser(prog="make streaming102")
-    parser.add_argument("--cases", type=int, choices=range(1, 14), help="draw so many; default: all")
+    parser.add_argument("--cases", type=int, choices=range(1, len(cases()) + 1), help="draw so many; default: all")
     parser.add_argument("--seed", type=int, default=random.randrange(2**32), help="for the draw")
     parser.add_argument("--lanes", type=int, choices=range(1, 9), default=2, help="figures at a time, each with a JVM")
     parser.add_argument("--controls", action="store_true", help="replay by the time of day as well, which must show")

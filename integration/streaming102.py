@@ -66,6 +66,8 @@ _REFINED: dict[str, Any] = {"trigger": _EARLY_AND_LATE, "lateness": "unlimited"}
 _CLOCK: dict[str, Any] = {"window": Global(), "trigger": AtPeriod("2 minutes"), "accumulation": "discarding"}
 
 _SAID: dict[str, dict[str, Any]] = {
+    "row 1 batch": {"window": Global()},
+    "row 2 windowed batch": {},
     "row 3 heuristic": {},
     "row 3 perfect": {},
     "row 4 discarding": {**_REFINED, "accumulation": "discarding", "on_time": "changed"},

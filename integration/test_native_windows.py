@@ -32,13 +32,18 @@ TWO_MINUTES = "window(event_time, '2 minutes')"
 SESSIONS = "session_window(event_time, '1 minute')"
 
 
-class Scores(FileStream):
-    """Ten values in the order in which they arrived, a file each, then one that flushes."""
+def ten() -> list[tuple[int, str]]:
+    """The values with when they happened, in the order in which they arrived."""
+    found = sorted((one for one in story.records() if one["id"] != "r11"), key=lambda one: one["arrival_a"])
+    return [(one["value"], one["event"]) for one in found]
 
-    def __init__(self, spark: SparkSession, root: Path) -> None:
+
+class Scores(FileStream):
+    """Values of a team, a file each, then one that flushes."""
+
+    def __init__(self, spark: SparkSession, root: Path, values: Sequence[tuple[int, str]]) -> None:
         super().__init__(spark, root, "native")
-        ten = sorted((one for one in story.records() if one["id"] != "r11"), key=lambda one: one["arrival_a"])
-        rows = [("TeamX", one["value"], one["event"]) for one in ten]
+        rows = [("TeamX", value, event) for value, event in values]
         for number, (team, value, event) in enumerate([*rows, ("flush", 0, FLUSH)]):
             time = NOON + timedelta(milliseconds=at(event) - at("0:0:0"))
             columns = {"team": [team], "value": [value], "event_time": pa.array([time], pa.timestamp("us", "UTC"))}
@@ -61,14 +66,16 @@ def totals(by: str, delay: str) -> Callable[[DataFrame], DataFrame]:
     return shape
 
 
-def run(spark: SparkSession, root: Path, by: str, delay: str, mode: str) -> tuple[list[Batch], bool]:
+def run(
+    spark: SparkSession, root: Path, by: str, delay: str, mode: str, values: Sequence[tuple[int, str]] | None = None
+) -> tuple[list[Batch], bool]:
     """What each batch wrote, and whether Spark dropped rows: of one it counts two."""
     batches: list[Batch] = []
 
     def collect(rows: DataFrame, _: int) -> None:
         batches.append([row.total for row in rows.where("team <> 'flush'").orderBy("start").collect()])
 
-    query = Scores(spark, root).start(collect, totals(by, delay), mode)
+    query = Scores(spark, root, values or ten()).start(collect, totals(by, delay), mode)
     query.awaitTermination()
     operators = [operator for progress in query.recentProgress for operator in progress["stateOperators"]]
     return batches, any(operator["numRowsDroppedByWatermark"] for operator in operators)
@@ -98,9 +105,21 @@ def test_one_final_row_for_each_window_is_written_once_under_exactly_once_as_wel
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sink = MemorySink(id="memory:native")
-    Scores(spark, tmp_path).run(exactly_once(sink), shape=totals(TWO_MINUTES, "3 minutes"))
+    Scores(spark, tmp_path, ten()).run(exactly_once(sink), shape=totals(TWO_MINUTES, "3 minutes"))
     rows: list[Any] = sorted(sink.rows(), key=lambda row: row["start"])
     assert [row["total"] for row in rows if row["team"] == "TeamX"] == [14, 22, 3, 12]
+
+
+def test_a_row_is_late_by_the_watermark_of_the_batch_before_and_so_the_eighth_is_taken(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Seconds 0, 1, 2, 0, 5, 6, 8, 3. The eighth row is of a window that the seventh let the watermark pass. For panes,
+    which close that window with the seventh row, see tests/panes/test_step.py."""
+    values = [(2**place, f"12:00:0{second}") for place, second in enumerate((0, 1, 2, 0, 5, 6, 8, 3))]
+    batches, dropped = run(spark, tmp_path, "window(event_time, '5 seconds')", "2 seconds", "append", values)
+    eighth = batches[7]
+    assert eighth == [1 + 2 + 4 + 8 + 128]
+    assert (all_of(batches), dropped) == ([*eighth, 16 + 32 + 64], False)
 
 
 def test_update_writes_what_changed_in_each_batch_and_neither_number_nor_timing_nor_retraction(

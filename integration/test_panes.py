@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from onceonly import ExactlyOnce, exactly_once, faults
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
+from onceonly.reading import Fixed as FixedWindows
+from onceonly.reading import Reader
 from onceonly.spark.paned import digest_of
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -49,6 +51,36 @@ def test_every_figure_comes_out_of_a_query_that_crashes_in_each_epoch(
     assert len(epochs) == len(case.epochs)
     assert sum(one.panes.dropped for one in epochs if one.panes) == case.dropped
     told(pg, write())
+
+
+@pytest.mark.slow
+def test_a_window_is_open_then_complete_then_closed_in_sql_and_to_who_reads_and_its_value_goes_from_5_to_11(
+    spark: SparkSession, pg: PostgresTarget, tmp_path: Path
+) -> None:
+    """TW-21: lateness of a minute, a 6 that comes within it, and a 9 that does not."""
+    case = cases()["P102-5 lateness 1 min with r11"]
+    script, found = Script(spark, tmp_path, case), dict[str, tuple[str, str, int | None]]()
+    newest = "select total from orders where window_start = '2015-08-05 12:00Z' order by _epoch desc, seq desc limit 1"
+    with Reader("scores", pg.sink()) as reader:
+        for number, epoch in enumerate(case.epochs):
+            write = exactly_once(pg.sink(), note_time=case.noting, panes=case.panes)
+            script.plan(number, write)
+            script.run(exactly_once(pg.sink(), note_time=case.noting, panes=case.panes))
+            [(by_sql,)] = pg.says("select onceonly.window_status('orders', '2015-08-05 12:02Z')")
+            windows = reader.windows(FixedWindows("2 minutes"), since="2015-08-05T12:00Z")
+            read = next((one.status for one in windows), "open")
+            found[epoch["clock"]] = read, by_sql, pg.says(newest)[0][0] if pg.says(newest) else None
+    stages = {clock: stage for clock, (stage, _, _) in found.items()}
+    assert all(read == by_sql for read, by_sql, _ in found.values()), found
+    assert {stage for clock, stage in stages.items() if clock < "12:05:58"} == {"open"}
+    assert {stage for clock, stage in stages.items() if "12:05:58" <= clock < "12:06:50"} == {"complete"}
+    assert {stage for clock, stage in stages.items() if clock >= "12:06:50"} == {"closed"}
+
+    def value_at(moment: str) -> int | None:
+        """What a reader sees at a moment: that of the last epoch until then."""
+        return [value for clock, (_, _, value) in found.items() if clock <= moment][-1]
+
+    assert [value_at(moment) for moment in ("12:05:57", "12:06:00", "12:07:00", "12:10:00")] == [None, 5, 11, 11]
 
 
 def records(pg: PostgresTarget) -> list[Epoch]:

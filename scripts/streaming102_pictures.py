@@ -87,13 +87,20 @@ def axes(frame: Frame, right: str) -> Iterator[str]:
 
 
 def dots(frame: Frame, epochs: Sequence[Any], *, ingest: bool) -> Iterator[str]:
-    """The records, each where it happened and when it arrived."""
+    """The records, each where it happened and when it arrived: before its epoch only where one epoch has them all."""
+    arrived = arrivals() if len(epochs) == 1 else {}
     for epoch in epochs:
-        came = seconds(epoch["clock"])
         for value, happened in epoch["rows"]:
+            came = seconds(arrived.get(happened, epoch["clock"]))
             x, y = frame.across(came if ingest else seconds(happened)), frame.up(came)
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="9" fill="{DOT}"/>'
             yield text(x, y + 4, str(value), colour="#ffffff")
+
+
+def arrivals() -> Mapping[str, str]:
+    """When each record arrived in the first order, by when it happened."""
+    records = json.loads((DATA / "streaming102.json").read_text())["records"]
+    return {record["event"]: record["arrival_a"] for record in records}
 
 
 def noted(frame: Frame, epochs: Sequence[Any]) -> Iterator[str]:

@@ -15,18 +15,22 @@ import pyarrow as pa
 import pytest
 from tests.core.paned import APART, BESIDE, MS, Paned, Query, drawn
 from tests.core.several import CRASHES, Crash, crash
-from tests.panes import oracle
+from tests.panes import oracle, story
 from tests.panes.oracle import LEAST, Oracle, Row, Rules, Sessions, spans_of
 
 from onceonly import faults
 from onceonly.errors import IdentityError, OnceOnlyError, SupersededRun
 from onceonly.faults import Point
+from onceonly.reading import Fixed, Reader
 from onceonly_checkpoints.epochtime import END
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_sinks.memory import MemorySink
 from onceonly_sinks.memory.panestate import MERGE
 from onceonly_sinks.memory.store import Entry
 
 Make = Callable[..., Paned]
+Of = tuple[str, int, int]
+"""A window: key, start, end, in milliseconds."""
 
 
 @pytest.fixture
@@ -93,6 +97,86 @@ def test_a_crash_anywhere_leaves_each_sink_at_an_epoch_and_the_log_is_that_of_no
     Query(pipeline, rules, epochs).writes(len(epochs))
     agrees(pipeline, calm, states)
     assert {len(pipeline.epochs(name)) for name in APART} == {len(epochs)}
+
+
+def shown(pipeline: Paned, sink: str) -> list[tuple[int, oracle.Pane]]:
+    """Results as the script of Streaming 102 has them, each with its epoch and with what it takes back."""
+    found, taken = list[tuple[int, oracle.Pane]](), list[tuple[oracle.Span, Any]]()
+    for number, rows in enumerate(pipeline.panes(sink), 1):
+        for row in rows:
+            key, start, end = _of(row)
+            span = _seconds(start), _seconds(end)
+            if row["sign"] < 0:
+                taken.append((span, row["total"]))
+                continue
+            told = (row["timing"], row["pane"], round(row["fired_at"].timestamp()))
+            found.append((number, oracle.Pane(key, span, row["total"], tuple(taken), *told)))
+            taken = []
+    assert not taken
+    return found
+
+
+def told_through_crashes(pipeline: Paned, case: story.Case) -> int:
+    """Bring a figure through a crash before and one after the commit of each epoch, each in a start of its own, and see
+    that it comes out as it must. How many crashes that were."""
+    crashes, first = 0, next(iter(pipeline.stores))
+    for number in range(1, len(case.epochs) + 1):
+        for point, stands in ((Point.COMMIT_BEFORE, number - 1), (Point.COMMIT_AFTER, number)):
+            query = Query(pipeline, case.rules, case.epochs)
+            if number > 1:
+                query.writes(number - 1)
+            faults.arm(point, crash)
+            with pytest.raises(Crash):
+                query.writes(number)
+            faults.disarm()
+            assert len(pipeline.epochs(first)) == stands, f"{case.name}, epoch {number}"
+            crashes += 1
+    Query(pipeline, case.rules, case.epochs).writes(len(case.epochs))
+    for name in pipeline.stores:
+        assert name == "state" or shown(pipeline, name) == list(case.panes), case.name
+    assert sum(one.panes.dropped for one in pipeline.markers(first) if one.panes) == case.dropped
+    return crashes
+
+
+@pytest.mark.parametrize("name", ["row 6 retracting", "row 9 sessions"])
+def test_a_crash_before_and_after_the_commit_of_every_epoch_changes_no_figure(make: Make, name: str) -> None:
+    case = story.cases()[name]
+    assert told_through_crashes(make(*BESIDE, beside=BESIDE), case) == 2 * len(case.epochs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("beside", [BESIDE, ()], ids=["state beside the rows", "two sinks and a keeper"])
+def test_no_figure_of_streaming_102_is_changed_by_a_crash_at_any_commit(make: Make, beside: tuple[str, ...]) -> None:
+    crashes = {
+        name: told_through_crashes(make(*(beside or APART), beside=beside), case)
+        for name, case in story.cases().items()
+    }
+    assert crashes == {name: 2 * len(case.epochs) for name, case in story.cases().items()}
+    print(sum(crashes.values()), "crashes in", len(crashes), "figures")
+
+
+def test_a_window_is_open_then_complete_then_closed_to_who_reads_and_its_value_is_what_the_last_pane_said(
+    make: Make,
+) -> None:
+    case = story.cases()["P102-5 lateness 1 min with r11"]
+    pipeline = make(*BESIDE, beside=BESIDE)
+    query, first = Query(pipeline, case.rules, case.epochs), story.seconds("12:00:00")
+    found: list[tuple[int, str]] = []
+    with Reader("orders", MemorySink("memory:a", pipeline.stores["a"])) as reader:
+        for number, epoch in enumerate(case.epochs, 1):
+            query.writes(number)
+            window = next(reader.windows(Fixed("2 minutes"), since=first * MS), None)
+            if window is not None:
+                found.append((epoch.clock, window.status))
+    began = {status: clock for clock, status in reversed(found)}
+    assert {status: story.clock(at) for status, at in began.items()} == {
+        "open": "12:05:19",
+        "complete": "12:05:58",
+        "closed": "12:06:50",
+    }
+    assert [status for _, status in found] == sorted((status for _, status in found), key=list(began)[::-1].index)
+    told = [(pane.fired_at, pane.value) for _, pane in shown(pipeline, "a") if pane.span[0] == first]
+    assert [(story.clock(at), value) for at, value in told] == [("12:05:58", 5), ("12:06:41", 11)]
 
 
 IN_ONE = (
@@ -347,21 +431,38 @@ def test_the_log_is_what_brute_force_says_of_the_same_epochs(make: Make, seed: i
 
 def test_after_each_epoch_rows_and_what_state_has_not_shown_are_the_batch_result(make: Make, seed: int) -> None:
     seen = Counter[str]()
-    for at in range(40):
+    for at in range(30):
         rules, epochs = drawn(seed + at)
-        if isinstance(rules.window, Sessions):
-            continue
-        pipeline = make(*BESIDE, beside=BESIDE)
+        pipeline, judge = make(*BESIDE, beside=BESIDE), Oracle(rules)
         query = Query(pipeline, rules, epochs)
-        for number in range(1, len(epochs) + 1):
+        for number, said in enumerate(epochs, 1):
             query.writes(number)
-            held, wanted = reconciled(pipeline, rules), aggregate(pipeline, rules, epochs[:number])
+            judge.epoch(said)
+            held = reconciled(pipeline, rules)
+            if isinstance(rules.window, Sessions):
+                held, wanted = of_sessions(held, judge, rules)
+            else:
+                wanted = aggregate(pipeline, rules, epochs[:number])
             assert held == wanted, f"epoch {number} of {rules}, {epochs}, seed {seed + at}"
             seen[_how(rules)] += len(wanted)
     assert all(seen[how] for how in ("discarding", "retracting", "accumulating")), seen
 
 
-Of = tuple[str, int, int]
+def of_sessions(held: dict[Of, int], judge: Oracle, rules: Rules) -> tuple[dict[Of, int], dict[Of, int]]:
+    """What stands of sessions, and what they come to by brute force. Those that others absorbed are left in the rows:
+    retracting they come to nothing, accumulating they stand as they were, discarding their key adds up with them."""
+    sums = {(key, start * MS, end * MS): value for (key, (start, end)), value in judge.sums().items()}
+    wanted = {place: value for place, value in sums.items() if isinstance(value, int)}
+    assert wanted.keys() == sums.keys()
+    if rules.discarding:
+        return by_key(held), by_key(wanted)
+    return {place: value for place, value in held.items() if place in wanted or (rules.retracting and value)}, wanted
+
+
+def by_key(found: dict[Of, int]) -> dict[Of, int]:
+    """Sums of keys, over all their windows."""
+    keys = {key for key, _, _ in found}
+    return {(key, LEAST, END): sum(value for place, value in found.items() if place[0] == key) for key in keys}
 
 
 def _how(rules: Rules) -> str:
@@ -377,9 +478,12 @@ def reconciled(pipeline: Paned, rules: Rules) -> dict[Of, int]:
         found[place] = value + (found.get(place, 0) if adds else 0)
     for row in pipeline.state():
         (value,), fresh, _, _, emitted, _ = json.loads(row["body"])
-        place = json.loads(row["key"])[0], row["start"], row["stop"]
+        (key,) = json.loads(row["key"])
+        place = key, row["start"], row["stop"]
         if rules.retracting:
-            found[place] = found.get(place, 0) + (value or 0) - sum(one[3][0] or 0 for one in emitted)
+            found[place] = found.get(place, 0) + (value or 0)
+            for start, end, _, (shown,) in emitted:
+                found[key, start, end] -= shown or 0
         elif rules.discarding:
             found[place] = found.get(place, 0) + (value or 0)
         else:
@@ -404,6 +508,10 @@ def aggregate(pipeline: Paned, rules: Rules, epochs: Sequence[oracle.Epoch]) -> 
 
 def _closed(end: int, lateness: int | None, noted: int) -> bool:
     return lateness is not None and end != END and (end + lateness) * MS <= noted
+
+
+def _seconds(moment: int) -> int:
+    return moment if moment in (LEAST, END) else moment // MS
 
 
 def _of(row: dict[str, Any]) -> Of:

@@ -214,7 +214,8 @@ def test_that_windows_get_many_is_said_once() -> None:
 
 def test_behind_what_is_noted_less_lateness_nothing_changes_any_more() -> None:
     assert panes.closed(EpochTime("ms", 100, 100, 100), OURS) == EpochTime("ms", 100, 100, 100, closed=40)
-    assert panes.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=0)).closed == END  # type: ignore[union-attr]
+    for lateness in (0, 60, END):
+        assert panes.closed(EpochTime("ms", END, END, END), replace(OURS, lateness=lateness)).closed == END  # type: ignore[union-attr]
     assert panes.closed(EpochTime("ms", None, None, None), OURS) == EpochTime("ms", None, None, None)
     unlimited = EpochTime("ms", 100, 100, 100)
     assert panes.closed(unlimited, replace(OURS, lateness=END)) == unlimited

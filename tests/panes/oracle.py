@@ -130,6 +130,8 @@ class Oracle:
     clock: int | None = None
     noted: int | None = None
     dropped: int = 0
+    closed: dict[tuple[str, Span], Value] = field(default_factory=dict)
+    """What closed windows came to by all of their rows, whatever panes showed of them."""
 
     def epoch(self, epoch: Epoch) -> list[Pane]:
         """Panes of the next epoch in the order of a key: by phase, then end, then start."""
@@ -144,6 +146,10 @@ class Oracle:
     def windows(self) -> list[tuple[str, Span]]:
         """Windows that are open, each with its key."""
         return [(key, span) for key in sorted(self.keys) for span in self._spans(key)]
+
+    def sums(self) -> dict[tuple[str, Span], Value]:
+        """What every window, open or closed, comes to by all rows that were taken."""
+        return self.closed | {(key, span): self._whole(key, span) for key, span in self.windows()}
 
     def accepts(self, rows: Iterable[Row]) -> list[int]:
         """Values of the rows that the next epoch would take, each once for each of its windows."""
@@ -188,6 +194,7 @@ class Oracle:
                 if self._changed(key, span):
                     yield self._fire(key, span, "LATE" if self._is_past(span, before) else "ON_TIME", clock)
                 of = self.keys[key]
+                self.closed[key, span] = self._whole(key, span)
                 of.told = [told for told in of.told if not _within(told.span, span, self.rules.window)]
                 gone = {id(seen) for seen in self._in(key, span)}
                 of.seen = [seen for seen in of.seen if id(seen) not in gone]
@@ -214,6 +221,9 @@ class Oracle:
 
     def _in(self, key: str, span: Span) -> list[Seen]:
         return [seen for seen in self.keys[key].seen if _within(seen.span, span, self.rules.window)]
+
+    def _whole(self, key: str, span: Span) -> Value:
+        return self.rules.value([seen.value for seen in self._in(key, span)])
 
     def _changed(self, key: str, span: Span) -> bool:
         return not all(seen.told for seen in self._in(key, span))

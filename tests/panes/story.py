@@ -15,6 +15,8 @@ TEAM = "TeamX"
 _EARLY_AND_LATE = {"period": 60, "late_count": 1, "lateness": None}
 
 RULES = {
+    "row 1 batch": Rules(Global()),
+    "row 2 windowed batch": Rules(Fixed(120)),
     "row 3 heuristic": Rules(Fixed(120)),
     "row 3 perfect": Rules(Fixed(120)),
     "row 4 discarding": Rules(Fixed(120), **_EARLY_AND_LATE, discarding=True, always=False),
@@ -49,6 +51,11 @@ def seconds(text: str) -> int:
         return END if text == "+inf" else LEAST
     hours, minutes, rest = map(int, text.split(":"))
     return hours * 3600 + minutes * 60 + rest
+
+
+def clock(second: int) -> str:
+    """The inverse of :func:`seconds`, of a second of the day."""
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
 
 
 def cases() -> dict[str, Case]:

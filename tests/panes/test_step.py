@@ -122,6 +122,17 @@ def test_what_the_same_epoch_notes_drops_none_of_its_rows() -> None:
     assert run.dropped == 0
 
 
+def test_a_window_closes_with_the_row_that_passes_its_end_and_not_an_epoch_later() -> None:
+    """Times 0, 1, 2, 0, 5, 6, 8, 3, delay 2: Spark's windows take the eighth row, see test_native_windows.py."""
+    run, shown = pipeline(window=Fixed(5)), dict[int, list[str]]()
+    for row, time in enumerate((0, 1, 2, 0, 5, 6, 8, 3), start=1):
+        noted = max(run.noted or 0, time - 2)
+        shown[row] = brief(run.epoch(row, [(time, 2 ** (row - 1))], noted=noted))
+    assert {row: panes for row, panes in shown.items() if panes} == {7: ["[0,5) +I 15 ON_TIME 0 @7*"]}
+    assert run.dropped == 1
+    assert brief(run.ends(9)) == ["[5,10) +I 112 ON_TIME 0 @9*"]
+
+
 def test_rows_of_overlapping_windows_are_dropped_of_those_that_are_closed_alone() -> None:
     run = pipeline(window=Sliding(10, 5))
     run.epoch(1, noted=10)

@@ -168,7 +168,11 @@ def test_a_window_in_sql_is_open_then_complete_then_closed(dsn: str, made: Calla
     assert said == ["closed", "complete", "complete", "open"]
     made("heights").write(7, noted=7)
     assert status("1970-01-01 00:01+00") == "complete"
-    assert sql(dsn, "SELECT onceonly.at(1), onceonly.at(9223372036854775807)::text")[0][1] == "infinity"
+    web.write(2, noted=2**63 - 1, closed=2**63 - 1 - 60_000)  # the end of time, and a minute less
+    assert status("9999-12-31 00:00+00") == "closed"
+    year_one = sql(dsn, "SELECT (onceonly.at(-62135596800000) AT TIME ZONE 'UTC')::text")
+    far = [sql(dsn, f"SELECT onceonly.at({number})::text") for number in (2**63 - 1, 2**63 - 60_001, 1 - 2**63)]
+    assert [year_one, *far] == [[("0001-01-01 00:00:00",)], [("infinity",)], [("infinity",)], [("-infinity",)]]
 
 
 def test_a_table_without_epochs_that_say_something_of_time_has_no_window(dsn: str, made: Callable[..., Writer]) -> None:

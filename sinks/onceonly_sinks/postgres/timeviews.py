@@ -80,10 +80,11 @@ LEFT JOIN LATERAL (
 GROUP BY c.target, c.unit
 """
 
+# What lies beyond the years that a timestamp can say is infinitely far: the end of time less a lateness, for one.
 AT = """
 CREATE OR REPLACE FUNCTION onceonly.at(number bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN number < 9223372036854775807
-                THEN timestamptz '1970-01-01 00:00:00+00' + number * interval '1 millisecond' ELSE 'infinity' END
+    SELECT CASE WHEN number > 9200000000000000 THEN 'infinity' WHEN number < -210000000000000 THEN '-infinity'
+                ELSE timestamptz '1970-01-01 00:00:00+00' + number * interval '1 millisecond' END
 $$
 """
 

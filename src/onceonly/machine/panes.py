@@ -144,6 +144,8 @@ def many(windows: Windows | None, pipeline: str, last: Epoch | None, epoch: Epoc
 
 def closed(time: EpochTime | None, windows: Windows | None) -> EpochTime | None:
     """The time of an epoch with windows, behind which nothing changes any more: no window there takes rows."""
-    if time is None or windows is None or time.noted is None or windows.lateness == END:
+    if time is None or windows is None or time.noted is None:
         return time
-    return replace(time, closed=max(time.noted - windows.lateness, -END - 1))
+    if time.noted == END:  # nothing follows, however late a row may be
+        return replace(time, closed=END)
+    return time if windows.lateness == END else replace(time, closed=max(time.noted - windows.lateness, -END - 1))
