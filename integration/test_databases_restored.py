@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from integration.printed import command, refused, run
+from integration.printed import command, obey, refused, run
 from integration.targets import Backup, PostgresTarget, events
 
 from onceonly import EventTime, exactly_once
 from onceonly.reading import Reader
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_lab.servers.postgres import EmbeddedPostgres, temporary_postgres
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
@@ -77,6 +79,49 @@ def test_time_goes_on_in_the_next_turn_behind_a_restored_database_and_that_is_sa
     with Reader("orders", pg.sink()) as reader:
         assert reader.time_window().lower == 23
     assert pg.ids() == [*range(5), *range(15, 25)]
+
+
+@pytest.mark.parametrize(
+    ("own_ledger", "seen"),
+    [
+        pytest.param(False, ", and readers may have seen epoch 3", id="ledger apart"),
+        pytest.param(True, "", id="ledger restored as well", marks=pytest.mark.slow),
+    ],
+)
+def test_behind_a_rewind_time_goes_back_once_in_the_next_turn_and_that_is_said(stream, pg, tmp_path, own_ledger, seen):
+    place = pg.dsn if own_ledger else str(tmp_path / "ledger.db")
+
+    def wrapped():
+        noted = EventTime("id", delay=1, unit="integer")
+        return exactly_once(pg.sink(), ledger=None if own_ledger else place, note_time=noted)
+
+    lowers = []
+
+    def read() -> None:
+        with Reader("orders", pg.sink()) as reader:
+            lowers.append(reader.time_window().lower)
+
+    stream.receive(range(5)).run(wrapped())
+    backup = Backup(pg.dsn)
+    for batch in (range(5, 10), range(10, 15)):
+        stream.receive(batch).run(wrapped())
+        read()
+    backup.put_back()
+    said = stream.receive(range(15, 20)).fail(wrapped())
+    read()
+    obey(said, "queries rewind")
+    read()
+    for batch in (range(20, 25), range(25, 30)):
+        stream.receive(batch).run(wrapped())
+        read()
+    assert lowers == [8, 13, 3, 3, 23, 28]
+    with closing(SqlLedger(place)) as ledger:
+        turns = [record.epoch.time.turn for record in ledger.epochs("orders")]
+        assert turns == [0, *[1] * (len(turns) - 1)]
+        told = events(ledger, EventKind.TIME_BACK)
+    assert told == [f"the position was put back to epoch 1{seen}; turn 1"]
+    assert pg.ids() == list(range(30))
+    assert run(["onceonly", "audit", "--query", "orders", "--ledger", place]).startswith("EXACTLY ONCE")
 
 
 # ---- a database on another server

@@ -79,7 +79,7 @@ def test_epochs_of_several_writers_that_go_back_and_come_again_are_no_finding() 
     app.write(2, noted=2, ingest=2, sees=[web])
     web.write(9, noted=9, ingest=30, sees=[app])
     assert web.newest
-    web.commit((), carried(web.newest.time, turned=True), adoption="accept-loss: restored")
+    web.commit((), carried(web.newest.time, turn=1), adoption="accept-loss: restored")
     web.write(5, noted=5, ingest=31, sees=[app])
     app.write(7, noted=7, ingest=32, sees=[web])
     for one in (web, app):

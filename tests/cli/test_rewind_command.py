@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, document
 from tests.cli.test_ways_out import ids, obeys, printed, refused
 from tests.core.several import Crash, Pipeline, crash, offered, rows
 
@@ -116,7 +116,10 @@ def test_sinks_that_were_all_set_back_are_gone_on_from_and_nothing_is_lost(run: 
     assert spark_offsets.offset_ids(job.checkpoint)[-1] == 1  # Spark goes on with batch 2
     job.writes(3, 4, 5)
     job.holds(5)
-    assert job.audited(run).startswith("EXACTLY ONCE")
+    said = job.audited(run)
+    assert said.startswith("EXACTLY ONCE")
+    assert "A181" in said
+    assert "epochs 3..4 have taken their place, with the same rows" in " ".join(said.split())
     aside = job.pipeline.ledger.superseded("orders")
     assert [one.epoch.number for one in aside] == [3, 4]
     told = job.pipeline.events(EventKind.REWOUND)
@@ -155,18 +158,34 @@ def test_a_driver_that_was_stopped_before_its_commit_is_fenced_out_by_a_cut_back
 # ---- bring up
 
 
-def test_a_sink_several_epochs_behind_gets_them_from_what_stayed_staged(run: Run, tmp_path: Path) -> None:
-    job = Job(tmp_path, keep=3)
-    job.writes(1, 2, 3, 4)
+@pytest.mark.parametrize("behind", [2, 5, 20])
+def test_a_sink_several_epochs_behind_gets_them_from_what_stayed_staged(run: Run, tmp_path: Path, behind: int) -> None:
+    job, newest = Job(tmp_path, keep=behind), 2 + behind
+    job.writes(*range(1, newest + 1))
     job.restore(2, "b")
-    said = job.said("E207", 5)
+    said = job.said("E207", newest + 1)
     plan = obeys(run, said, "queries rewind orders")
-    assert "gets epochs 3..4, 20 rows: 2 from stage" in plan
+    assert f"gets epochs 3..{newest}, {behind * 10} rows: {behind} from stage" in plan
+    job.writes(newest + 1)
+    job.holds(newest + 1)
+    assert job.audited(run).startswith("EXACTLY ONCE")
+    [told] = job.pipeline.events(EventKind.BROUGHT_UP)
+    assert told == f"memory:b brought from epoch 2 to {newest}, rows from: stage"
+
+
+def test_what_the_audit_prints_before_any_start_is_obeyed_and_loses_nothing(run: Run, tmp_path: Path) -> None:
+    job = Job(tmp_path, keep=9)
+    job.writes(1, 2, 3, 4)
+    job.restore(1, "b")
+    place = str(tmp_path / "ledger.db")
+    found = document(run("audit", "--ledger", place, "-o", "json"))["findings"]
+    said = {one["code"]: one["remedy"] for one in found if one["code"] in ("A132", "A142")}
+    assert sorted(said) == ["A132", "A142"]
+    [remedy] = {printed(one, "queries rewind")[-1]: one for one in said.values()}.values()
+    obeys(run, remedy, "queries rewind orders")
     job.writes(5)
     job.holds(5)
     assert job.audited(run).startswith("EXACTLY ONCE")
-    [told] = job.pipeline.events(EventKind.BROUGHT_UP)
-    assert told == "memory:b brought from epoch 2 to 4, rows from: stage"
 
 
 @pytest.mark.parametrize("hit", [1, 2])
@@ -267,6 +286,7 @@ def test_where_the_sinks_do_not_stand_is_refused_with_where_they_do(run: Run, tm
     obeys(run, said, "--sink memory:b")
     job.writes(5)
     job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
 
 
 def test_a_sink_that_lacks_more_than_was_said_is_refused_with_what_it_lacks(run: Run, tmp_path: Path) -> None:
@@ -278,6 +298,7 @@ def test_a_sink_that_lacks_more_than_was_said_is_refused_with_what_it_lacks(run:
     obeys(run, said, "--to 1")
     job.writes(5)
     job.holds(5)
+    assert job.audited(run).startswith("EXACTLY ONCE")
 
 
 def test_rows_that_are_nowhere_are_given_up_by_the_command_that_says_so(run: Run, tmp_path: Path) -> None:
@@ -291,6 +312,7 @@ def test_rows_that_are_nowhere_are_given_up_by_the_command_that_says_so(run: Run
     obeys(run, said, "--accept-loss 2..4")
     job.writes(5)
     assert ids(job.pipeline, "b") == [*range(10), *range(40, 50)]
+    assert job.audited(run).startswith("EXACTLY ONCE (rows of epochs 2 to 4 given up, accepted)")
 
 
 @pytest.mark.parametrize("origin", ["nowhere", "sink:", "stage:x", "source"])

@@ -22,6 +22,7 @@ from onceonly_checkpoints.ledger.sql import SqlLedger
 PLAN = PlanFingerprint(1, "4.2", "3.11", "0" * 16)
 OTHER = replace(PLAN, plan="1" * 16)
 UPGRADED = replace(OTHER, spark="4.3")
+BY_PYTHON = replace(OTHER, python="3.12", functions="2" * 16)
 Start = Callable[[Code, Code], Machine]
 CHANGED = (EventKind.PLAN_CHANGED, EventKind.WARNED)
 
@@ -70,17 +71,19 @@ def test_an_ordinary_start_of_other_code_is_an_event_and_no_warning() -> None:
     [
         (Code("a", PLAN), Code("b", PLAN)),
         (Code("a", PLAN), Code("a", UPGRADED)),
+        (Code("a", PLAN), Code("a", BY_PYTHON)),
         (Code(), Code("a", PLAN)),
     ],
-    ids=["another version of one plan", "Spark alone", "nothing was noted"],
+    ids=["another version of one plan", "Spark alone", "Python alone", "nothing was noted"],
 )
 def test_code_that_did_not_change_is_not_mentioned(start: Start, before: Code, now: Code) -> None:
     assert said(start(before, now)) == []
 
 
 @pytest.mark.parametrize("start", [skipping, following])
-def test_plans_of_two_lines_are_one_event_where_no_version_tells(start: Start) -> None:
-    [event] = said(start(Code("", PLAN), Code("", UPGRADED)))
+@pytest.mark.parametrize("upgraded", [UPGRADED, BY_PYTHON], ids=["Spark", "Python"])
+def test_plans_of_two_lines_are_one_event_where_no_version_tells(start: Start, upgraded: PlanFingerprint) -> None:
+    [event] = said(start(Code("", PLAN), Code("", upgraded)))
     assert event.kind is EventKind.PLAN_NOT_COMPARABLE
 
 

@@ -21,14 +21,16 @@ from onceonly.faults import Point
 from onceonly.machine import coordinator, marks, noting
 from onceonly.machine.marks import Timed, Writers
 from onceonly.machine.noting import Known, Noting
+from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import NO_TIMES
 from onceonly.reading import Reader
 from onceonly.reading.peers import Peers
-from onceonly.runtime import operator
+from onceonly.runtime import operator, rewinding
 from onceonly.runtime.runner import ReadPeers, Runner
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.runtime.stops import Where
 from onceonly.spark.engine import Plan, Run
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import END, EpochTime, WriterMark
@@ -203,6 +205,30 @@ def test_where_peers_cannot_be_read_what_was_known_of_them_stands_and_that_is_to
     assert a.commits(120, 3).lower == 70
     (told,) = a.events(EventKind.UNPOLLED)
     assert told == "other writers could not be read, what was known of them stands: memory:0: it is away"
+
+
+def test_a_writer_that_was_cut_back_is_in_its_next_turn_though_no_peer_has_seen_it_go_back(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    a, b = Writer(tmp_path, "A", store), Writer(tmp_path, "B", store)
+    a.commits(100, 0)
+    b.commits(170, 0)
+    assert [a.commits(noted, at).lower for noted, at in ((130, 1), (150, 2))] == [130, 150]
+    store.restore(1)
+    store._mishaps.clear()  # a backup knows nothing of what came after it
+    of = rewinding.Pipeline("A", tuple(a.sinks), a.ledger, Where("A", ""))
+    rewinding.cut_back(of, rewinding.plan(of, Asked(1)))
+    a.start()
+    a.number, a.peers = 1, lambda name, known: ((), "memory:0: it is away")
+    again = a.commits(110, 3)
+    assert (again.lower, again.turn) == (None, 1)  # what B noted stood beside what was cut off
+    assert a.events(EventKind.TIME_BACK) == [
+        "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
+    ]
+    seen = b.commits(180, 4)
+    assert (seen.lower, seen.observed[0]) == (110, WriterMark("A", 2, 110, 3, turn=1))
+    assert a.commits(120, 5).turn == 1
+    assert len(a.events(EventKind.TIME_BACK)) == 1
 
 
 def test_a_server_that_is_away_is_named_and_stops_nobody() -> None:

@@ -22,13 +22,15 @@ from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
 from onceonly.machine import coordinator
 from onceonly.machine.noting import Noting
+from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
 from onceonly.protocol.batch import ArrowBatch
 from onceonly.protocol.times import Unsaid
-from onceonly.runtime import operator, together
+from onceonly.runtime import operator, rewinding, together
 from onceonly.runtime.asking import Says
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.staging import StagedEpochs
+from onceonly.runtime.stops import Where
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import EpochTime
@@ -312,6 +314,96 @@ def test_no_command_of_an_operator_puts_time_back_and_one_that_gives_up_rows_beg
     assert (after.noted, after.turn, after.horizon) == (36, 1, 26)
     said = "epochs 2 to 3 are gone and will be numbered again: what others concluded from before is void; turn 1"
     assert one.events(EventKind.TIME_BACK) == [said]
+
+
+def cut_back(pipeline: Pipeline, to: int) -> None:
+    """Put the sink back to an epoch, and have the pipeline cut back to it, as ``queries rewind`` does."""
+    pipeline.stores["a"].restore(to)
+    pipeline.stores["a"]._mishaps.clear()  # a backup knows nothing of what came after it
+    sinks = tuple(pipeline.sinks())
+    of = rewinding.Pipeline("orders", sinks, pipeline.ledger, Where("orders", ""))
+    rewinding.cut_back(of, rewinding.plan(of, Asked(to)))
+
+
+BACK = "the position was put back to epoch 1, and readers may have seen epoch 3; turn 1"
+
+
+def test_a_rewind_begins_the_next_turn_with_the_first_epoch_behind_it_and_says_so_once(one: Pipeline) -> None:
+    Query(one).writes(1, 2, 3)
+    cut_back(one, 1)
+    query = Query(one)
+    again, later = query.writes(2), query.writes(3)
+    assert again.time == replace(noted(2), turn=1)
+    assert later.time == replace(noted(3), turn=1)
+    assert one.events(EventKind.TIME_BACK) == [BACK]
+    assert Query(one).writes(4).time == replace(noted(4), turn=1)
+    assert one.events(EventKind.TIME_BACK) == [BACK]
+
+
+def test_every_rewind_is_a_turn_of_its_own_also_back_to_where_one_went_before(one: Pipeline) -> None:
+    Query(one).writes(1, 2, 3)
+    for turn in (1, 2):
+        cut_back(one, 1)
+        times = [Query(one).writes(number).time for number in (2, 3)]
+        assert times == [replace(noted(number), turn=turn) for number in (2, 3)]
+    cut_back(one, 2)
+    assert Query(one).writes(3).time == replace(noted(3), turn=3)
+    assert [said.rpartition(" ")[2] for said in one.events(EventKind.TIME_BACK)] == ["1", "2", "3"]
+
+
+def test_a_rewind_whose_ledger_was_set_back_as_well_begins_the_next_turn(one: Pipeline, tmp_path: Path) -> None:
+    Query(one).writes(1)
+    one.ledger.close()
+    shutil.copy(tmp_path / "ledger.db", tmp_path / "copy.db")
+    Query(one).writes(2, 3)
+    one.ledger.close()
+    one.ledger = SqlLedger(str(tmp_path / "copy.db"))
+    cut_back(one, 1)
+    query = Query(one)
+    assert [query.writes(number).time for number in (2, 3)] == [replace(noted(number), turn=1) for number in (2, 3)]
+    assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
+
+
+@pytest.mark.parametrize("point", [Point.INTEND_AFTER, Point.PREPARE_BEFORE, Point.COMMIT_BEFORE, Point.COMMIT_AFTER])
+def test_a_driver_that_dies_behind_a_rewind_leaves_one_turn_and_one_line(one: Pipeline, point: Point) -> None:
+    Query(one).writes(1, 2, 3)
+    cut_back(one, 1)
+    faults.arm(point, crash)
+    with pytest.raises(Crash):
+        Query(one).writes(2)
+    faults.disarm()
+    assert [Query(one).writes(number).time for number in (2, 3)] == [
+        replace(noted(number), turn=1) for number in (2, 3)
+    ]
+    assert one.events(EventKind.TIME_BACK) == [BACK]
+
+
+def test_an_operators_epoch_behind_a_rewind_begins_the_turn(one: Pipeline) -> None:
+    Query(one).writes(1, 2)
+    cut_back(one, 1)
+    decided = Adoption(AdoptionKind.START, reason="said so")
+    adopted = operator.adopt(one.sinks(), one.ledger, "orders", decided, start=offered(2).slice.start)
+    assert adopted is not None
+    assert adopted.time == EpochTime("integer", 6, 6, 9, ingest=1000, turn=1)
+    assert one.events(EventKind.TIME_BACK) == [BACK.replace("epoch 3", "epoch 2")]
+    assert Query(one).writes(2).time == replace(noted(2), turn=1)
+    assert len(one.events(EventKind.TIME_BACK)) == 1
+
+
+def test_time_that_nobody_notes_any_more_is_carried_into_the_next_turn_behind_a_rewind(one: Pipeline) -> None:
+    Query(one).writes(1, 2, 3)
+    cut_back(one, 1)
+    query = Query(one, None)
+    carried = [query.writes(number).time for number in (2, 3)]
+    assert carried == [EpochTime("integer", 6, 6, 9, ingest=1000, turn=1)] * 2
+    assert one.events(EventKind.TIME_BACK) == [BACK]
+
+
+def test_a_rewind_of_a_pipeline_that_never_noted_time_says_nothing_of_it(one: Pipeline) -> None:
+    Query(one, None).writes(1, 2)
+    cut_back(one, 1)
+    assert Query(one, None).writes(2).time is None
+    assert one.events(EventKind.TIME_BACK) == []
 
 
 def test_a_decision_that_cuts_nothing_off_carries_time_and_turn(one: Pipeline) -> None:

@@ -252,8 +252,8 @@ class Ledger(Protocol):
         """Set epochs from ``first`` on aside, with their intents forgotten; returns them, oldest first."""
         ...
 
-    def superseded(self, pipeline: str) -> Sequence[Superseded]:
-        """What was ever set aside, oldest first."""
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+        """What was ever set aside of epochs beyond ``after``, oldest first."""
         ...
 
     def pin(self, pin: Pin) -> None:

@@ -247,10 +247,10 @@ class SqlLedger(Ledger):
 
         return self._write(work)
 
-    def superseded(self, pipeline: str) -> Sequence[Superseded]:
-        """What was ever set aside, oldest first."""
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+        """What was ever set aside of epochs beyond ``after``, oldest first."""
         with self._reading() as connection:
-            found = connection.execute(self._sql.superseded, {"pipeline": pipeline}).all()
+            found = connection.execute(self._sql.superseded, {"pipeline": pipeline, "after": after}).all()
             return [rows.superseded_of(row) for row in found]
 
     def pin(self, pin: Pin) -> None:

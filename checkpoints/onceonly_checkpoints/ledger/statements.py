@@ -85,7 +85,7 @@ class Statements:
         self.supersede = self._upsert(all_.superseded, "pipeline", "epoch", "chain")
         self.superseded = (
             select(all_.superseded)
-            .where(_is(all_.superseded, "pipeline"))
+            .where(_is(all_.superseded, "pipeline"), all_.superseded.c.epoch > bindparam("after"))
             .order_by(all_.superseded.c.at_ms, all_.superseded.c.epoch)
         )
         pins = all_.pins

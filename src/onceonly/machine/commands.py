@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from onceonly.machine.facts import Happening, Reading, Refusal
-from onceonly.machine.marks import Timed
+from onceonly.machine.marks import Cut, Timed
 from onceonly.protocol import Disturbance, Sight
 from onceonly.protocol.batch import AsOf, Bound, Held, Trim
 from onceonly.protocol.times import Clock, Times
@@ -34,10 +34,11 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The newest record (``None``: empty ledger), and generations whose end is on record."""
+    """The newest record (``None``: empty ledger), generations whose end is on record, whether a rewind put it there."""
 
     head: EpochRecord | None
     ended: frozenset[int] = frozenset()
+    cut: Cut | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
     from onceonly_checkpoints.epoch import Marker
 
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """That a position was cut back.
+
+    Attributes:
+        to: number of the epoch at which it stands since; 0 where an epoch may have followed.
+        aside: marks of the epochs beyond that were set aside; empty where the ledger knows of none.
+    """
+
+    to: int
+    aside: tuple[WriterMark, ...] = ()
+
+
 Vector = tuple[WriterMark, ...]
 """A mark for each writer that was seen, by name."""
 

@@ -6,17 +6,18 @@ Nothing here ever goes back but by a new series: what is said stays said, whoeve
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Literal
 
 from onceonly.machine import marks
 from onceonly.machine.facts import Happening, Offer, Refusal
-from onceonly.machine.marks import Timed, Writers, greatest
+from onceonly.machine.marks import Cut, Timed, Writers, greatest
 from onceonly.protocol.times import NO_TIMES, Clock, Times
-from onceonly_checkpoints.epoch import Epoch, Lineage
+from onceonly_checkpoints.epoch import Epoch, EpochRecord, Lineage
 from onceonly_checkpoints.epochtime import END, EpochTime, Unit, WriterMark
-from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger import Event, EventKind, Superseded
 
 By = Literal["rows", "ingest", "watermark", "function", "upstream"]
 """Whose word is noted: that of the rows' greatest time, of the engine's recorded clock or watermark, of the user, or of
@@ -60,6 +61,7 @@ class Known:
         last: the epoch before; ``None`` for the first one.
         begins: whether a new series begins: rows of all epochs before leave with it, and what they said.
         polled: newest epochs of the dataset's other writers, as far as they answered.
+        cut: that a rewind put the position back to some epoch; ``None`` where none is known.
     """
 
     pipeline: str
@@ -67,6 +69,7 @@ class Known:
     last: Epoch | None
     begins: bool = False
     polled: tuple[Timed, ...] = ()
+    cut: Cut | None = None
 
     @property
     def stood(self) -> EpochTime | None:
@@ -85,21 +88,43 @@ class Known:
 
     @property
     def forgotten(self) -> WriterMark | None:
-        """The newest epoch of ours that others have seen and that stands no longer; ``None`` without one."""
-        if not self.polled:
-            return None
+        """Our newest epoch that others, or the ledger, have seen and that stands no longer; ``None`` without one."""
         own = [mark for one in self.polled for mark in one.observed if mark.writer == self.pipeline]
-        newest = max(own, key=marks.age, default=None)
+        newest = max((*own, *(self.cut.aside if self.cut else ())), key=marks.age, default=None)
         stands = (self.stood.turn, self.last.number) if self.stood and self.last else (0, 0)
         return newest if newest and (newest.turn, newest.epoch) > stands else None
 
     @property
+    def cut_back(self) -> bool:
+        """Whether what the epoch before says was said before a rewind that no epoch has followed yet."""
+        return bool(self.cut and self.stood and self.last and self.cut.to == self.last.number)
+
+    @property
     def turn(self) -> int:
         """How often the position was put back, as of the epoch that is written."""
-        if not self.forgotten and not (self.begins and self.stood):
+        if not self.forgotten and not self.cut_back and not (self.begins and self.stood):
             return self.stood.turn if self.stood else 0
         told = (self.told.observed,) if self.told else ()
-        return marks.next_turn(self.pipeline, *told, *(one.observed for one in self.polled))
+        aside = self.cut.aside if self.cut else ()
+        return marks.next_turn(self.pipeline, *told, aside, *(one.observed for one in self.polled))
+
+
+def cut(head: EpochRecord | None, aside: Iterable[Superseded], events: Iterable[Event]) -> Cut | None:
+    """Whether the newest epoch is one to which a rewind has put the position back; ``None`` where it is not.
+
+    Args:
+        head: its record; ``None``: there is no epoch.
+        aside: epochs beyond it that were set aside.
+        events: of the pipeline.
+    """
+    if head is None:
+        return None
+    timed = (Timed(one.pipeline, one.epoch.number, one.epoch.time) for one in aside if one.epoch.time)
+    seen = tuple(one.mark for one in timed)
+    # A ledger that was set back with the sinks knows no epoch beyond, but who cut back to where it stands.
+    rewinds = (one.generation for one in events if one.kind is EventKind.REWOUND)
+    follows = any(generation > head.fence.generation for generation in rewinds)
+    return Cut(head.epoch.number if follows else 0, seen) if follows or seen else None
 
 
 def clock(noting: Noting | None, known: Known) -> Clock | None:
@@ -161,13 +186,16 @@ def timed(noting: Noting | None, known: Known, offer: Offer, times: Times | None
         offer: the batch, with the clocks that the engine recorded for it: the same in a replay.
         times: what its rows, and the user's function, say.
     """
-    before, back = known.stood, _back(known)
+    before = known.stood
+    if noting is None and before is None:
+        return Noted(None)
+    back = put_back(known)
     if before and known.begins:
         unit = noting.unit if noting else before.unit
         ingest, observed = offer.lineage.batch_timestamp_ms, before.observed
         before = EpochTime(unit, None, None, None, ingest=ingest, observed=observed, turn=known.turn)
     if noting is None:
-        return Noted(carried(before), back)
+        return Noted(carried(before, turn=known.turn), back)
     time, wanted = _timed(noting, known, before, offer, times or NO_TIMES)
     back = (*back, *_unsaid(times or NO_TIMES, known.number))
     if noting.writers or time.observed:
@@ -201,20 +229,26 @@ def _last_seen(mark: WriterMark) -> str:
     return f"its epoch {mark.epoch} was planned" if mark.epoch else "no epoch of it was seen, and it was declared"
 
 
-def _back(known: Known) -> tuple[Happening, ...]:
+def put_back(known: Known) -> tuple[Happening, ...]:
     """That what was said of time counts no more, where a position was put back or begins anew."""
     said = known.stood
     if said and known.begins:
         stood = "nothing" if said.noted is None else f"all before {text(said.noted, said.unit)}"
         what = f"a new series begins: that {stood} is complete is said no more"
-    elif gone := known.forgotten:
+    elif known.forgotten or known.cut_back:
         number = known.last.number if known.last else 0
-        what = (
-            f"the position was put back to epoch {number}, and others have seen epoch {gone.epoch}; turn {known.turn}"
-        )
+        what = f"the position was put back to epoch {number}{_seen(known)}; turn {known.turn}"
     else:
         return ()
-    return (Happening(EventKind.TIME_BACK, what, known.number),)
+    # A driver that dies between this line and the epoch leaves both to the next one.
+    return (Happening(EventKind.TIME_BACK, what, known.number, once=True),)
+
+
+def _seen(known: Known) -> str:
+    if gone := known.forgotten:
+        who = "others" if known.polled else "readers"
+        return f", and {who} {'have' if known.polled else 'may have'} seen epoch {gone.epoch}"
+    return ""
 
 
 def given_up(decided: Epoch, newest: Epoch | None) -> tuple[Happening, ...]:
@@ -234,17 +268,17 @@ def given_up(decided: Epoch, newest: Epoch | None) -> tuple[Happening, ...]:
     return (Happening(EventKind.TIME_BACK, what, decided.number),)
 
 
-def carried(before: EpochTime | None, *, turned: bool = False) -> EpochTime | None:
+def carried(before: EpochTime | None, *, turn: int | None = None) -> EpochTime | None:
     """What an epoch says that nobody noted time for: an operator's, or one of a query that notes it no more.
 
     Args:
         before: what stands.
-        turned: whether its number was another epoch's before: what comes now is newer than that one.
+        turn: of the epoch, where its number was another epoch's before: what comes now is newer than that one.
     """
     if before is None:
         return None
     own = {"first": None, "last": None, "horizon": None, "late": 0, "untimed": 0, "silent": (), "column": None}
-    return replace(before, turn=before.turn + turned, **own)  # type: ignore[arg-type]
+    return replace(before, turn=before.turn if turn is None else turn, **own)  # type: ignore[arg-type]
 
 
 def retired(known: Known) -> EpochTime | None:

@@ -7,7 +7,7 @@ from enum import Enum
 
 from onceonly.machine import panes
 from onceonly.machine.facts import Adopt, Happening, Offer, OnRefresh, OutOfPhase, Overlap, Reading, Refusal, Seen
-from onceonly.machine.marks import Timed
+from onceonly.machine.marks import Cut, Timed
 from onceonly.machine.noting import Known, Noting
 from onceonly.machine.outputs import MaxBad
 from onceonly.machine.panes import Windows
@@ -142,6 +142,7 @@ class Opening:
         healed: number of the last epoch that sinks were brought to, so that a sink that stays behind is noticed.
         lost: the epoch that sinks could not be brought to, when that loss is accepted; 0 for none.
         unindexed: epochs that the ledger has to learn.
+        cut: that the position was cut back, until an epoch is written behind it; ``None`` where it was not.
         held: input files of recorded epochs; ``None``: not looked up. What this opening adds to them is left out: a
             checkpoint hands out no file twice.
     """
@@ -158,12 +159,13 @@ class Opening:
     healed: int = 0
     lost: int = 0
     unindexed: tuple[tuple[Marker, tuple[Receipt, ...]], ...] = ()
+    cut: Cut | None = None
     held: Held | None = None
 
     @property
     def standing(self) -> Opening:
         """What the next batch goes on from: the fence stands, the position is the epoch just finished."""
-        return Opening(self.fence, last=self.last, healed=self.healed, held=self.held)
+        return Opening(self.fence, last=self.last, healed=self.healed, cut=self.cut, held=self.held)
 
     def again(self, fence: Fence, before: Fence | None) -> Opening:
         """The call's next opening: until it has read, nobody knows where the sinks stand."""
@@ -290,8 +292,8 @@ class State:
     @property
     def known(self) -> Known:
         """What is known of time before the rows of the epoch at hand are read."""
-        work = self.work
-        return Known(self.job.pipeline, work.number, self.opening.last, self.begins, work.polled or ())
+        work, opening = self.work, self.opening
+        return Known(self.job.pipeline, work.number, opening.last, self.begins, work.polled or (), opening.cut)
 
     @property
     def begins(self) -> bool:

@@ -65,7 +65,7 @@ def _probed(state: State, outcome: Probed) -> State:
 
 
 def _recalled(state: State, outcome: Recalled) -> State:
-    opening = replace(state.opening, head=outcome.head, ended=outcome.ended)
+    opening = replace(state.opening, head=outcome.head, ended=outcome.ended, cut=outcome.cut)
     # Who opens without a batch does so to settle what is there: nothing that a look shows would keep him from it.
     return replace(state, phase=Phase.INSTALL if state.job.offer is None else Phase.LOOK, opening=opening)
 

@@ -276,7 +276,7 @@ def retire(sinks: Sequence[Sink], ledger: Ledger, pipeline: str, accepted: Adopt
     """
     state = operatorepoch.opened(sinks, ledger, pipeline)
     last = state.opening.last
-    time = noting.retired(Known(pipeline, last.number + 1, last)) if last else None
+    time = noting.retired(Known(pipeline, last.number + 1, last, cut=state.opening.cut)) if last else None
     if last is None or time is None:
         raise nothing_to_retire(pipeline)
     refuse_open_windows(pipeline, last)

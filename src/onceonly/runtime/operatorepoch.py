@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from onceonly.errors import OnceOnlyError, refuse
 from onceonly.machine import coordinator, noting, opening
 from onceonly.machine.facts import Happening, Refusal
+from onceonly.machine.noting import Known
 from onceonly.machine.state import State
 from onceonly.protocol import Conflict, OutcomeUnknown, Prepared, Sink, Superseded
 from onceonly.runtime import runs, sealing, staging, stops
@@ -99,9 +100,14 @@ def write(
     ledger.record(EpochRecord(state.job.pipeline, state.opening.fence, epoch, receipts))
     sealing.tell(sinks, state.job.pipeline, epoch, ledger)
     why = Happening(EventKind.ADOPTED, epoch.adoption.words if epoch.adoption else "", epoch.number)
-    for one in (why, *noting.given_up(epoch, newest)):
+    back = noting.given_up(epoch, newest) or (_put_back(state, epoch.number, newest) if epoch.time else ())
+    for one in (why, *back):
         ledger.note(Event(state.job.pipeline, one.kind, one.reason, one.epoch, state.opening.fence.generation))
     return epoch
+
+
+def _put_back(state: State, number: int, newest: Epoch | None) -> Sequence[Happening]:
+    return noting.put_back(Known(state.job.pipeline, number, newest, cut=state.opening.cut))
 
 
 def committed(
@@ -165,6 +171,7 @@ def decision(
     """The epoch without rows that says what an operator decided."""
     last = state.opening.last
     number = 1 + max(reading.position.epoch for reading in state.opening.readings)
+    known = Known(state.job.pipeline, number, base, cut=state.opening.cut)
     comes_again = base is not None and number <= base.number
     epoch = Epoch(
         number=number,
@@ -179,7 +186,7 @@ def decision(
         adoption=accepted,
         carried=_carried(stood, accepted),
         series=base.series if base else 1,
-        time=time or noting.carried(base.time if base else None, turned=comes_again),
+        time=time or noting.carried(known.stood, turn=known.turn + comes_again),
         panes=_panes(base, accepted, number),
     )
     return chain.linked(epoch)

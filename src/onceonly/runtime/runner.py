@@ -20,7 +20,7 @@ from onceonly import faults
 from onceonly.errors import IdentityError, refuse
 from onceonly.faults import Point
 from onceonly.machine import commands as c
-from onceonly.machine import coordinator, endings, look
+from onceonly.machine import coordinator, endings, look, noting
 from onceonly.machine.facts import OutOfPhase, Reading
 from onceonly.machine.marks import Timed
 from onceonly.machine.overlap import held_files
@@ -224,9 +224,10 @@ class Runner:
         with self._timed("open"):
             self._ledger.open()
             head = self._ledger.head(state.job.pipeline)
-            ended = endings.ended(self._ledger.events(state.job.pipeline, endings.WINDOW))
+            events = self._ledger.events(state.job.pipeline, endings.WINDOW)
+            aside = self._ledger.superseded(state.job.pipeline, head.epoch.number) if head else ()
         faults.fire(Point.RECALL_AFTER)
-        return c.Recalled(head, ended)
+        return c.Recalled(head, endings.ended(events), noting.cut(head, aside, events))
 
     def _look(self, state: State, _: c.Look) -> c.Outcome:
         with self._timed("open"):

@@ -407,8 +407,8 @@ class SceneLedger:
         self.discard(pipeline, first)
         return aside
 
-    def superseded(self, pipeline: str) -> Sequence[Superseded]:
-        """Nobody asks."""
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[Superseded]:
+        """Nothing: nobody cuts a pipeline back here."""
         return ()
 
     def forget(self, pipeline: str) -> None:

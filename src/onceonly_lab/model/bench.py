@@ -348,8 +348,8 @@ class BenchLedger:
         self._intents = {number: one for number, one in self._intents.items() if number < first}
         return aside
 
-    def superseded(self, pipeline: str) -> Sequence[SetAside]:
-        """Nobody asks."""
+    def superseded(self, pipeline: str, after: int = 0) -> Sequence[SetAside]:
+        """Nothing: what is asked is the time that they said, and these say none."""
         return ()
 
     def forget(self, pipeline: str) -> None:
