@@ -114,7 +114,7 @@ def logging_left_as_found() -> Iterator[None]:
 
 @contextmanager
 def modules_of_the_reader() -> Iterator[None]:
-    """What a page writes into modules can be imported by the rest of it, as from the reader's directory, and no longer."""
+    """What a page writes into modules can be imported by the rest of it, as from its reader's directory."""
     path, known, bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
     sys.path.insert(0, str(Path.cwd()))
     sys.dont_write_bytecode = True  # two versions of one second are told apart by their size alone
