@@ -11,7 +11,7 @@ import pytest
 from integration.streams import FileStream
 from integration.targets import PostgresTarget
 from pyspark.sql import SparkSession
-from tests.test_docs import CONSOLE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
+from tests.test_docs import CONSOLE, FILE, KNOWN, PAGES, ROOT, SQL, blocks, name, run
 
 from onceonly import exactly_once
 from onceonly.errors.refusals import read
@@ -32,7 +32,11 @@ def test_a_page_with_spark_can_be_followed_to_its_end(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = [block for block in blocks(page.read_text()) if block.info in {*KNOWN, CONSOLE, SQL}]
+    found = [
+        block
+        for block in blocks(page.read_text())
+        if block.info in {*KNOWN, CONSOLE, SQL} or FILE.fullmatch(block.info)
+    ]
     given: dict[str, object] = {}
     if any(block.info == SQL for block in found):
         # Roles belong to a whole server, so it is one that goes with the tests.

@@ -19,9 +19,11 @@ from integration.printed import command
 from integration.recorded import BATCHES, ROWS, Inbox, Recorded, counted, timed
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from typer.testing import CliRunner
 
 from onceonly import faults, repair
 from onceonly.audit import Verdict, gather, judge
+from onceonly.cli.app import app
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import InjectedFault, Point
 from onceonly_checkpoints.ledger.sql import SqlLedger
@@ -213,6 +215,39 @@ def test_a_topic_is_run_again_into_a_topic_of_its_own_which_readers_move_to(
 def record(df: DataFrame) -> DataFrame:
     """The rows as a topic takes them."""
     return df.selectExpr("cast(id AS string) AS key", "cast(id AS string) AS value")
+
+
+SHAPED = """
+def raw(spark):
+    return spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet({inbox!r})
+
+
+def shaped(rows):
+    return rows.where("id <> 12")
+"""
+
+
+def test_commands_take_before_and_write_several_epochs_as_one(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "shaping.py").write_text(SHAPED.format(inbox=str(inbox.home)))
+    orders = Recorded(spark, tmp_path, inbox.source, lambda df: df.where("id <> 12"), pg.sink()).run()
+    asked = ["--ledger", orders.ledger, "--with", "shaping:raw"]
+
+    def typed(*words: str) -> str:
+        done = CliRunner().invoke(app, [*words, *asked])
+        assert done.exit_code in (0, 1), done.output
+        return done.output
+
+    recompute = ("audit", "orders", "--recompute", f"1..{BATCHES}")
+    assert f"epochs 1..{BATCHES}: 29 rows" in typed(*recompute, "--before", "shaping:shaped")
+    assert "DIFFERS" in typed(*recompute)
+    rerun = ("epochs", "rerun", f"1..{BATCHES}", "--query", "orders", "--into", f"delta:{tmp_path / 'again'}", "--yes")
+    done = typed(*rerun, "--before", "shaping:shaped", "--coalesce", "4")
+    assert "4 epochs at a time" in done
+    assert "orders~v2 holds 2 epochs, 29 rows; 2 written now\n2 have the rows on record" in done
 
 
 KILLS = 10

@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import importlib
 import inspect
 import json
 import logging
@@ -30,6 +31,9 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 FENCE = re.compile(r"^```(?P<info>.*)$")
 KNOWN = {"python", "python spark", "python chaos"}
 """Info strings of Python blocks: run here, run where there is a Spark session, run as a chaos test."""
+
+FILE = re.compile(r'python title="(?P<path>\w+\.py)"')
+"""Info string of a module of the reader's own, which later blocks and commands import."""
 
 SQL = "sql postgres"
 """Info string of statements that are run in the database that the page calls ``dsn``, by its owner."""
@@ -108,15 +112,39 @@ def logging_left_as_found() -> Iterator[None]:
             one.handlers[:] = handlers
 
 
+@contextmanager
+def modules_of_the_reader() -> Iterator[None]:
+    """What a page writes into modules can be imported by the rest of it, as from its reader's directory."""
+    path, known, bytecode = list(sys.path), set(sys.modules), sys.dont_write_bytecode
+    sys.path.insert(0, str(Path.cwd()))
+    sys.dont_write_bytecode = True  # two versions of one second are told apart by their size alone
+    try:
+        yield
+    finally:
+        sys.path[:], sys.dont_write_bytecode = path, bytecode
+        for one in set(sys.modules) - known:
+            if getattr(sys.modules[one], "__file__", None) == str(Path.cwd() / f"{one}.py"):
+                del sys.modules[one]
+
+
+def write_module(path: str, code: str) -> None:
+    """Have the module be this one at its next import, whatever was imported before."""
+    Path(path).write_text(f"{code}\n")
+    sys.modules.pop(Path(path).stem, None)
+    importlib.invalidate_caches()
+
+
 def run(page: Path, found: list[Block], given: Mapping[str, object] | None = None) -> dict[str, Any]:
     """Run the blocks of a page one after the other in one module, as a reader would; return the names it ends with."""
     module = ModuleType(f"docs_{page.stem.replace('-', '_')}")
     module.__dict__.update(given or {})
     sys.modules[module.__name__] = module
-    with logging_left_as_found():
+    with logging_left_as_found(), modules_of_the_reader():
         try:
             for block in found:
-                if block.info == CONSOLE:
+                if file := FILE.fullmatch(block.info):
+                    write_module(file["path"], block.code)
+                elif block.info == CONSOLE:
                     converse(block)
                 elif block.info == SQL:
                     with psycopg.connect(module.__dict__["dsn"], autocommit=True) as owner:
@@ -140,7 +168,8 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_a_python_block_says_whether_it_needs_spark(page: Path) -> None:
-    unknown = [block for block in blocks(page.read_text()) if block.info.startswith("py") and block.info not in KNOWN]
+    found = [block for block in blocks(page.read_text()) if block.info.startswith("py")]
+    unknown = [block for block in found if block.info not in KNOWN and not FILE.fullmatch(block.info)]
     assert not unknown, unknown
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.test_docs import ROOT, blocks
+from tests.test_docs import FILE, ROOT, blocks
 
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))
 
@@ -45,6 +45,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     assert "exactly_once(" in code
     (folder / "readme.py").write_text(f"{_CONTEXT}{code}")
     for page in PAGES:
+        for block in blocks(page.read_text()):
+            if file := FILE.fullmatch(block.info):
+                (folder / file["path"]).write_text(f"{block.code}\n")
         code = "".join(
             f"{block.code}\n" for block in blocks(page.read_text()) if block.info in {"python", "python spark"}
         )

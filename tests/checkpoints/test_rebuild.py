@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.checkpoints.samples import QUERY, at, epoch_after, file, history, lin
 
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.model import InputFile, SourceOffsets
+from onceonly_checkpoints.replayed import Replayed
 from onceonly_checkpoints.spark import logs as filelog
 from onceonly_checkpoints.spark import offsets as sparklog
 from onceonly_checkpoints.spark.repair import (
@@ -122,6 +124,46 @@ def test_files_of_another_lineage_are_not_mixed_in() -> None:
     found = texts(plan_rebuild([*first, record_of(second, [other])], 3))
     assert sparklog.parse_query_id(found["metadata"]) == "another-query"
     assert list(filelog.parse_files(found["sources/0/0"], "0", "x")) == [other]
+
+
+def rerun_of(records: Iterable[EpochRecord]) -> list[EpochRecord]:
+    """The same batches run again, each under a query id of its own."""
+    ran: list[EpochRecord] = []
+    for each in records:
+        batch = replace(
+            lineage(each.epoch.lineage.batch_id if each.epoch.lineage else 0), query_id=f"replay-{len(ran)}"
+        )
+        of = Replayed("orders", each.epoch.number, each.epoch.number, each.epoch.chain)
+        epoch = replace(epoch_after(ran[-1].epoch if ran else None, each.epoch.written.end, batch), replays=of)
+        ran.append(replace(each, pipeline="orders~v2", epoch=epoch))
+    return ran
+
+
+def test_a_query_goes_on_from_a_rerun_whose_batches_had_query_ids_of_their_own() -> None:
+    ran = rerun_of(history(3))
+    found = texts(plan_rebuild(ran, 3))
+    assert sparklog.parse_query_id(found["metadata"]) == "replay-2"
+    assert [found[f"sources/0/{number}"] for number in range(3)] == [
+        texts(plan_rebuild(list(history(3)), 3))[f"sources/0/{number}"] for number in range(3)
+    ]
+    onward = record_of(epoch_after(ran[-1].epoch, at(3), lineage(3, "replay-2")), [file(3)], "orders~v2")
+    assert texts(plan_rebuild([*ran, onward], 4)).keys() >= {f"sources/0/{number}" for number in range(4)}
+
+
+def test_a_rerun_that_begins_in_the_middle_has_no_whole_log() -> None:
+    ran = rerun_of(list(history(4))[2:])
+    with pytest.raises(CannotRebuild, match="2 of 4 log entries"):
+        plan_rebuild(ran, 2)
+
+
+def test_a_rerun_of_two_logs_is_gone_on_from_by_the_second() -> None:
+    first, second = list(history(2)), list(history(3))
+    ran = rerun_of([*first, *second])
+    renewed = replace(ran[2].epoch, written=replace(ran[2].epoch.written, start=at(None)))
+    ran[2] = replace(ran[2], epoch=renewed, files=(InputFile("file:///another/log.csv", 1, 0, "0"),))
+    entry = texts(plan_rebuild(ran, 5))["sources/0/0"]
+    assert "another/log.csv" in entry
+    assert file(0).path not in entry
 
 
 def test_sources_without_files_need_no_log() -> None:

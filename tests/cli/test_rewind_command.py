@@ -71,7 +71,7 @@ class Job:
     def _next(self, state: State | None, offer: Offer) -> State:
         if state:
             return coordinator.resume(state, offer)
-        names = tuple(self.pipeline.sinks()[at].id for at in range(len(self.pipeline.stores)))
+        names = tuple(sink.id for sink in self.pipeline.sinks())
         return coordinator.start("orders", names, f"driver {offer.lineage.batch_id}", offer, stages=True)
 
     def _logs(self, number: int) -> None:

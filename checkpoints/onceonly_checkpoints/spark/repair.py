@@ -197,16 +197,22 @@ def _files_of(
     records: Iterable[EpochRecord], query_id: str, at_epoch: int, known: Iterable[InputFile]
 ) -> list[InputFile]:
     """Files of one lineage by log offset; another lineage's log counts from zero again."""
-    own = [
-        file
-        for each in records
-        if each.epoch.number <= at_epoch and each.epoch.lineage and each.epoch.lineage.query_id == query_id
-        for file in each.files
-    ]
+    batches = [each for each in records if each.epoch.number <= at_epoch and each.epoch.lineage]
+    own = [file for each in _of_one_log(batches, query_id) for file in each.files]
     recorded = {(file.source, file.log_offset) for file in own}
     own += (file for file in known if (file.source, file.log_offset) not in recorded)
     # Sorting is stable: within a log offset the files keep the order in which Spark took them.
     return sorted(dict.fromkeys(own), key=lambda file: file.log_offset)
+
+
+def _of_one_log(batches: Sequence[EpochRecord], query_id: str) -> Sequence[EpochRecord]:
+    """Those of a query id; in a rerun, whose batches may each have one of their own, those of the log it ran again."""
+    own = [each for each in batches if each.epoch.lineage and each.epoch.lineage.query_id == query_id]
+    if not any(each.epoch.replays for each in own):
+        return own
+    ran = sorted((each for each in batches if each.epoch.replays), key=lambda each: each.epoch.number)
+    begun = max((at for at, each in enumerate(ran) if each.epoch.planned.start.unset), default=0)
+    return [*ran[begun:], *(each for each in own if not each.epoch.replays)]
 
 
 def _plan_sources(end: SourceOffsets, files: list[InputFile]) -> list[FileToWrite]:
