@@ -44,6 +44,56 @@ def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothin
     assert audit(pg).startswith("EXACTLY ONCE")
 
 
+def test_input_of_batches_that_only_the_checkpoint_knows_is_looked_for_before_it_is_cut(stream, pg):
+    stream.receive(range(5)).run(exactly_once(pg.sink()))
+    backup = Backup(pg.dsn)
+    stream.receive(range(5, 10), range(10, 15)).run(exactly_once(pg.sink()))
+    backup.put_back()
+    said = stream.receive(range(15, 20)).fail(exactly_once(pg.sink()))
+    assert "[ONCE-E229]" in said
+    (stream.inbox / "part-0001.parquet").unlink()
+    told = refused(command(said, "queries rewind"), "--yes")
+    assert "[ONCE-E230]" in told
+    assert "epochs 2..2 read: file:" in told
+    assert "part-0001.parquet" in told
+    planned = run(command(told, "--accept-loss 2..2"), code=2)
+    assert "epoch 2: file:" in planned
+    assert "not asked" not in planned
+    run(command(told, "--accept-loss 2..2"), "--yes")
+    stream.run(exactly_once(pg.sink()))
+    assert pg.ids() == [*range(5), *range(10, 20)]
+    assert audit(pg).startswith("EXACTLY ONCE")
+
+
+def test_a_cut_back_whose_checkpoint_is_gone_says_that_no_file_was_looked_for(stream, pg):
+    stream.receive(range(5)).run(exactly_once(pg.sink()))
+    backup = Backup(pg.dsn)
+    stream.receive(range(5, 10)).run(exactly_once(pg.sink()))
+    backup.put_back()
+    said = stream.receive(range(10, 15)).fail(exactly_once(pg.sink()))
+    stream.lose_checkpoint()
+    assert "checkpoint is not to be found; any that is gone is lost" in run(command(said, "queries rewind"), code=2)
+    run(command(said, "queries rewind"), "--yes")
+    stream.run(exactly_once(pg.sink()))
+    assert pg.ids() == list(range(15))
+    assert audit(pg).startswith("EXACTLY ONCE")
+
+
+def test_a_database_that_is_restored_to_the_same_epoch_after_a_cut_back_is_cut_back_to_it_again(stream, pg):
+    stream.receive(range(5)).run(exactly_once(pg.sink()))
+    backup = Backup(pg.dsn)
+    stream.receive(range(5, 10), range(10, 15)).run(exactly_once(pg.sink()))
+    for more in (range(15, 20), range(20, 25)):
+        backup.put_back()
+        said = stream.receive(more).fail(exactly_once(pg.sink()))
+        assert "[ONCE-E229]" in said
+        obey(said, "queries rewind orders")
+        backup = Backup(pg.dsn)
+        stream.run(exactly_once(pg.sink()))
+    assert pg.ids() == list(range(25))
+    assert audit(pg).startswith("EXACTLY ONCE")
+
+
 def test_an_audit_tells_of_a_database_restored_with_its_ledger_before_anybody_restarts(stream, pg):
     stream.receive(range(5)).run(exactly_once(pg.sink()))
     backup = Backup(pg.dsn)

@@ -84,6 +84,14 @@ def test_a_stateful_query_on_a_new_checkpoint_has_lost_its_state():
 
 def test_a_gap_is_never_trimmed():
     assert refused(decide_batch(trimming(TWO, offer(cut(None, 35), 0, "q2", begins=at(25)))), "E204")
+
+
+def test_a_checkpoint_that_begins_where_a_loss_was_given_up_to_is_written_from_there_on():
+    given_up = Slice(TWO.written.end, at(25))
+    lost = adoption(TWO, "accept-loss", at(25), first=3, last=3, offsets=given_up)
+    decision = new_epoch(decide_batch(batch(lost, offer(cut(None, 35), 0, "q2", begins=at(25)))))
+    assert (decision.number, decision.written) == (4, cut(25, 35))
+    assert new_epoch(decide_batch(batch(lost, offer(cut(25, 35), 2)))).written is None
     assert refused(decide_batch(trimming(TWO, offer(cut(25, 35), 2))), "E204")
 
 

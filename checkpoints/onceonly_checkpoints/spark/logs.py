@@ -167,6 +167,12 @@ def input_files(storage: Readable, source: int | str, after: int | None, upto: i
     return tuple(found)
 
 
+def newest_entry(storage: Readable, source: str) -> int:
+    """The newest log offset of a file source, also one that no batch was planned up to; -1 where there is no log."""
+    numbers = (name.removesuffix(COMPACT) for name in storage.names(f"sources/{source}"))
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1)
+
+
 def _holder(storage: Readable, directory: str, number: int) -> tuple[str, int]:
     """The smallest file that holds a log offset, and the last log offset it holds."""
     for name in (str(number), f"{number}{COMPACT}"):

@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from onceonly.cli import checkpoint
@@ -23,7 +24,7 @@ from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.spark import repair
 from onceonly_checkpoints.spark.repair import FileToWrite
 from onceonly_checkpoints.spark.replay import StateFrom
-from onceonly_checkpoints.storage import Storage
+from onceonly_checkpoints.storage import Storage, open_storage
 
 if TYPE_CHECKING:
     from onceonly.protocol import DataFrame, SparkSession
@@ -100,10 +101,10 @@ class Plan:
             yield "checkpoint", f"not cut back here: {self.hindered}; after this: {self._rebuild(way)}"
         else:
             yield "checkpoint", f"cut back to epoch {way.to}: {self.checkpoint}"
-        if lost := [number for number in way.beyond if number in self.planned.lacking]:
+        if lost := sorted(number for number in self.planned.lacking if number > way.to):
             yield "loses", "; ".join(f"epoch {number}: {self.planned.lacking[number]}" for number in lost)
-        if self.planned.unasked:
-            yield "not asked", f"whether {self.planned.unasked} input files are still there"
+        for what in self.planned.unasked:
+            yield "not asked", what
         if self.fences:
             yield "does", "fences every running driver out; takes no rows out of a sink"
         else:
@@ -183,7 +184,7 @@ def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
     """
     ledger = place.certain_ledger
     where = Where(place.pipeline, f" --ledger {shlex.quote(ledger.address)}")
-    of = rewinding.Pipeline(place.pipeline, place.sinks, ledger, where)
+    of = rewinding.Pipeline(place.pipeline, place.sinks, ledger, where, checkpoint=partial(_opened, place))
     if wanted.origin == Origin(OriginKind.SOURCE) and code is None:
         raise refuse(
             "E110",
@@ -192,17 +193,21 @@ def plan(place: Place, wanted: Asked, code: Code | None = None) -> Plan:
             next="name it: --with jobs.orders:stream, and --before where the query has one",
         )
     found = _all_found(place)
-    planned = rewinding.plan(of, wanted, code=code is not None) if found else _by_the_ledger(place, wanted)
+    planned = rewinding.plan(of, wanted, code=code is not None) if found else _by_the_ledger(of, wanted)
     if not isinstance(planned.way, CutBack):
         return Plan(of, wanted, planned, code=code)
-    fences, path = _all_found(place), _checkpoint(place, planned)
+    fences, path = _all_found(place), _checkpoint(place, planned.epochs.get(planned.way.to))
     if not path:
         return Plan(of, wanted, planned, "", "no epoch says where it lies", fences)
     try:
         with checkpoint.opened(path) as storage:
             _files(place, storage, planned.way.to)
-            _demand_state(place, storage, planned.epochs[planned.way.to])
+            _demand_state(of, storage, planned)
     except CheckpointError as error:
+        if error.code == "E604":  # nothing else could cut it back either, and the ledger alone is not to be
+            way = f"{error.details['next']}{rewinding.instead(of, planned)}"
+            why = {"reason": error.details["reason"], "cause": error.details["cause"]}
+            raise refuse("E604", pipeline=place.pipeline, next=way, **why) from error
         return Plan(of, wanted, planned, path, error.what, fences)
     return Plan(of, wanted, planned, path, fences=fences)
 
@@ -212,41 +217,47 @@ def _all_found(place: Place) -> bool:
     return bool(place.sinks) and len(place.sinks) >= len(known)
 
 
-def _by_the_ledger(place: Place, wanted: Asked) -> rewinding.Plan:
+def _by_the_ledger(of: rewinding.Pipeline, wanted: Asked) -> rewinding.Plan:
     """What is left to do where sinks are not to be found from here: the checkpoint alone, if it alone is ahead.
 
     Raises:
-        ConfigurationError: E110, the ledger is ahead as well, so that they are needed.
+        OnceOnlyError: E110, the ledger is ahead as well, so that they are needed; E230 the source lacks rows.
     """
-    records = place.certain_ledger.epochs(place.pipeline, wanted.to)
+    records = of.ledger.epochs(of.name, wanted.to)
     if not records or records[-1].epoch.number != wanted.to:
         raise refuse(
             "E110",
-            problem=f'Not every sink of "{place.pipeline}" can be found, and where they stand must be asked.',
+            problem=f'Not every sink of "{of.name}" can be found, and where they stand must be asked.',
             cause="a sink of your own without from_address(), one in the memory of another process, or a moved place",
             next="name each by an address that leads to it: --sink KIND:TARGET",
         )
-    return rewinding.Plan(CutBack(wanted.to, ()), {one.epoch.number: one.epoch for one in records}, {})
+    return rewinding.plan_unseen(of, wanted, records)
 
 
-def _checkpoint(place: Place, planned: rewinding.Plan) -> str:
-    newest = planned.epochs.get(planned.way.to) if isinstance(planned.way, CutBack) else None
-    lineage = newest.standing.lineage if newest else None
+def _checkpoint(place: Place, stood: Epoch | None) -> str:
+    """Where the checkpoint lies that an epoch came from; empty where nobody knows."""
+    lineage = stood.standing.lineage if stood else None
     return lineage.checkpoint if lineage else place.entry.checkpoint if place.entry else ""
 
 
-def _demand_state(place: Place, storage: Storage, epoch: Epoch) -> None:
+def _opened(place: Place, stood: Epoch) -> Storage | None:
+    path = _checkpoint(place, stood)
+    return open_storage(path) if path else None
+
+
+def _demand_state(of: rewinding.Pipeline, storage: Storage, planned: rewinding.Plan) -> None:
     """Refuse to cut back to an epoch whose state Spark has let go: the query would die of it, or begin empty.
 
     Raises:
         StateError: E235.
     """
-    lineage = epoch.standing.lineage
-    if lineage is None or repair.keeps_state(storage, lineage.batch_id + 1) is not False:
+    epoch = planned.epochs[planned.way.to] if isinstance(planned.way, CutBack) else None
+    lineage = epoch.standing.lineage if epoch else None
+    if epoch is None or lineage is None or repair.keeps_state(storage, lineage.batch_id + 1) is not False:
         return
-    way = "restore a newer backup of the sinks; or start the query: its message prints how the rows are given up"
+    way = f"restore a newer backup of the sinks{rewinding.instead(of, planned)}"
     reason = f"{storage.url} holds no version {lineage.batch_id + 1} of it"
-    raise refuse("E235", pipeline=place.pipeline, first=epoch.number + 1, reason=reason, next=way)
+    raise refuse("E235", pipeline=of.name, first=epoch.number + 1, reason=reason, next=way)
 
 
 def _files(place: Place, storage: Storage, at: int) -> list[FileToWrite]:

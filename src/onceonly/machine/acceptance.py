@@ -283,6 +283,11 @@ def gives_up_range(accepted: Adoption) -> bool:
     return accepted.offsets.start != accepted.offsets.end
 
 
+def batches_given_up(accepted: Iterable[Adoption]) -> int:
+    """How many batches of the engine were given up, of those that became no epoch."""
+    return sum(one.last - one.first + 1 for one in accepted if gives_up_range(one))
+
+
 def moved(accepted: tuple[Adoption, ...], end: SourceOffsets) -> bool:
     """Whether an operator said, after the last rows, that the next batch comes from where the position is now."""
     for one in accepted:

@@ -197,7 +197,8 @@ def _r8_continues(facts: BatchFacts) -> NewEpoch | Needed | Refusal | None:
         return _r8_continues_elsewhere(facts, last)
     if last.standing.offered is not None and overlap.reads_files(offer.sources):
         return _r8_continues_by_file(facts, last)
-    return NewEpoch(last.number + 1)
+    # A source may begin there by its own note alone, and then its batch has no start.
+    return NewEpoch(last.number + 1, (), _written(facts, Slice(last.written.end, offer.slice.end)))
 
 
 def _r8_continues_elsewhere(facts: BatchFacts, last: Epoch) -> NewEpoch | None:
@@ -304,7 +305,7 @@ def _finished_more(facts: BatchFacts, last: Epoch) -> int:
     newest = last.standing.lineage
     if newest is None:
         return 0
-    given_up = sum(one.last - one.first + 1 for one in last.standing.accepted if acceptance.gives_up_range(one))
+    given_up = acceptance.batches_given_up(last.standing.accepted)
     return facts.offer.lineage.batch_id - newest.batch_id - 1 - given_up
 
 

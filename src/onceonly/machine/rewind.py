@@ -232,15 +232,18 @@ def _cut_back(facts: RewindFacts) -> CutBack | Hindered:
     if not to:
         return Unfit("There is no epoch to cut back to: no sink holds one.", "they were all made anew")
     beyond = tuple(sorted(number for number in facts.epochs if number > to))
-    if lacking := _lacking(facts, beyond):
+    if lacking := _lacking(facts):
         return lacking
     return CutBack(to, beyond)
 
 
-def _lacking(facts: RewindFacts, beyond: tuple[int, ...]) -> Gone | None:
-    """Whether the source lacks rows of epochs that it would have to give again, beyond what may be lost."""
+def _lacking(facts: RewindFacts) -> Gone | None:
+    """Whether the source lacks rows that it would have to give again, beyond what may be lost.
+
+    Also of epochs that nobody knows any more, where the checkpoint tells what their batches read.
+    """
     first, last = facts.asked.lost or (0, -1)
-    gone = [number for number in beyond if number in facts.gone and not first <= number <= last]
+    gone = [number for number in sorted(facts.gone) if number > facts.asked.to and not first <= number <= last]
     return Gone(gone[0], gone[-1], facts.gone[gone[0]]) if gone else None
 
 

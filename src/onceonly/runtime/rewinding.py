@@ -7,18 +7,16 @@ epoch before, and the ledger is told last.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
-from urllib.parse import urlsplit
 
 from onceonly import faults
-from onceonly.errors import OnceOnlyError, mask, refuse
+from onceonly.errors import OnceOnlyError, refuse
 from onceonly.faults import Point
 from onceonly.machine import coordinator
-from onceonly.machine.acceptance import Stop, applicable
+from onceonly.machine.acceptance import GAPS, Stop, applicable
 from onceonly.machine.facts import Reading
 from onceonly.machine.rewind import (
     Asked,
@@ -37,14 +35,15 @@ from onceonly.machine.rewind import (
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Legible, OutcomeUnknown, Prepared, Settable, Sight, Sink, Superseded
 from onceonly.runtime import operatorepoch, replacing, runs, staging
+from onceonly.runtime.beyond import Beyond, IsThere, beyond, by_lists, is_there
 from onceonly.runtime.runner import Runner
 from onceonly.runtime.stops import Where, content, filled, last, rewound
 from onceonly.runtime.unreadable import histories, naming
 from onceonly_checkpoints.epoch import Epoch, EpochRecord, Marker
 from onceonly_checkpoints.ledger import Event, EventKind, Ledger
 from onceonly_checkpoints.manifest import UnreadableManifest
-from onceonly_checkpoints.model import Adoption, AdoptionKind, InputFile
-from onceonly_checkpoints.storage import UnreachableStorage, file_system, is_local, local_path
+from onceonly_checkpoints.model import Adoption, AdoptionKind
+from onceonly_checkpoints.storage import Readable
 
 Give = Callable[[Sequence[Step], Callable[[Step, Batch], None]], None]
 """Hands each step's rows on, in order, from another sink or from the source: steps of one sink and one kind of origin.
@@ -55,16 +54,8 @@ _READ = frozenset({OriginKind.SINK, OriginKind.SOURCE})
 """Kinds of origins whose rows Spark reads."""
 
 
-def is_there(url: str) -> bool | None:
-    """Whether an input file is there; ``None`` where this process cannot ask."""
-    if is_local(url):
-        return local_path(url).exists()
-    if not urlsplit(url).scheme:
-        return None
-    with suppress(UnreachableStorage, OSError):
-        files, path = file_system(url)
-        return bool(files.exists(path))
-    return None
+def nowhere(_: Epoch) -> None:
+    """No checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +68,15 @@ class Pipeline:
         ledger: its ledger.
         where: what printed commands name.
         is_there: whether an input file is there, by its URL; ``None`` where nobody can ask.
+        checkpoint: the query's, which an epoch came from; ``None`` where it is not to be found.
     """
 
     name: str
     sinks: tuple[Sink, ...]
     ledger: Ledger
     where: Where
-    is_there: Callable[[str], bool | None] = is_there
+    is_there: IsThere = is_there
+    checkpoint: Callable[[Epoch], Readable | None] = nowhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +87,14 @@ class Plan:
         way: what it does.
         epochs: what is known of epochs, by number.
         lacking: what the source lacks of the epochs that are set aside, by number; those that may be lost.
-        unasked: files of these epochs that this process cannot look for.
+        unasked: what nobody could ask the source for, in words.
         standing: epochs at which sinks are put first, by id: their markers tell of later ones than their rows.
     """
 
     way: CutBack | BringUp
     epochs: Mapping[int, Epoch]
     lacking: Mapping[int, str]
-    unasked: int = 0
+    unasked: tuple[str, ...] = ()
     standing: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -133,7 +126,7 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
     for marker, _ in histories(of.sinks, max(asked.to - 1, 0)):
         epochs.setdefault(marker.epoch.number, marker.epoch)
     behind = [epoch for number, epoch in epochs.items() if number > min(stands.values())]
-    gone, unasked = _gone(of, records, asked.to) if code or not asked.sinks else ({}, 0)
+    source = _source(of, asked, epochs, records, code=code)
     facts = RewindFacts(
         asked,
         stands,
@@ -141,14 +134,38 @@ def plan(of: Pipeline, asked: Asked, *, code: bool = False) -> Plan:
         staged={epoch.number for epoch in behind if epoch.manifest and _is_staged(epoch.manifest)},
         readable=[sink.id for sink in of.sinks if isinstance(sink, Legible) and sink.recount() is not None],
         code=code,
-        gone=gone,
+        gone=source.gone,
         # Of a sink that is put elsewhere first, the marker that stands now says nothing about that place.
         chains={one: seen.marker.epoch.chain for one, seen in sights.items() if seen.marker and one not in standing},
     )
     found = decide(facts)
     if not isinstance(found, CutBack | BringUp):
         raise _hindered(of, asked, found, facts)
-    return Plan(found, epochs, gone, unasked, standing)
+    return Plan(found, epochs, source.gone, source.unasked, standing)
+
+
+def plan_unseen(of: Pipeline, asked: Asked, records: Sequence[EpochRecord]) -> Plan:
+    """What is left to do where sinks are not to be found from here: the checkpoint alone is cut back.
+
+    Args:
+        of: the pipeline.
+        asked: what is wanted.
+        records: of the ledger, of which the newest is where everything stands.
+
+    Raises:
+        OnceOnlyError: E230 the source lacks rows.
+    """
+    epochs = {record.epoch.number: record.epoch for record in records}
+    source = _source(of, asked, epochs, records, code=False)
+    facts = RewindFacts(asked, {}, epochs, gone=source.gone)
+    found = decide(facts)
+    if not isinstance(found, CutBack):
+        raise (
+            TypeError(f"{found} cuts nothing back")
+            if isinstance(found, BringUp)
+            else _hindered(of, asked, found, facts)
+        )
+    return Plan(found, epochs, source.gone, source.unasked)
 
 
 def _sight(sink: Sink) -> Sight:
@@ -164,28 +181,13 @@ def _is_staged(reference: str) -> bool:
     return True
 
 
-def _gone(of: Pipeline, records: Sequence[EpochRecord], to: int) -> tuple[dict[int, str], int]:
-    """Input files of epochs beyond one that are there no more, and how many cannot be looked for from here."""
-    gone: dict[int, str] = {}
-    unasked = 0
-    for record in records:
-        lost, unknown = _missing(of, record.files) if record.epoch.number > to else ([], 0)
-        unasked += unknown
-        if lost:
-            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-            gone[record.epoch.number] = f"{lost[0]}{more}"
-    return gone, unasked
-
-
-def _missing(of: Pipeline, files: Iterable[InputFile]) -> tuple[list[str], int]:
-    lost: list[str] = []
-    unknown = 0
-    for file in files:
-        there = of.is_there(file.path)
-        unknown += there is None
-        if there is False:
-            lost.append(mask(file.path))
-    return lost, unknown
+def _source(
+    of: Pipeline, asked: Asked, epochs: Mapping[int, Epoch], records: Sequence[EpochRecord], *, code: bool
+) -> Beyond:
+    """Whether the source still has what a rewind reads of it."""
+    if stood := None if asked.sinks else epochs.get(asked.to):
+        return beyond(stood, epochs, records, of.checkpoint(stood), of.is_there)
+    return by_lists(records, asked.to, of.is_there) if code or not asked.sinks else Beyond({})
 
 
 def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -> OnceOnlyError:
@@ -208,24 +210,39 @@ def _hindered(of: Pipeline, asked: Asked, found: Hindered, facts: RewindFacts) -
                 again = f"{rewound(of.where, asked)} --with MODULE:FUNCTION"
                 way += f"if the source still holds them, read them by the query's own code: {again}\nor "
             way += "restore a newer backup of the sink"
-            if given_up := _given_up(of, facts):
+            if given_up := _given_up(of, facts.stands, facts.newest):
                 way += f"\nor give the rows up: {of.where.adopt(given_up)}"
             return refuse("E232", pipeline=of.name, sink=found.sink, epoch=found.epoch, reason=found.reason, next=way)
 
 
-def _given_up(of: Pipeline, facts: RewindFacts) -> Adoption | None:
-    """What an operator accepts in place of a rewind: what the last start named, where a table was set back under us."""
+def instead(of: Pipeline, planned: Plan) -> str:
+    """What an operator types in place of a cut back that cannot be, on a line of its own."""
+    at = planned.way.to if isinstance(planned.way, CutBack) else 0
+    given_up = _given_up(of, {sink.id: at for sink in of.sinks}, max((*planned.epochs, at)))
+    if given_up is None:
+        return "\nor start the query: its message prints how the rows are given up"
+    return f"\nor give the rows up: {of.where.adopt(given_up)}"
+
+
+def _given_up(of: Pipeline, stands: Mapping[str, int], newest: int) -> Adoption | None:
+    """What an operator accepts in place of a rewind: what the last start named, or else what sinks are behind.
+
+    The last start says of a table that was set back under us that it was changed, and of a ledger that was restored
+    with the sinks what the checkpoint is ahead.
+    """
     refused = last(of.ledger, of.name)
     if refused and refused.code == "E209":
         return applicable(AdoptionKind.ACCEPT_CHANGE, refused)
-    return applicable(AdoptionKind.ACCEPT_LOSS, _as_behind(facts))
+    behind = _as_behind(stands, newest)
+    if behind is None and refused and refused.code in GAPS:
+        behind = refused
+    return applicable(AdoptionKind.ACCEPT_LOSS, behind)
 
 
-def _as_behind(facts: RewindFacts) -> Stop:
-    """Why the next start of the query stops."""
-    lacking = tuple(sink for sink, epoch in facts.stands.items() if epoch < facts.newest)
-    first = min(facts.stands.values()) + 1
-    return Stop("E207", lacking, first, facts.newest)
+def _as_behind(stands: Mapping[str, int], newest: int) -> Stop | None:
+    """Why the next start of the query stops; ``None`` where no sink is behind."""
+    lacking = tuple(sink for sink, epoch in stands.items() if epoch < newest)
+    return Stop("E207", lacking, min(stands.values()) + 1, newest) if lacking else None
 
 
 # ---- Doing it.

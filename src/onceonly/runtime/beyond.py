@@ -1,0 +1,215 @@
+"""What lies in the source beyond an epoch that a pipeline is cut back to, and whether it is there to be read again.
+
+Spark reads a file that is gone as no rows, so every file is looked for: by the ledger's lists or, of what no ledger
+lists, by the checkpoint's own, which is deleted with the cut. Other sources are not asked from here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from onceonly.errors import mask
+from onceonly.machine.acceptance import batches_given_up
+from onceonly_checkpoints.epoch import Epoch, EpochRecord
+from onceonly_checkpoints.model import InputFile, SourceIdentity, SourceKind, SourceOffsets
+from onceonly_checkpoints.spark import offsets as spark_offsets
+from onceonly_checkpoints.spark.logs import UnreadableCheckpoint, input_files, newest_entry
+from onceonly_checkpoints.storage import Readable, UnreachableStorage, file_system, is_local, local_path
+
+IsThere = Callable[[str], bool | None]
+"""Whether an input file is there, by its URL; ``None`` where nobody can ask."""
+
+
+def is_there(url: str) -> bool | None:
+    """Whether an input file is there; ``None`` where this process cannot ask."""
+    if is_local(url):
+        return local_path(url).exists()
+    if not urlsplit(url).scheme:
+        return None
+    with suppress(UnreachableStorage, OSError):
+        files, path = file_system(url)
+        return bool(files.exists(path))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Beyond:
+    """The source beyond an epoch.
+
+    Attributes:
+        gone: what it lacks, in words, by number of the epoch that read it, or would have.
+        unasked: what nobody could ask for, each in words that follow "not asked:".
+    """
+
+    gone: Mapping[int, str]
+    unasked: tuple[str, ...] = ()
+
+
+def by_lists(records: Iterable[EpochRecord], after: int, there: IsThere) -> Beyond:
+    """The source of epochs beyond one, as far as the ledger lists their files."""
+    return _looked_for({one.epoch.number: one.files for one in records if one.epoch.number > after}, there)
+
+
+def beyond(
+    stood: Epoch, known: Mapping[int, Epoch], records: Sequence[EpochRecord], log: Readable | None, there: IsThere
+) -> Beyond:
+    """The source beyond an epoch, also of batches that no ledger and no sink knows of, or knows the files of.
+
+    Args:
+        stood: the epoch that everything is cut back to.
+        known: what is known of epochs, by number.
+        records: those of the ledger.
+        log: the checkpoint; ``None`` where it is not to be found.
+        there: looks for a file.
+    """
+    after = {number: epoch for number, epoch in sorted(known.items()) if number > stood.number}
+    listed = {one.epoch.number: one.files for one in records if one.epoch.number in after}
+    log = log if log and _is_of(log, stood) else None
+    files, unlisted = _unlisted(stood, after, listed, log)
+    found = _looked_for(
+        {number: (*listed.get(number, ()), *files.get(number, ())) for number in {*listed, *files}}, there
+    )
+    unasked = [*found.unasked, *_unknown(stood, unlisted, log), *_not_files(stood)]
+    return Beyond(found.gone, tuple(unasked))
+
+
+def _looked_for(files: Mapping[int, Iterable[InputFile]], there: IsThere) -> Beyond:
+    gone: dict[int, str] = {}
+    unknown = 0
+    for number, those in sorted(files.items()):
+        found = [(file.path, there(file.path)) for file in those]
+        unknown += sum(answer is None for _, answer in found)
+        if lost := [mask(path) for path, answer in found if answer is False]:
+            gone[number] = f"{lost[0]}{f' and {len(lost) - 1} more' if len(lost) > 1 else ''}"
+    return Beyond(gone, (f"whether {unknown} input files are still there",) if unknown else ())
+
+
+# ---- What the log of a file source lists beyond an epoch, and which epochs or batches that belongs to.
+
+
+def _unlisted(
+    stood: Epoch, after: Mapping[int, Epoch], listed: Mapping[int, Sequence[InputFile]], log: Readable | None
+) -> tuple[Mapping[int, Sequence[InputFile]], int]:
+    """Files that only the checkpoint lists, by number of the epoch; and how many entries nobody lists."""
+    same = [epoch for epoch in after.values() if _same_job(epoch, stood)]
+    others = [epoch for epoch in after.values() if not _same_job(epoch, stood)]
+    ends = list(_ends(stood, same, log))
+    covered = {(file.source, file.log_offset) for epoch in same for file in listed.get(epoch.number, ())}
+    files: dict[int, list[InputFile]] = {}
+    unknown = sum(_of_files(epoch) and not listed.get(epoch.number) for epoch in others)
+    for source, begun in _file_sources(stood, ends):
+        last = max((at for _, end in ends if (at := _at(end, source)) is not None), default=begun)
+        last = max(last, newest_entry(log, source) if log else -1)
+        wanted = [entry for entry in range(begun + 1, last + 1) if (source, entry) not in covered]
+        found = list(_entries(log, source, wanted))
+        for file in found:
+            files.setdefault(_number(ends, source, file.log_offset, stood), []).append(file)
+        unknown += len(set(wanted) - {file.log_offset for file in found})
+    return files, unknown
+
+
+def _ends(stood: Epoch, same: Sequence[Epoch], log: Readable | None) -> Iterator[tuple[int, SourceOffsets]]:
+    """Where epochs beyond one ended, and then, by the checkpoint, the batches that are none: they are counted on."""
+    yield from ((epoch.number, epoch.reached) for epoch in same)
+    newest = same[-1] if same else stood
+    lineage = newest.standing.lineage
+    if log is None or lineage is None:
+        return
+    done = lineage.batch_id + batches_given_up(newest.standing.accepted)
+    for batch in spark_offsets.offset_ids(log):
+        if batch > done:
+            with suppress(UnreadableCheckpoint):
+                yield newest.number + batch - done, spark_offsets.offset_entry(log, batch).offsets
+
+
+def _file_sources(stood: Epoch, ends: Sequence[tuple[int, SourceOffsets]]) -> Iterator[tuple[str, int]]:
+    """Sources of files, each with the entry of its log at which an epoch stood; -1: before the first."""
+    for source in stood.reached.sources:
+        begun = _at(stood.reached, source)
+        if begun is not None or any(_at(end, source) is not None for _, end in ends):
+            yield source, -1 if begun is None else begun
+
+
+def _at(offsets: SourceOffsets, source: str) -> int | None:
+    return spark_offsets.log_offset(dict(offsets.entries).get(source))
+
+
+def _number(ends: Sequence[tuple[int, SourceOffsets]], source: str, entry: int, stood: Epoch) -> int:
+    """The epoch that an entry of a file source's log belongs to; behind the last one, where Spark has planned none."""
+    holds = (number for number, end in ends if (at := _at(end, source)) is not None and at >= entry)
+    return next(holds, (ends[-1][0] if ends else stood.number) + 1)
+
+
+def _entries(log: Readable | None, source: str, wanted: Sequence[int]) -> Iterator[InputFile]:
+    """Files of entries of a file source's log; nothing of those that it does not tell any more."""
+    if log is None or not wanted:
+        return
+    try:
+        found = input_files(log, source, wanted[0] - 1 if wanted[0] else None, wanted[-1])
+        entries = frozenset(wanted)
+        yield from (file for file in found if file.log_offset in entries)
+    except UnreadableCheckpoint:
+        if len(wanted) > 1:
+            half = len(wanted) // 2
+            yield from _entries(log, source, wanted[:half])
+            yield from _entries(log, source, wanted[half:])
+
+
+def _is_of(log: Readable, stood: Epoch) -> bool:
+    """Whether a checkpoint is that of an epoch's job: the log of another one counts from its own beginning."""
+    lineage = stood.standing.lineage
+    try:
+        return lineage is not None and spark_offsets.query_id(log) == lineage.query_id
+    except UnreadableCheckpoint:
+        # A cut that was killed has deleted ``metadata`` first.
+        return bool(log.names("sources"))
+
+
+def _same_job(epoch: Epoch, stood: Epoch) -> bool:
+    one, other = epoch.standing.lineage, stood.standing.lineage
+    return one is not None and other is not None and one.query_id == other.query_id
+
+
+def _of_files(epoch: Epoch) -> bool:
+    """Whether a batch of files led to an epoch."""
+    return epoch.lineage is not None and any(_at(epoch.reached, source) is not None for source in epoch.reached.sources)
+
+
+# ---- What a plan has to say of what was not asked.
+
+
+def _unknown(stood: Epoch, unlisted: int, log: Readable | None) -> Iterator[str]:
+    if unlisted:
+        entries = f"{unlisted} {'batch' if unlisted == 1 else 'batches'} beyond epoch {stood.number}"
+        yield f"for the files of {entries}, which neither the ledger nor the checkpoint lists: any that is gone is lost"
+    elif log is None and any(_file_sources(stood, ())):
+        yield (
+            f"for files of batches beyond epoch {stood.number} that the ledger does not know: their checkpoint is not "
+            "to be found; any that is gone is lost"
+        )
+
+
+def _not_files(stood: Epoch) -> Iterator[str]:
+    known = {one.source: one for one in stood.sources}
+    files = {source for source, _ in _file_sources(stood, ())}
+    files |= {one.source for one in stood.sources if one.kind is SourceKind.FILES}
+    others = [_named(source, known.get(source)) for source in stood.reached.sources if source not in files]
+    if others:
+        yield (
+            f"whether {', '.join(others)} still holds what lies beyond epoch {stood.number}; if not, the query stops "
+            "with Spark's own error: begin it with a new checkpoint at what is left, and its message gives up the rest"
+        )
+
+
+def _named(source: str, identity: SourceIdentity | None) -> str:
+    match identity.kind if identity else None:
+        case SourceKind.KAFKA if identity and (topics := ", ".join(json.loads(identity.name)["topics"])):
+            return f"topic {topics}"
+        case SourceKind.OTHER if identity:
+            return f"table {identity.name}"
+        case _:
+            return f"source {source}"
