@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from benchmarks import streams
+from benchmarks import machine, panestate, streams
+from benchmarks import report as reports
 from benchmarks.data import SCHEMAS, Shape, generate
-from benchmarks.rounds import HEAD, Job, rows
+from benchmarks.rounds import HEAD, Job, More, rows
 from onceonly import EventTime, exactly_once
 from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
 from onceonly_lab.servers.postgres import EmbeddedPostgres
@@ -36,7 +37,7 @@ ROWS, FEW = "rows as they come", "panes of these rows"
 
 JOBS = (
     Job(Shape("1,000,000 rows", 4, 1_000_000, tasks=2), 1, NATIVE, {ACCUMULATING: 1.2, RETRACTING: 1.6}),
-    Job(Shape("100 rows", 30, 100), 8, ROWS, {FEW: None}),
+    Job(Shape("100 rows", 30, 100), 8, ROWS, {FEW: More(15)}),
 )
 KEYS = 10_000
 CLOSING = 1_000_000
@@ -49,7 +50,7 @@ def main() -> int:
     """Measure all ways; always 0: a figure that is missed stands in the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.panes", description=__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="counted, after one that is not (default %(default)s)")
-    parser.add_argument("--only", default="", help="only jobs whose size has this text: 100 rows, closing")
+    parser.add_argument("--only", default="", help="only what has this text: 100 rows, closing, state")
     asked = parser.parse_args()
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="onceonly-panes-"))
@@ -57,12 +58,16 @@ def main() -> int:
         spark = streams.session()
         stack.callback(spark.stop)
         server = stack.enter_context(EmbeddedPostgres(root / "postgres"))
-        lines = ["# What panes cost", "", *HEAD]
+        about = machine.describe(server.dsn, spark.sparkContext._jvm.System.getProperty("java.version"))
+        where = f"{reports.place(about)} By `python -m benchmarks.panes`, {asked.rounds} rounds each."
+        lines = ["# What panes cost", "", where, "", *HEAD]
         for job in JOBS:
             if asked.only in job.shape.name:
                 lines += rows(job, asked.rounds, partial(epochs, spark, server.dsn, job), root)
         if asked.only in "closing":
             lines += ["", closing(spark, server.dsn, root / "closing")]
+        if asked.only in "state":
+            lines += ["", panestate.touched(server.dsn, asked.rounds).line]
     text = "\n".join(lines)
     print(text)
     if not asked.only:
@@ -193,7 +198,15 @@ _ABOUT = """- Of epochs: the median of Spark's own `durationMs.triggerExecution`
   the rounds of the quotient in the same round; the spread is its quartiles.
 - A million rows: 10,000 keys, 100 s of time in an epoch, windows of two minutes; every window that changed is written.
   Spark keeps its state in the memory of the process and in files of its checkpoint, panes in the same Postgres.
+- A hundred rows are held to milliseconds more than the same rows as they come, in the same round.
+- A limit is missed where the better end of the spread is beyond it.
+- Of the state of a million windows: its keeper alone, one commit for each epoch, statistics fresh; rounds as above.
 - After each run the sum in the table is compared with the input's.
+
+Where the time of a million rows goes, by a profiler apart from the rounds, on 2026-11-26: of 1.5 s, the Spark action
+takes about half and the step in the driver the rest, 30,000 to 50,000 windows and rows at 15 to 20 us each (triggers,
+state as JSON, its digest); loading state, preparing and the commit take 0.1 to 0.3 s. The million windows that close in
+one epoch are rows, state and digest in the driver's memory at once: of 2,861 MB, about 2.7 KB for each.
 """
 
 

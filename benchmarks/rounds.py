@@ -18,6 +18,13 @@ HEAD = (
 
 
 @dataclass(frozen=True, slots=True)
+class More:
+    """A limit in milliseconds above the peer."""
+
+    ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One input and who is compared on it.
 
@@ -25,13 +32,14 @@ class Job:
         shape: the input.
         settling: epochs at the beginning that are not counted.
         peer: what the others are compared with.
-        limits: the most that each of them may take, in times of the peer; ``None``: nothing is demanded.
+        limits: the most that each of them may take, in times of the peer or in milliseconds more; ``None``: nothing is
+            demanded.
     """
 
     shape: Shape
     settling: int
     peer: str
-    limits: Mapping[str, float | None]
+    limits: Mapping[str, float | More | None]
 
 
 def rows(job: Job, rounds: int, measure: Callable[[str, Path], float], root: Path) -> list[str]:
@@ -64,11 +72,17 @@ def table_of(job: Job, found: Mapping[str, Sequence[float]]) -> list[str]:
     """
     lines = [f"| {job.shape.rows:,} | {job.peer} | {median(found[job.peer]):,.0f} ms | | | | |"]
     for way, limit in job.limits.items():
-        times = [one / peer for one, peer in zip(found[way], found[job.peer], strict=True)]
+        both = list(zip(found[way], found[job.peer], strict=True))
+        times, more = [one / peer for one, peer in both], [one - peer for one, peer in both]
         lower, _, upper = quantiles(times, n=4)
-        said = "" if limit is None else f"{limit:g}{'' if lower <= limit else ', missed'}"
+        middle, spread, said = f"{median(times):.2f}", f"{lower:.2f}-{upper:.2f}", ""
+        if isinstance(limit, More):
+            lower, _, upper = quantiles(more, n=4)
+            middle, spread = f"{middle}, {median(more):+.1f} ms", f"{spread}, {lower:+.1f} to {upper:+.1f} ms"
+            said = f"{limit.ms:g} ms more, {'holds' if lower <= limit.ms else 'missed'}"
+        elif limit is not None:
+            said = f"{limit:g}{'' if lower <= limit else ', missed'}"
         lines.append(
-            f"| {job.shape.rows:,} | {way} | {median(found[way]):,.0f} ms | {job.peer} "
-            f"| {median(times):.2f} | {lower:.2f}-{upper:.2f} | {said} |"
+            f"| {job.shape.rows:,} | {way} | {median(found[way]):,.0f} ms | {job.peer} | {middle} | {spread} | {said} |"
         )
     return lines

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -36,7 +36,7 @@ from onceonly import (
     faults,
     heartbeat,
 )
-from onceonly.panes import AtCount, AtWatermark, Fixed, Panes, Sum
+from onceonly.panes import AtCount, AtWatermark, Fixed, Last, Panes, Sessions, Sum
 from onceonly.protocol import Sink
 from onceonly.spark.choose import line
 from onceonly.spark.jars import fast_session
@@ -88,6 +88,9 @@ class Job:
             instead of rows, and windows lie beside the first sink, in Postgres.
         quiet: a second directory of files, read beside ``inbox``, and beside both a heartbeat: the query goes on until
             it is killed or stopped, with an epoch each second.
+        sessions: with ``panes``: sessions with a gap of ten ids in place of windows.
+        windows_in: a database for windows as those of ``panes``, of which a topic gets word and greatest id.
+        too_late: with ``panes``: a table of the first sink's database for rows that come too late, whole.
         wordless: rows whose word is null; with ``expect``, where the first sink's table may demand one.
     """
 
@@ -114,6 +117,9 @@ class Job:
     figure: str = ""
     panes: bool = False
     quiet: str = ""
+    sessions: bool = False
+    too_late: str = ""
+    windows_in: str = ""
 
     @property
     def speaks_kafka(self) -> bool:
@@ -260,8 +266,26 @@ PANES = Panes(
 )
 
 
+def panes_of(job: Job) -> Panes | None:
+    """What a job makes of its rows, if it has windows at all."""
+    if job.figure:
+        return streaming102.cases()[job.figure].panes
+    if job.windows_in:
+        values = {"value": Last("concat(word, ' ', id)", by="id")}
+        state: Any = make_sink("postgres:windows", job.windows_in)
+        return replace(PANES, key="key", values=values, accumulation="accumulating", state=state)
+    if not job.panes:
+        return None
+    late: Any = make_sink(f"postgres:{job.too_late}", job.target) if job.too_late else "count"
+    return replace(PANES, window=Sessions(10) if job.sessions else PANES.window, late_rows=late)
+
+
 def _late(df: DataFrame) -> DataFrame:
     return df.selectExpr(*LATE)
+
+
+def _by_word(df: DataFrame) -> DataFrame:
+    return df.withColumn("key", f.col("word"))
 
 
 def _without_word(where: str) -> Callable[[DataFrame], DataFrame]:
@@ -272,6 +296,8 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
     shaped = _with_value if job.speaks_kafka and not (job.outputs or job.expect) else None
     if job.late:
         shaped = _late
+    if job.windows_in:
+        shaped = _by_word
     if job.wordless:
         shaped = _without_word(job.wordless)
     quality = Quality(expect={"as expected": job.expect}, quarantine=job.sinks()[1]) if job.expect else None
@@ -284,7 +310,7 @@ def _told(job: Job) -> Callable[[DataFrame, int], None]:
         adopt="here" if job.mends or job.writers else None,
         dedupe=Dedupe(key="id", within=job.once, keep=make_sink(f"postgres:{SEEN}", job.target)) if job.once else None,
         note_time=_noting(job),
-        panes=streaming102.cases()[job.figure].panes if job.figure else PANES if job.panes else None,
+        panes=panes_of(job),
     )
 
     def batch(df: DataFrame, batch_id: int) -> None:
@@ -303,10 +329,10 @@ def _noting(job: Job) -> Any:
     if job.follows:
         upstream = make_sink("kafka" if " " in job.inbox else "delta", job.inbox)
         return FromUpstream(upstream, name=job.follows, unit="integer")
-    time = EventTime("id", delay=DELAY if job.panes else 0, unit="integer")
+    time = EventTime("id", delay=DELAY if job.panes or job.windows_in else 0, unit="integer")
     if job.writers:
         return Dataset(time, writers=job.writers)
-    return time if job.timed or job.panes else None
+    return time if job.timed or job.panes or job.windows_in else None
 
 
 class _Gallows:

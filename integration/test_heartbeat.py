@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 from integration.streams import FileStream
+from integration.targets import PostgresTarget
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming import StreamingQuery
 
 from onceonly import exactly_once, heartbeat
+from onceonly.panes import AtPeriod, AtWatermark, Panes, Sum
+from onceonly.panes import Fixed as Windows
 from onceonly.reading import Fixed, Reader
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_sinks.memory import MemorySink, MemoryStore
@@ -85,6 +88,34 @@ def test_with_a_heartbeat_epochs_without_rows_note_that_nothing_came_and_a_resta
     assert noted == sorted(set(noted))
     assert len(noted) == len(silent.epochs())
     assert sum(epoch.digest.rows == 0 for epoch in silent.epochs()) >= 3
+
+
+@pytest.mark.postgres
+def test_timers_of_windows_come_due_while_the_source_is_silent(
+    spark: SparkSession, stream: FileStream, pg: PostgresTarget
+) -> None:
+    """One row comes, in the first epoch; each result is of a later one: early by the clock, on time by its end."""
+    windows = Panes(
+        key="word",
+        values={"total": Sum("id")},
+        time="ingest",
+        window=Windows("3 seconds"),
+        trigger=AtWatermark(early=AtPeriod("1 second")),
+    )
+    wrapped = exactly_once(pg.sink(), note_time="ingest", panes=windows)
+    query = stream.receive([7]).start(
+        wrapped, lambda df: df.unionByName(heartbeat(spark, like=df)), processingTime="1 second"
+    )
+    found, until = list[Any](), time.monotonic() + 60
+    while not any(timing == "ON_TIME" for *_, timing in found):
+        assert query.isActive, query.exception()
+        assert time.monotonic() < until, found
+        time.sleep(0.2)
+        if pg.says("select to_regclass('orders')") != [(None,)]:
+            found = pg.says("select _epoch, total, timing from orders order by _epoch, seq")
+    query.stop()
+    assert [(total, timing) for _, total, timing in found] == [(7, "EARLY"), (7, "ON_TIME")]
+    assert min(epoch for epoch, _, _ in found) > 1
 
 
 def test_a_heartbeat_has_the_columns_of_its_stream_and_no_row(silent: Silent) -> None:

@@ -144,6 +144,36 @@ def test_sessions_that_merge_leave_nothing_behind_in_an_upserted_table(events: E
     ]
 
 
+def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_whatever_dies_between(
+    events: Events, pg: PostgresTarget
+) -> None:
+    pg.says("create table totals (team text primary key, total bigint not null)")
+    state = PostgresSink(pg.dsn, table="totals_state")
+
+    def add(cursor: Any, staged: Any, _: int) -> None:
+        cursor.execute(
+            f"INSERT INTO totals AS t SELECT team, sum(total) FROM {staged} GROUP BY team"
+            " ON CONFLICT (team) DO UPDATE SET total = t.total + excluded.total"
+        )
+
+    def write() -> Any:
+        early = AtWatermark(early=AtCount(1), late=AtCount(1))
+        windows = panes(trigger=early, lateness="1 hour", accumulation="discarding", on_time="changed", state=state)
+        return exactly_once(PostgresSink(pg.dsn, table="totals", apply=add), note_time=TIME, panes=windows)
+
+    deaths = ((Point.COMMIT_BEFORE, 1), (Point.COMMIT_AFTER, 1), (Point.COMMIT_BEFORE, 2))  # in between: one of the two
+    for number, (point, hit) in enumerate(deaths, start=1):
+        events.come([("a", number, 100 * number), ("a", 10, 5), ("b", 100, 70)])
+        faults.arm(point, _crash, hit)
+        assert "a crash" in events.fail(write())
+        faults.disarm()
+        events.run(write())
+        assert pg.says("select * from totals order by team") == [
+            ("a", sum(range(number + 1)) + 10 * number),
+            ("b", 100 * number),
+        ]
+
+
 def test_values_of_every_kind_over_windows_that_overlap(events: Events, pg: PostgresTarget) -> None:
     values = {"total": Sum("value"), "rows": Count(), "most": Max("value"), "mean": Mean("value * 2")}
     sliding = panes(values=values, window=Sliding("2 minutes", "1 minute"))

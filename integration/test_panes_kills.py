@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from integration.jobs import DELAY, TABLE, Job
 from integration.processes import Drivers, was_killed
 from integration.targets import DeltaTarget, PostgresTarget
-from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules
+from tests.kafka_client import visible
+from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules, Sessions
 
 from onceonly.audit import Verdict, audit
 from onceonly.faults import Point
@@ -42,8 +45,8 @@ Shown = tuple[int, str, int, int, int, str, int | None]
 
 
 def sent(draw: random.Random) -> list[list[Row]]:
-    """Rows file by file; some come so late that their window is on time, or closed."""
-    return [
+    """Rows file by file; some come so late that their window is on time, or closed, as surely that of the last one."""
+    found = [
         [
             Row(
                 draw.choice(["a", "b", "c"]), 0, max(0, 8 * number + draw.randint(-40 if draw.random() < 0.3 else 0, 9))
@@ -52,6 +55,8 @@ def sent(draw: random.Random) -> list[list[Row]]:
         ]
         for number in range(FILES)
     ]
+    found[-1].append(Row("a", 0, 0))
+    return found
 
 
 def wanted(files: Sequence[Sequence[Row]]) -> tuple[list[Shown], int, int]:
@@ -67,6 +72,18 @@ def wanted(files: Sequence[Sequence[Row]]) -> tuple[list[Shown], int, int]:
     return sorted(found, key=str), judge.dropped, len(judge.windows())
 
 
+def come_too_late(files: Sequence[Sequence[Row]]) -> list[tuple[int, int, str, int, int]]:
+    """Rows whose window an epoch before had closed: epoch, id, word, start of the window, what that had noted."""
+    found, noted = list[tuple[int, int, str, int, int]](), None
+    for number, rows in enumerate(files, start=1):
+        for row in rows:
+            start = row.time // 10 * 10
+            if noted is not None and start + 10 + (RULES.lateness or 0) <= noted:
+                found.append((number, row.time, row.key, start, noted))
+        noted = max([row.time - DELAY for row in rows] if noted is None else [noted, *(r.time - DELAY for r in rows)])
+    return sorted(found)
+
+
 def _whole(value: object) -> int:
     assert isinstance(value, int)
     return value
@@ -75,9 +92,15 @@ def _whole(value: object) -> int:
 def drop(folder: Path, files: Sequence[Sequence[Row]]) -> None:
     folder.mkdir()
     for number, rows in enumerate(files):
-        path = folder / f"{number:05d}.parquet"
-        pq.write_table(pa.table({"id": [row.time for row in rows], "word": [row.key for row in rows]}), path)
-        os.utime(path, (1_700_000_000 + number, 1_700_000_000 + number))
+        put(folder, number, rows)
+
+
+def put(folder: Path, number: int, rows: Sequence[Row]) -> None:
+    """Put a file there; a lower number is an older one."""
+    hidden = folder / f".{number:05d}"
+    pq.write_table(pa.table({"id": [row.time for row in rows], "word": [row.key for row in rows]}), hidden)
+    os.utime(hidden, (1_700_000_000 + number, 1_700_000_000 + number))
+    hidden.rename(folder / f"{number:05d}.parquet")
 
 
 def test_no_kill_shows_a_pane_twice_or_not_at_all(any_postgres: Any, tmp_path: Path, warm_drivers: Drivers) -> None:
@@ -87,6 +110,7 @@ def test_no_kill_shows_a_pane_twice_or_not_at_all(any_postgres: Any, tmp_path: P
     database, lake, inbox = any_postgres.database("panes"), tmp_path / "lake", tmp_path / "in"
     also = (("delta", str(lake)),)
     job = Job("scores", "postgres", database, str(inbox), str(tmp_path / "checkpoint"), also=also, panes=True)
+    job = replace(job, too_late="too_late")  # by the same transaction as the rows of panes
     drop(inbox, files)
     for death in DEATHS:
         assert was_killed(warm_drivers.start(job, fault=death)), death
@@ -98,6 +122,9 @@ def test_no_kill_shows_a_pane_twice_or_not_at_all(any_postgres: Any, tmp_path: P
     in_lake = [_shown(row) for row in delta.table.to_pyarrow_table().to_pylist()]
     assert sorted(in_lake, key=str) == sorted((row[1:] for row in panes), key=str)
     assert pg.says(f"select count(*) from {TABLE}_state") == [(still_open,)]
+    late = come_too_late(files)
+    assert len(late) == dropped
+    assert sorted(pg.says("select _epoch, id, word, window_start, horizon from too_late")) == late
     proven(pg, delta, dropped)
 
 
@@ -109,12 +136,126 @@ def _shown(row: dict[str, Any]) -> tuple[Any, ...]:
 def proven(pg: PostgresTarget, delta: DeltaTarget, dropped: int) -> None:
     """Demand that every sink was audited, and that epochs say how many rows came too late."""
     rows = PostgresSink(pg.dsn, table=TABLE)
-    keeper, ledger = rows.state_keeper(beside=True), SqlLedger(pg.dsn)
+    keeper, late = rows.state_keeper(beside=True), PostgresSink(pg.dsn, table="too_late")
+    ledger = SqlLedger(pg.dsn)
     ledger.open()
-    found = audit(ledger, "scores", [rows, delta.sink(), keeper])
+    found = audit(ledger, "scores", [rows, delta.sink(), late, keeper])
     epochs = [record.epoch for record in ledger.epochs("scores")]
-    for one in (rows, keeper, ledger):
+    for one in (rows, keeper, late, ledger):
         one.close()
     assert found.verdict is Verdict.EXACTLY_ONCE, [str(one) for one in found.findings]
     assert [epoch.number for epoch in epochs] == [*range(1, FILES + 1)]
     assert sum(epoch.panes.dropped for epoch in epochs if epoch.panes) == dropped
+
+
+# ---- into a topic
+
+
+@pytest.mark.slow
+@pytest.mark.kafka
+def test_results_are_in_a_topic_once_whether_a_driver_dies_before_its_commit_or_behind_it(
+    any_postgres: Any, any_kafka: Any, tmp_path: Path, warm_drivers: Drivers
+) -> None:
+    """A result is word and greatest id of its window. The state is in Postgres, by a commit of its own."""
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    files, inbox = sent(random.Random(seed)), tmp_path / "in"
+    topic = f"{any_kafka.servers} {any_kafka.topic('results')}"
+    states = any_postgres.database("states")
+    job = Job("scores", "kafka", topic, str(inbox), str(tmp_path / "ck"), ledger=states, windows_in=states)
+    drop(inbox, files)
+    for death in (Point.COMMIT_BEFORE, Point.COMMIT_SENT, Point.COMMIT_AFTER):
+        for hit in (1, 2):  # before it went to the topic, and between the topic and the state
+            assert was_killed(warm_drivers.start(job, fault=f"{death}:killgroup:{hit}")), death
+    warm_drivers.finish(job)
+    judge, greatest, panes = Oracle(replace(RULES, retracting=False, value=max)), 0, list[str]()
+    for number, rows in enumerate(files, start=1):
+        greatest = max([greatest, *(row.time for row in rows)])
+        told = tuple(Row(row.key, row.time, row.time) for row in rows)
+        found = judge.epoch(Epoch(number, told, greatest - DELAY))
+        panes += [f"{pane.key} {pane.value}" for pane in found]
+    servers, _, name = topic.partition(" ")
+    assert sorted(visible(servers, name)) == sorted(panes)
+    assert PostgresTarget(states).says("select count(*) from windows") == [(len(judge.windows()),)]
+
+
+# ---- wherever they die
+
+ANYWHERE = (
+    Point.DISCOVER_AFTER,
+    Point.INSTALL_AFTER,
+    Point.RECALL_AFTER,
+    Point.STAGE_AFTER,
+    Point.PREPARE_BEFORE,
+    Point.PREPARE_AFTER,
+    Point.COMMIT_BEFORE,
+    Point.COMMIT_SENT,
+    Point.COMMIT_AFTER,
+    Point.RECORD_BEFORE,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sessions", [False, True], ids=["windows", "sessions"])
+def test_after_each_epoch_and_each_kill_rows_and_what_state_has_not_shown_are_the_sums_of_the_rows_that_were_taken(
+    any_postgres: Any, tmp_path: Path, warm_drivers: Drivers, sessions: bool
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+    files, judge = sent(draw), Oracle(replace(RULES, window=Sessions(10)) if sessions else RULES)
+    database, inbox = any_postgres.database(f"drawn_{sessions}"), tmp_path / "in"
+    pg, also = PostgresTarget(database), (("delta", str(tmp_path / "lake")),)
+    job = Job("scores", "postgres", database, str(inbox), str(tmp_path / "ck"), also=also, panes=True)
+    job = replace(job, sessions=sessions)
+    sums, greatest, deaths = [dict[Of, int]()], 0, list[str]()
+    inbox.mkdir()
+    for number, rows in enumerate(files, start=1):
+        greatest = max([greatest, *(row.time for row in rows)])
+        said = tuple(Row(row.key, row.time, row.time) for row in rows)
+        judge.epoch(Epoch(number, said, greatest - DELAY))
+        sums.append({(key, *span): _whole(value) for (key, span), value in judge.sums().items()})
+        put(inbox, number - 1, rows)
+        for _ in range(draw.choice([0, 1, 1, 2])):
+            death = f"{draw.choice(ANYWHERE)}:killgroup:{draw.choice([1, 1, 2])}"
+            driver = warm_drivers.start(job, fault=death)
+            if was_killed(driver):
+                deaths.append(f"{number} {death}")
+            stands = reconciled(pg, sums)
+            assert stands in (number - 1, number), f"{stands} after {deaths}"
+        warm_drivers.finish(job)
+        assert reconciled(pg, sums) == number
+    print(len(deaths), "kills:", ", ".join(deaths))
+    assert len(deaths) > 3
+    in_lake = [_shown(row) for row in DeltaTarget(str(tmp_path / "lake")).table.to_pyarrow_table().to_pylist()]
+    columns = "word, window_start, total, sign, timing, case when sign > 0 then pane end"
+    assert sorted(in_lake, key=str) == sorted(pg.says(f"select {columns} from {TABLE}"), key=str)
+
+
+Of = tuple[str, int, int]
+"""A window: word, start, end."""
+
+
+def reconciled(pg: PostgresTarget, sums: Sequence[dict[Of, int]]) -> int:
+    """Demand that rows and state of one moment are what windows came to by then; the epoch that they are of."""
+    if pg.says(f"select to_regclass('{TABLE}_state')") == [(None,)]:
+        return 0
+    [(epoch, shown, state)] = pg.says(
+        f"""
+        select (select max(epoch) from onceonly.head where sink like '%{TABLE}'),
+               (select coalesce(json_agg(r), '[]') from
+                (select word, window_start, window_end, sum(sign * total) from {TABLE} group by 1, 2, 3) r),
+               (select coalesce(json_agg(s), '[]') from {TABLE}_state s)
+        """
+    )
+    found = {(row["word"], row["window_start"], row["window_end"]): row["sum"] for row in shown}
+    for row in state:
+        (word,), (values, _, _, _, emitted, _) = json.loads(row["key"]), json.loads(row["body"])
+        place = word, row["start"], row["stop"]
+        found[place] = found.get(place, 0) + values[0]
+        for start, end, _, (told,) in emitted:
+            found[word, start, end] -= told
+    # Of sessions that others absorbed rows are left which come to nothing.
+    wanted = sums[epoch]
+    assert {place: value for place, value in found.items() if value or place in wanted} == wanted, epoch
+    return int(epoch)
