@@ -274,8 +274,8 @@ def report(measured: Sequence[Taken], about: dict[str, Any], rounds: int) -> str
     return "\n".join([*lines, *(line_of(one) for one in measured), "", _ABOUT])
 
 
-_ABOUT = """- The spread are the quartiles; a limit is missed where the better of them is. Nobody should take these for an idle
-  machine's where the load before is that of others: the least is nearest to one.
+_ABOUT = """- The spread are the quartiles; a limit is missed where the better of them is. Where others loaded the
+  machine, the least is nearest to what an idle one takes.
 - A new reader's first look misses everywhere, since it connects; in Delta it lists the log as often as there are
   handles, which each writer has one of. Further looks in Delta miss because deltalake lists the folder of the log
   whenever a table has moved on (`update_incremental`): nearly all of a look, and longer the older the log is. In Kafka
