@@ -21,7 +21,7 @@ from integration.streams import settings
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from onceonly import exactly_once
+from onceonly import OnceOnlyError, exactly_once
 from onceonly.spark.replay import Replay, replayed
 from onceonly_checkpoints.epoch import EpochRecord
 from onceonly_checkpoints.spark import offsets
@@ -262,3 +262,14 @@ def test_a_query_of_its_own_is_not_started_on_a_replay_checkpoint(orders: Record
         writer.start().awaitTermination()
     assert json.dumps(orders.checkpoint) in str(refused.value)
     assert orders.run().records[-1].epoch.number == BATCHES
+
+
+@pytest.mark.parametrize("place", ["dataframe.DataFrame", "streaming.readwriter.DataStreamWriter"])
+def test_a_stream_of_spark_connect_is_refused_before_its_server_is_asked(place: str) -> None:
+    module, _, name = place.rpartition(".")
+    kind = getattr(pytest.importorskip(f"pyspark.sql.connect.{module}"), name)
+    made: Any = kind.__new__(kind)  # without a session: whatever is asked of it fails
+    with pytest.raises(OnceOnlyError, match="a session of Spark Connect") as stopped:
+        _ = Replay(made, lambda _: made, (), "checkpoint", "ledger.db").plan
+    assert stopped.value.code == "E110"
+    assert "SparkSession.builder.master" in stopped.value.remedy

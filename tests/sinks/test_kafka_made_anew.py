@@ -1,4 +1,4 @@
-"""A topic that was made anew beside a sink that stands: filled again where its markers are gone, too, and only there."""
+"""A topic that was made anew beside a sink that stands: filled again only where its markers are gone, too."""
 
 from __future__ import annotations
 

@@ -11,9 +11,10 @@ import pytest
 from tests.core.several import Crash, Pipeline, crash, rows
 from tests.sinks.postgres_writer import run
 
-from onceonly import OnceOnlyError, faults
+from onceonly import OnceOnlyError, faults, read_point
 from onceonly.faults import Point
 from onceonly.protocol import Sink
+from onceonly.runtime import sealing
 from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = pytest.mark.postgres
@@ -74,6 +75,25 @@ def test_an_epoch_that_another_sink_lacks_is_not_shown(pipelines: Any, dsn: str)
     pipeline = pipelines("a")
     pipeline.dies_after(1, 1, 2)
     assert run(dsn, "SELECT count(*) FROM a") == [(20,)]
+    assert pipeline.seen() == [10]
+    pipeline.driver().writes(3)
+    assert pipeline.seen() == [30]
+
+
+def test_an_epoch_whose_driver_died_between_record_and_seal_is_shown_with_the_next_one(
+    pipelines: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = pipelines("a")
+    driver = pipeline.driver()
+    driver.writes(1)
+    with monkeypatch.context() as dying:
+        dying.setattr(sealing, "tell", lambda *_: crash())
+        with pytest.raises(Crash):
+            driver.writes(2)
+    for sink in driver.sinks:
+        sink.close()
+    assert [one.epoch.number for one in pipeline.ledger.epochs("orders")] == [1, 2]
+    assert read_point("orders", ledger=pipeline.ledger).epoch == 2  # whoever asks the ledger sees it
     assert pipeline.seen() == [10]
     pipeline.driver().writes(3)
     assert pipeline.seen() == [30]

@@ -79,10 +79,7 @@ class Replay:
         Raises:
             ConfigurationError: E113 another PySpark; E110 no stream, or Spark Connect.
         """
-        stream = self.stream
-        if type(stream).__module__.startswith("pyspark.sql.connect"):
-            raise _meaningless("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
-        return engine_for(stream).foreseen(self.shaped(stream))
+        return engine_for(self.stream).foreseen(self.shaped(self.stream))
 
     @property
     def clock(self) -> bool:
@@ -147,10 +144,12 @@ class Replay:
         """The query's stream, without ``before=``.
 
         Raises:
-            ConfigurationError: E110, there is none.
+            ConfigurationError: E110, there is none, or it is one of Spark Connect.
         """
         query = self._query
-        found = stream_of(query) if hasattr(query, "foreachBatch") else query
+        if type(query).__module__.startswith("pyspark.sql.connect"):
+            raise _meaningless("a session of Spark Connect", "give a classic session: SparkSession.builder.master(...)")
+        found = stream_of(query) if _is_writer(query) else query
         if not getattr(found, "isStreaming", False):
             problem = f"a function that gives {type(query).__name__} and no stream"
             raise _meaningless(problem, "have it return the DataFrame of spark.readStream, or its .writeStream")
@@ -203,7 +202,7 @@ class Replay:
                 raise error if isinstance(error, Exception) else RuntimeError("interrupted") from error
             done.append(batch_id)
 
-        writer = query if hasattr(query, "foreachBatch") else query.writeStream
+        writer = query if _is_writer(query) else query.writeStream
         writer = writer.foreachBatch(batch).option("checkpointLocation", root_by_spark(at))
         running = writer.queryName(f"{self._pipeline} (replay {uuid.uuid4().hex[:8]})").trigger(once=True).start()
         try:
@@ -270,6 +269,11 @@ class Replay:
         if missing:
             one, *others = missing
             raise self._lacks(step, f"{one}{f' and {len(others)} more' if others else ''} is gone")
+
+
+def _is_writer(query: Any) -> bool:
+    # Of the class: an instance of DataFrame answers with a column to any name.
+    return hasattr(type(query), "foreachBatch")
 
 
 def _said(error: Exception) -> str:
