@@ -11,6 +11,9 @@ from pathlib import Path
 
 from onceonly.faults import Point
 
+_PATIENCE_S = 300
+"""A command that starts Spark takes seconds; on a machine that does other things, too, minutes."""
+
 
 def command(said: str, words: str) -> list[str]:
     """The printed command that contains ``words``, as a shell would split it."""
@@ -35,7 +38,7 @@ def killed(printed: list[str], point: Point, hit: int = 1) -> None:
     environment = {**os.environ, "ONCEONLY_FAULT": f"{point}:kill:{hit}"}
     program = Path(sys.executable).parent / printed[0]
     ended = subprocess.run(
-        [program, *printed[1:], "--yes"], capture_output=True, env=environment, timeout=120, check=False
+        [program, *printed[1:], "--yes"], capture_output=True, env=environment, timeout=_PATIENCE_S, check=False
     )
     assert ended.returncode == -9, ended.stderr
 
@@ -47,6 +50,8 @@ def refused(printed: list[str], *more: str) -> str:
 
 def _ended(printed: list[str], *more: str, code: int) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).parent / printed[0]
-    done = subprocess.run([program, *printed[1:], *more], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [program, *printed[1:], *more], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+    )
     assert done.returncode == code, f"{done.stdout}\n{done.stderr}"
     return done

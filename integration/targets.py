@@ -73,7 +73,11 @@ class DeltaTarget:
         return DeltaTable(self.path)
 
     def ids(self) -> list[int]:
-        return sorted(self.table.to_pyarrow_table(columns=["id"])["id"].to_pylist())
+        return sorted(row[0] for row in self.rows("id"))
+
+    def rows(self, *columns: str) -> list[tuple[Any, ...]]:
+        found = self.table.to_pyarrow_table(columns=list(columns))
+        return list(zip(*(found[column].to_pylist() for column in columns), strict=True))
 
     def vanish(self) -> None:
         import shutil

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -170,4 +171,5 @@ def test_rows_with_a_key_belong_to_no_epoch_and_are_not_swapped(
     with pytest.raises(OnceOnlyError) as error:
         publish(orders, into, pg.sink(key="id"))
     assert error.value.code == "E242"
+    assert len(re.findall("^[1-9]", run(command(str(error.value), "epochs list")), re.MULTILINE)) == BATCHES
     assert pg.ids() == ALL

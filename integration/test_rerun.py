@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -248,6 +250,55 @@ def test_commands_take_before_and_write_several_epochs_as_one(
     done = typed(*rerun, "--before", "shaping:shaped", "--coalesce", "4")
     assert "4 epochs at a time" in done
     assert "orders~v2 holds 2 epochs, 29 rows; 2 written now\n2 have the rows on record" in done
+
+
+@pytest.mark.slow
+def test_what_is_printed_for_a_target_of_another_rerun_is_obeyed(
+    spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any
+) -> None:
+    orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
+    (tmp_path / "jobs.py").write_text(JOB.format(inbox=str(inbox.home)))
+    taken, free = f"delta:{tmp_path / 'again'}", f"delta:{tmp_path / 'other'}"
+    again(orders, DeltaSink(str(tmp_path / "again")), range(2, 4))
+
+    typed = partial(onceonly, tmp_path)
+    asked = [
+        "epochs",
+        "rerun",
+        "1..6",
+        "--query",
+        "orders",
+        "--ledger",
+        orders.ledger,
+        "--with",
+        "jobs:stream",
+        "--yes",
+    ]
+    said = typed(*asked, "--into", taken)
+    assert said.returncode == 2
+    assert "[ONCE-E239]" in said.stderr
+    listed = typed(*command(said.stderr, "epochs list")[1:])
+    assert listed.returncode == 0, listed.stderr
+    assert len(re.findall("^[1-9]", listed.stdout, re.MULTILINE)) == 2
+    options = re.search(r"(--as NAME --into KIND:TARGET)", said.stderr)
+    assert options
+    filled = shlex.split(options[1].replace("NAME", "orders~v3").replace("KIND:TARGET", free))
+    done = typed(*asked, *filled)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders~v3 holds 6 epochs, 29 rows; 6 written now" in done.stdout
+    assert audited(orders, DeltaSink(str(tmp_path / "other")), "orders~v3") is Verdict.EXACTLY_ONCE
+
+
+@pytest.mark.slow
+def test_sixty_epochs_run_again_by_the_same_code_differ_in_no_row(spark: SparkSession, tmp_path: Path, pg: Any) -> None:
+    inbox = Inbox(tmp_path)
+    inbox.put(60)
+    orders = Recorded(spark, tmp_path, inbox.source, sink=pg.sink()).run()
+    found = again(orders, DeltaSink(str(tmp_path / "again")))
+    assert (found.written, found.same, found.different, found.rows) == (60, 60, (), 60 * ROWS)
+    assert found.diff(spark, orders.sink) is None
+    ids = [row.id for row in spark.read.format("delta").load(str(tmp_path / "again")).collect()]
+    assert sorted(ids) == pg.ids() == list(range(60 * ROWS))
 
 
 KILLS = 10

@@ -5,15 +5,18 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from integration.printed import command, killed, obey, refused, run
 from integration.targets import Backup, DeltaTarget, PostgresTarget, events
 from pyspark.sql import functions as f
 
-from onceonly import Staging, exactly_once
+from onceonly import Dedupe, EventTime, Staging, exactly_once
 from onceonly.faults import Point
+from onceonly.panes import Fixed, Panes, Sum
 from onceonly_checkpoints.ledger import EventKind
+from onceonly_sinks.postgres import PostgresSink
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
@@ -106,6 +109,14 @@ def test_input_that_is_gone_refuses_a_cut_back_until_just_its_epoch_may_be_lost(
     obey(told, "--accept-loss 3..3")
     stream.run(exactly_once(pg.sink(), ledger=place))
     assert pg.ids() == [*range(10), *range(15, 25)]
+    found = audit(place)
+    assert found.startswith("EXACTLY ONCE")
+    assert "epochs 3..4, 10 rows: epochs 3..4 have taken their place, with 10 rows, not all of them the same" in found
+    [told] = run(["onceonly", "queries", "show", "orders", "--ledger", str(place), "-o", "json"]).split("accepted: ")[
+        1:
+    ]
+    assert told.startswith("epoch 3: ")
+    assert "part-0002.parquet" in told.partition('"')[0]
 
 
 # ---- bring up: one of several lacks epochs that another one holds
@@ -203,6 +214,51 @@ def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg
     run(command(said, "queries rewind"), "--yes")
     stream.run(wrapped())
     assert pg.ids() == delta.ids() == list(range(25))
+
+
+# ---- what an epoch writes beside its rows, and no other sink holds
+
+
+def deduped(pg: PostgresTarget) -> dict[str, Any]:
+    return {"dedupe": Dedupe(key="id", within="7 days", keep=PostgresSink(pg.dsn, table="orders_seen"))}
+
+
+def paned(_: PostgresTarget) -> dict[str, Any]:
+    teams = ["concat('t', id % 2) AS team", "id AS value", "timestamp_seconds(id) AS at"]
+    panes = Panes(key="team", values={"total": Sum("value")}, time="at", window=Fixed("10 seconds"))
+    return {"before": lambda df: df.selectExpr(*teams), "note_time": EventTime("at", delay="0s"), "panes": panes}
+
+
+@pytest.mark.parametrize(
+    ("options", "beside", "again", "column", "shown"),
+    [
+        pytest.param(deduped, "orders_seen", [3, 12], "id", list(range(25)), id="dedupe"),
+        pytest.param(paned, "orders_state", [], "total", [20, 25, 70, 75], id="panes", marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_remembered_of_rows_is_brought_up_from_the_stage_with_them(
+    stream, pg, delta, ledger, options, beside, again, column, shown
+) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=9), **options(pg))
+
+    def remembered() -> list[Any]:
+        return sorted(pg.says(f"select * from {beside}"))
+
+    stream.receive(*FIVES[:2]).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(FIVES[2], [*FIVES[3], *again]).run(wrapped())
+    known = remembered()
+    backup.put_back()
+    assert remembered() != known
+    obey(stream.receive([*FIVES[4], *again]).fail(wrapped()), "queries rewind")
+    assert remembered() == known
+    [told] = [one for one in events(ledger, EventKind.BROUGHT_UP) if one.startswith("postgres:orders ")]
+    assert told.startswith("postgres:orders brought from epoch 2 to 4, rows from: stage")
+    stream.run(wrapped())
+    for rows in (pg.says(f"select {column} from orders"), delta.rows(column)):
+        assert sorted(one for (one,) in rows) == shown
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
 
 
 # ---- killed

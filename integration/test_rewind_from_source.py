@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from integration.printed import command, killed, refused, run
+from integration.printed import command, killed, obey, refused, run
 from integration.streams import FileStream
 from integration.targets import events
 from integration.test_rewind import FIVES, TableBackup, audit, counted
@@ -29,6 +29,9 @@ def changed(spark):
 def shouted(rows):
     return rows.withColumn("word", f.upper("word"))
 
+def drawn(spark):
+    return stream(spark).withColumn("word", f.rand().cast("string"))
+
 def counted(spark):
     shown = stream(spark).groupBy((f.col("id") % 3).alias("id")).agg(f.count("*").cast("string").alias("word"))
     return shown.writeStream.outputMode("update")
@@ -44,19 +47,19 @@ def code(stream: FileStream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def behind(stream: FileStream, pg, delta, ledger):
-    """Two epochs that a table lacks: its neighbour, which has a key, cannot give them, and only the newest is staged.
-    The refusal of the rewind that the refused query prints."""
+    """Some epochs that a table lacks, two unless said: its neighbour, which has a key, cannot give them, and only the
+    newest is staged. The refusal of the rewind that the refused query prints."""
 
-    def made(**options) -> str:
+    def made(count: int = 2, **options) -> str:
         def wrapped():
             return exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger, before=options.get("before"))
 
         shape = {name: option for name, option in options.items() if name != "before"}
         stream.receive(*FIVES[:2]).run(wrapped(), **shape)
         backup = TableBackup(delta)
-        stream.receive(*FIVES[2:4]).run(wrapped(), **shape)
+        stream.receive(*(range(at * 5, at * 5 + 5) for at in range(2, 2 + count))).run(wrapped(), **shape)
         backup.put_back()
-        said = stream.receive(FIVES[4]).fail(wrapped(), **shape)
+        said = stream.receive(range(10 + count * 5, 15 + count * 5)).fail(wrapped(), **shape)
         assert "[ONCE-E207]" in said
         told = refused(command(said, "queries rewind"), "--yes")
         assert "[ONCE-E232]" in told
@@ -86,6 +89,29 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
     assert pg.ids() == delta.ids() == list(range(25))
     assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
     assert not list(stream.root.glob("*.onceonly.replay/*"))
+
+
+@pytest.mark.slow
+def test_rows_that_are_drawn_anew_are_refused_looked_at_and_given_up_by_what_is_printed(
+    behind, stream, pg, delta, ledger
+) -> None:
+    def drawn(rows):
+        return rows.withColumn("word", f.rand().cast("string"))
+
+    rewind = filled_in(behind(shape=drawn), "jobs:drawn")
+    held = sorted(delta.rows("id", "word"))
+    said = refused(rewind, "--yes")
+    assert "[ONCE-E233]" in said
+    assert "Epoch 3" in said
+    assert sorted(delta.rows("id", "word")) == held
+    assert [one[0] for one in held] == list(range(10))
+    looked = run(command(said, "--deep"), code=1)
+    assert "A142" in looked
+    obey(said, "--accept-loss 3..4")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger), shape=drawn)
+    assert delta.ids() == [*range(10), *range(20, 25)]
+    assert pg.ids() == list(range(25))
+    assert audit(ledger.address).startswith("EXACTLY ONCE (rows of epochs 3 to 4 given up, accepted)")
 
 
 def test_code_that_gives_other_rows_writes_none_of_the_epoch_that_differs(behind, stream, pg, delta, ledger) -> None:
