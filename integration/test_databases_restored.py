@@ -65,6 +65,7 @@ def test_input_of_batches_that_only_the_checkpoint_knows_is_looked_for_before_it
     assert audit(pg).startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_a_cut_back_whose_checkpoint_is_gone_says_that_no_file_was_looked_for(stream, pg):
     stream.receive(range(5)).run(exactly_once(pg.sink()))
     backup = Backup(pg.dsn)
@@ -79,6 +80,7 @@ def test_a_cut_back_whose_checkpoint_is_gone_says_that_no_file_was_looked_for(st
     assert audit(pg).startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_a_database_that_is_restored_to_the_same_epoch_after_a_cut_back_is_cut_back_to_it_again(stream, pg):
     stream.receive(range(5)).run(exactly_once(pg.sink()))
     backup = Backup(pg.dsn)

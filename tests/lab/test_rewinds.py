@@ -13,6 +13,7 @@ from onceonly.machine.rewind import Asked, CutBack, Origin, OriginKind, RewindFa
 from onceonly.machine.state import State
 from onceonly.protocol import Batch, Prepared
 from onceonly.runtime import rewinding
+from onceonly.runtime.beyond import Beyond
 from onceonly_checkpoints.epoch import Fence, Marker
 from onceonly_lab.checker import Anomaly
 from onceonly_lab.explorer.bounds import BOUNDS
@@ -134,6 +135,11 @@ def by_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Wire, "_misplaced", misplaced)
 
 
+def unasked(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks for what the source is to give again."""
+    patch.setattr(rewinding, "_source", lambda *_, **__: Beyond({}))
+
+
 def patched(place: object, name: str, value: object) -> Callable[[pytest.MonkeyPatch], None]:
     return lambda patch: patch.setattr(place, name, value)
 
@@ -151,7 +157,7 @@ MUTANTS: dict[str, tuple[str, str, Callable[[pytest.MonkeyPatch], None]]] = {
     "cut back with a sink past it": ("rewound-altered", "is refused again: E207", past),
     "another history is told by its number": ("rewound-astray", Anomaly.CROSS, by_number),
     "the plan does not ask on what a sink stands": ("rewound-astray", "is refused again: E207", ask_no_chain),
-    "files are not looked for": ("rewound-files", Anomaly.LOSS, patched(rewinding, "_gone", lambda *_: ({}, 0))),
+    "files are not looked for": ("rewound-files", Anomaly.LOSS, unasked),
     "lost though an origin has it": (
         "rewound-altered",
         Anomaly.LOSS,
