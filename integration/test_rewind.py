@@ -216,6 +216,26 @@ def test_rows_that_somebody_changed_in_the_other_sink_are_not_brought(stream, pg
     assert pg.ids() == delta.ids() == list(range(25))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("behind", [2, 5, 20])
+def test_however_many_epochs_a_database_lacks_another_sink_gives_them(stream, pg, delta, ledger, behind) -> None:
+    def wrapped():
+        return exactly_once(pg.sink(), delta.sink(), ledger=ledger)
+
+    newest = 1 + behind
+    stream.receive(range(5)).run(wrapped())
+    backup = Backup(pg.dsn)
+    stream.receive(*(range(at * 5, at * 5 + 5) for at in range(1, newest))).run(wrapped())
+    backup.put_back()
+    rewind = command(stream.receive(range(newest * 5, newest * 5 + 5)).fail(wrapped()), "queries rewind")
+    told = f"gets epochs 2..{newest}, {behind * 5} rows: {behind - 1} from sink:delta:table, 1 from stage"
+    assert told in run(rewind, code=2)
+    run(rewind, "--yes")
+    stream.run(wrapped())
+    assert pg.ids() == delta.ids() == list(range(newest * 5 + 5))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
+
+
 # ---- what an epoch writes beside its rows, and no other sink holds
 
 
