@@ -155,7 +155,9 @@ def changed(spark):
         killed(publishes, point)
         assert target.ids() == list(range((BATCHES + 1) * ROWS))
     killed(publishes, Point.COMMIT_AFTER)
-    assert "[ONCE-E241]" in refused(publishes, "--yes")
+    said = refused(publishes, "--yes")
+    assert "[ONCE-E241]" in said
+    assert "orders~v2" in run(command(said, "epochs show"))
     assert target.ids() == [number for number in range((BATCHES + 1) * ROWS) if number != 12]
     replace(orders, sink=target.sink(), shape=lambda df: df.where("id <> 12")).run()
     assert verdict(orders, target.sink())[0] is Verdict.EXACTLY_ONCE

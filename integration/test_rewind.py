@@ -295,9 +295,18 @@ KILLED = (
 )
 
 
-def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(stream, pg, delta, ledger) -> None:
+@pytest.mark.parametrize(
+    ("kept", "origin"),
+    [
+        pytest.param(9, "3 from stage", id="from the stage"),
+        pytest.param(1, "2 from sink:delta:table, 1 from stage", id="from another sink", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(
+    stream, pg, delta, ledger, kept, origin
+) -> None:
     def wrapped():
-        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=9))
+        return exactly_once(pg.sink(), delta.sink(), ledger=ledger, staging=Staging(keep=kept))
 
     stream.receive(FIVES[0]).run(wrapped())
     backup = Backup(pg.dsn)
@@ -305,6 +314,7 @@ def test_a_rewind_that_is_killed_around_each_of_its_steps_is_given_again(stream,
     backup.put_back()
     said = stream.receive(FIVES[4]).fail(wrapped())
     rewind = command(said, "queries rewind")
+    assert origin in run(rewind, code=2)
     for point in KILLED:
         killed(rewind, point)
     run(rewind, "--yes")

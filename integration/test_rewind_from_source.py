@@ -92,6 +92,18 @@ def test_rows_that_nothing_else_holds_come_from_the_source_wherever_it_is_killed
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 5, 20])
+def test_however_many_epochs_it_lacks_the_source_gives_them(behind, stream, pg, delta, ledger, count) -> None:
+    rewind = filled_in(behind(count), "jobs:stream")
+    told = f"gets epochs 3..{2 + count}, {count * 5} rows: {count - 1} from source, 1 from stage"
+    assert told in run(rewind, code=2)
+    run(rewind, "--yes")
+    stream.run(exactly_once(pg.sink(key="id"), delta.sink(), ledger=ledger))
+    assert pg.ids() == delta.ids() == list(range(15 + count * 5))
+    assert audit(ledger.address).startswith("EXACTLY ONCE")
+
+
+@pytest.mark.slow
 def test_rows_that_are_drawn_anew_are_refused_looked_at_and_given_up_by_what_is_printed(
     behind, stream, pg, delta, ledger
 ) -> None:
