@@ -144,6 +144,7 @@ def test_sessions_that_merge_leave_nothing_behind_in_an_upserted_table(events: E
     ]
 
 
+@pytest.mark.slow
 def test_discarding_results_are_added_up_by_a_function_of_the_users_each_once_whatever_dies_between(
     events: Events, pg: PostgresTarget
 ) -> None:

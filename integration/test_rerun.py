@@ -229,6 +229,7 @@ def shaped(rows):
 """
 
 
+@pytest.mark.slow
 def test_commands_take_before_and_write_several_epochs_as_one(
     spark: SparkSession, tmp_path: Path, inbox: Inbox, pg: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
