@@ -128,6 +128,7 @@ def test_a_compaction_by_hand_as_deltas_manual_has_it_passes_on_the_lowest_rung(
         story.holds(*written)
 
 
+@pytest.mark.slow
 def test_a_clustered_table_is_clustered_anew_without_a_word(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "rows"
     with Story(SparkHarness(spark, path, CLUSTERED, foreign="nothing")) as story:

@@ -167,6 +167,7 @@ def test_state_that_others_changed_is_computed_again_and_put_right_wherever_that
     assert len(scores(pg)) > 5
 
 
+@pytest.mark.slow
 def test_a_row_of_state_that_says_an_epoch_which_never_was_is_written_anew_as_the_refusal_says(
     events: Events, pg: PostgresTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

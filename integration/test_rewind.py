@@ -146,6 +146,7 @@ def test_a_database_that_was_set_back_gets_its_rows_from_a_table(stream, pg, del
     assert audit(place or pg.dsn, "--deep").startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_a_table_that_was_set_back_gets_its_rows_from_a_database(stream, pg, delta, ledger) -> None:
     def wrapped():
         return exactly_once(pg.sink(epoch_column="_epoch"), delta.sink(), ledger=ledger)
@@ -178,6 +179,7 @@ def test_a_table_that_was_deleted_is_filled_again_from_a_database(stream, pg, de
     assert audit(ledger.address, "--deep").startswith("EXACTLY ONCE")
 
 
+@pytest.mark.slow
 def test_sinks_that_were_set_back_to_different_epochs_are_brought_level_and_then_cut_back(stream, pg, delta, ledger):
     def wrapped():
         return exactly_once(pg.sink(), delta.sink(), ledger=ledger)
