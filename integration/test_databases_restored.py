@@ -27,13 +27,19 @@ def audit(target: PostgresTarget, code: int = 0) -> str:
 # ---- a database that was set back, and its ledger with it
 
 
-def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothing(stream, pg):
+def set_back_by_two(stream, pg) -> str:
+    """What a query is refused with whose second and third epoch are gone from its database, the ledger with them."""
     stream.receive(range(5)).run(exactly_once(pg.sink()))
     backup = Backup(pg.dsn)
     stream.receive(range(5, 10), range(10, 15)).run(exactly_once(pg.sink()))
     backup.put_back()
     said = stream.receive(range(15, 20)).fail(exactly_once(pg.sink()))
     assert "[ONCE-E229]" in said
+    return said
+
+
+def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothing(stream, pg):
+    said = set_back_by_two(stream, pg)
     assert pg.ids() == list(range(5))
     found = audit(pg, code=1)
     assert found.startswith("GAPS")
@@ -45,12 +51,7 @@ def test_a_database_restored_with_its_own_ledger_is_called_that_and_loses_nothin
 
 
 def test_input_of_batches_that_only_the_checkpoint_knows_is_looked_for_before_it_is_cut(stream, pg):
-    stream.receive(range(5)).run(exactly_once(pg.sink()))
-    backup = Backup(pg.dsn)
-    stream.receive(range(5, 10), range(10, 15)).run(exactly_once(pg.sink()))
-    backup.put_back()
-    said = stream.receive(range(15, 20)).fail(exactly_once(pg.sink()))
-    assert "[ONCE-E229]" in said
+    said = set_back_by_two(stream, pg)
     (stream.inbox / "part-0001.parquet").unlink()
     told = refused(command(said, "queries rewind"), "--yes")
     assert "[ONCE-E230]" in told

@@ -16,6 +16,7 @@ import pytest
 from integration.jobs import DELAY, TABLE, Job
 from integration.processes import Drivers, was_killed
 from integration.targets import DeltaTarget, PostgresTarget
+from tests.core.test_paned_epochs import IN_ONE
 from tests.kafka_client import visible
 from tests.panes.oracle import Epoch, Fixed, Oracle, Row, Rules, Sessions
 
@@ -181,18 +182,7 @@ def test_results_are_in_a_topic_once_whether_a_driver_dies_before_its_commit_or_
 
 # ---- wherever they die
 
-ANYWHERE = (
-    Point.DISCOVER_AFTER,
-    Point.INSTALL_AFTER,
-    Point.RECALL_AFTER,
-    Point.STAGE_AFTER,
-    Point.PREPARE_BEFORE,
-    Point.PREPARE_AFTER,
-    Point.COMMIT_BEFORE,
-    Point.COMMIT_SENT,
-    Point.COMMIT_AFTER,
-    Point.RECORD_BEFORE,
-)
+ANYWHERE = (Point.DISCOVER_AFTER, Point.INSTALL_AFTER, Point.RECALL_AFTER, *IN_ONE)
 
 
 @pytest.mark.slow

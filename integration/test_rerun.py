@@ -263,18 +263,8 @@ def test_what_is_printed_for_a_target_of_another_rerun_is_obeyed(
     again(orders, DeltaSink(str(tmp_path / "again")), range(2, 4))
 
     typed = partial(onceonly, tmp_path)
-    asked = [
-        "epochs",
-        "rerun",
-        "1..6",
-        "--query",
-        "orders",
-        "--ledger",
-        orders.ledger,
-        "--with",
-        "jobs:stream",
-        "--yes",
-    ]
+    where = ["--query", "orders", "--ledger", orders.ledger]
+    asked = ["epochs", "rerun", "1..6", *where, "--with", "jobs:stream", "--yes"]
     said = typed(*asked, "--into", taken)
     assert said.returncode == 2
     assert "[ONCE-E239]" in said.stderr

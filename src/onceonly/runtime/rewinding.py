@@ -159,13 +159,11 @@ def plan_unseen(of: Pipeline, asked: Asked, records: Sequence[EpochRecord]) -> P
     source = _source(of, asked, epochs, records, code=False)
     facts = RewindFacts(asked, {}, epochs, gone=source.gone)
     found = decide(facts)
-    if not isinstance(found, CutBack):
-        raise (
-            TypeError(f"{found} cuts nothing back")
-            if isinstance(found, BringUp)
-            else _hindered(of, asked, found, facts)
-        )
-    return Plan(found, epochs, source.gone, source.unasked)
+    if isinstance(found, CutBack):
+        return Plan(found, epochs, source.gone, source.unasked)
+    if isinstance(found, BringUp):
+        raise TypeError(f"{found} cuts nothing back")
+    raise _hindered(of, asked, found, facts)
 
 
 def _sight(sink: Sink) -> Sight:
