@@ -385,9 +385,9 @@ class KafkaSink(SinkBase):
             versions.check(self._on, at, since)
 
     @property
-    def placed(self) -> tuple[str, ...]:
+    def location_columns(self) -> tuple[str, ...]:
         """Columns of the rows that say where they lie; the topic is one unless each row names its own."""
-        return versions.PLACED[0 if self._topic else 1 :]
+        return versions.LOCATION[0 if self._topic else 1 :]
 
     def read_at(self, at: Receipt, since: Receipt | None = None) -> pa.Table:
         """Committed records as of an epoch, those of other writers in between too; raises as :meth:`check_at`."""

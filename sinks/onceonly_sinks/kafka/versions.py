@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value")
 """Columns of the rows, in their order, as Spark's Kafka source names them."""
 
-PLACED = COLUMNS[:4]
+LOCATION = COLUMNS[:4]
 """Those of them that are given by where and when a record was written."""
 
 _AT_ONCE = 5000

@@ -67,7 +67,7 @@ from onceonly.protocol.values import (
     Sums,
     Transaction,
 )
-from onceonly.protocol.versioned import EpochGone, NotVersioned, Seals, Selectable, Versioned
+from onceonly.protocol.versioned import EpochGone, Locates, NotVersioned, Seals, Selectable, Versioned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame as DataFrame
@@ -97,6 +97,7 @@ __all__ = [
     "KeepsState",
     "KeepsTransactions",
     "Legible",
+    "Locates",
     "LogsIn",
     "Lookup",
     "NeedsSpark",

@@ -45,9 +45,6 @@ class Versioned(Protocol):
     Each method is called after ``open``, without a fence, with the receipt of an epoch, and with that of an earlier one
     whose rows, and those before it, are left out. Rows as of an epoch are the same however often they are read: where
     that can no longer be, nothing is read. Without it a sink is read with its destination's own means.
-
-    Columns that say where and when a row lies, as offsets do, are named by an attribute ``placed``, a tuple, where
-    there are any: rows of two targets are compared without them.
     """
 
     def check_at(self, at: Receipt, since: Receipt | None = None) -> None:
@@ -104,4 +101,17 @@ class Selectable(Protocol):
         Raises:
             EpochGone, NotVersioned, DestinationError: as :meth:`Versioned.check_at`.
         """
+        ...
+
+
+@runtime_checkable
+class Locates(Protocol):
+    """A sink some of whose columns say where and when a row lies, as offsets do. Optional.
+
+    Rows of two targets are compared without them: the same row lies elsewhere in each.
+    """
+
+    @property
+    def location_columns(self) -> tuple[str, ...]:
+        """Their names."""
         ...

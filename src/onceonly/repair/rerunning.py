@@ -20,7 +20,7 @@ from onceonly.api.wrapper import ExactlyOnce
 from onceonly.errors import refuse
 from onceonly.machine.facts import Replays
 from onceonly.panes.spec import Panes
-from onceonly.protocol import Sink
+from onceonly.protocol import Locates, Sink
 from onceonly.protocol.optional import Legible
 from onceonly.reading.sealed import read_at
 from onceonly.repair import records
@@ -115,11 +115,11 @@ class Rerun:
             )
         before = read_at(first.pipeline, last.last, against, ledger=self.ledger, spark=spark)
         after = read_at(self.name, newest.number, self.sink, ledger=self.ledger, spark=spark)
-        return compared(before.drop(*_placed(against)), after.drop(*_placed(self.sink)))
+        return compared(before.drop(*_location_columns(against)), after.drop(*_location_columns(self.sink)))
 
 
-def _placed(sink: Sink) -> tuple[str, ...]:
-    return getattr(sink, "placed", ())
+def _location_columns(sink: Sink) -> tuple[str, ...]:
+    return sink.location_columns if isinstance(sink, Locates) else ()
 
 
 def rerun(

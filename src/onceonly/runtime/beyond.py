@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from onceonly.errors import mask
 from onceonly.machine.acceptance import batches_given_up
@@ -28,8 +27,6 @@ def is_there(url: str) -> bool | None:
     """Whether an input file is there; ``None`` where this process cannot ask."""
     if is_local(url):
         return local_path(url).exists()
-    if not urlsplit(url).scheme:
-        return None
     with suppress(UnreachableStorage, OSError):
         files, path = file_system(url)
         return bool(files.exists(path))
