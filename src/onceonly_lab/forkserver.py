@@ -168,17 +168,23 @@ class _Ward:
             *lines, left = (left + read).split(b"\n")
             for order in map(json.loads, lines):
                 line, hold = os.pipe()
+                leads, leading = os.pipe()
                 pid = os.fork()
                 if not pid:
-                    return self._live(order, line, [*self._lines, hold, woken, wake])
+                    return self._live(order, line, leading, [*self._lines, hold, woken, wake, leads])
                 os.close(line)
+                os.close(leading)
+                # Its group is killed by its id, which would be nobody's before it leads a session.
+                os.read(leads, 1)
+                os.close(leads)
                 self._lines.append(hold)
                 self._codes[pid] = Path(order["code"])
                 print(pid, flush=True)
 
-    def _live(self, order: Mapping[str, Any], line: int, others: Sequence[int]) -> int:
-        """Be a child: its stdin ends when the fork server does."""
+    def _live(self, order: Mapping[str, Any], line: int, leading: int, others: Sequence[int]) -> int:
+        """Be a child: its stdin ends when the fork server does, and ``leading`` when it leads a session."""
         os.setsid()
+        os.close(leading)
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for other in others:

@@ -54,6 +54,14 @@ def up(driver: Driver) -> list[str]:
     return driver.wait_for(lambda line: line.startswith("up"), 30).split()[1:]
 
 
+def test_a_kill_meets_a_driver_however_soon_it_comes(fork_server, tmp_path):
+    """A group is killed by the id of its leader: who does not lead one yet would live on."""
+    for number in range(100):
+        with forked(fork_server, tmp_path, number, "stay") as driver:
+            assert os.getpgid(driver.pid) == driver.pid
+            assert driver.kill() == -signal.SIGKILL
+
+
 def test_a_driver_leads_a_session_says_its_own_words_and_ends_with_its_own_code(fork_server, tmp_path):
     drivers = [forked(fork_server, tmp_path, code, str(code), f"colour-{code}") for code in range(4)]
     loaded = set()
