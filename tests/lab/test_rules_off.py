@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from onceonly.machine import publish, rerun, rewind
+from onceonly.machine.facts import Refusal
+from onceonly_lab.rulesoff import publications, replays, rewindcases
 from onceonly_lab.rulesoff import rules as rulesoff
+from onceonly_lab.rulesoff.drawn import TABLES
+from onceonly_lab.rulesoff.drawn import played as played_of_facts
 from onceonly_lab.rulesoff.rules import INSTEAD, rules, source_of, without
 from onceonly_lab.rulesoff.scenes import SCENES
 from onceonly_lab.rulesoff.trial import alike, changed, chosen, page, recorded
@@ -37,6 +44,55 @@ def test_a_rule_can_be_taken_out_and_what_is_left_compiles(rule):
     assert without(rule.module, frozenset(), whole) == ast.unparse(ast.parse(whole))
 
 
+TABLE = """
+def first(a, b) -> int:
+    if a or b:
+        return 1
+    if a and b:
+        return 2
+    if a:
+        b = 3
+    while a:
+        a = b
+    return len([x for x in b if x > a and x])
+
+
+def second(a, b) -> bool:
+    if a:
+        return True
+    return a or b
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "was", "left"),
+    [
+        ("first#1", "if a or b:", "if False or b:"),
+        ("first#2", "if a or b:", "if a or False:"),
+        ("first#3", "if a and b:", "if False:"),
+        ("first#4", "if a and b:", "if True and b:"),
+        ("first#5", "if a and b:", "if a and True:"),
+        ("first#6", "while a:", "while False:"),
+        ("first#7", "if x > a and x]", "if True and x]"),
+        ("first#8", "if x > a and x]", "if x > a and True]"),
+        ("second#1", "if a:\n        return True", "if False:\n        return True"),
+        ("second#2", "return a or b", "return True"),
+        ("second#3", "return a or b", "return False or b"),
+        ("second#4", "return a or b", "return a or False"),
+    ],
+)
+def test_each_condition_of_a_table_is_a_rule_and_without_an_operand_the_others_decide(part: str, was: str, left: str):
+    for module in rulesoff.TABLES:
+        table = ast.unparse(ast.parse(TABLE))
+        found = without(module, frozenset({f"{module.rpartition('.')[2]}.{part}"}), table)
+        assert found == table.replace(was, left) != table
+
+
+def test_a_choice_of_words_or_of_what_is_added_is_no_rule_of_a_table():
+    names = [f"rewind.{function}#{part}" for function in ("first", "second") for part in range(1, 20)]
+    assert "if a:\n        b = 3" in without("onceonly.machine.rewind", frozenset(names), TABLE)
+
+
 def test_rules_are_drawn_by_a_seed_whether_any_was_tried_before_or_not():
     drawn = chosen((), new=False, count=2, seed=1)
     assert len(drawn) == 2
@@ -44,8 +100,8 @@ def test_rules_are_drawn_by_a_seed_whether_any_was_tried_before_or_not():
     assert len({chosen((), new=False, count=2, seed=seed) for seed in range(9)}) > 1
 
 
-def seen(names: str, world: str) -> list[dict[str, str]]:
-    line = [sys.executable, str(CHILD), names, world]
+def seen(names: str, world: str, *place: str) -> list[dict[str, str]]:
+    line = [sys.executable, str(CHILD), names, world, *place]
     ran = subprocess.run(line, capture_output=True, text=True, timeout=300, check=True)
     found: list[dict[str, str]] = json.loads(ran.stdout.splitlines()[-1])
     return found
@@ -58,6 +114,44 @@ def test_the_product_with_all_its_rules_breaks_nothing():
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_with_all_rules_nothing_is_wrong_at_the_end_of_a_scene(scene):
     assert scene() == ""
+
+
+FIRST = random.SystemRandom().randrange(1_000_000_000)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_with_all_rules_nothing_is_wrong_in_drawn_facts(table: str):
+    print(f"seeds from {FIRST}")
+    wrong = (TABLES[table](random.Random(seed)) for seed in range(FIRST, FIRST + 1000))
+    assert next(filter(None, wrong), "") == ""
+
+
+def test_each_verdict_of_the_tables_is_reached_by_drawn_facts():
+    rewinds, batches, published = Counter[str](), Counter[str](), Counter[str]()
+    for seed in range(400):
+        rewinds[type(rewind.decide(rewindcases.drawn(random.Random(seed)).facts)).__name__] += 1
+        batches[type(rerun.replayed(replays.drawn(random.Random(seed)).facts)).__name__] += 1
+        found = publish.decide(publications.drawn(random.Random(seed)).facts)
+        published[found.code if isinstance(found, Refusal) else "Epoch"] += 1
+    assert set(rewinds) == {"CutBack", "BringUp", "Unfit", "Elsewhere", "Nowhere", "Gone"}
+    assert set(batches) == {"NewEpoch", "Skip", "Refusal", "NoneType"}
+    assert set(published) == {"Epoch", "E240", "E241", "E242"}
+    assert min((rewinds + batches + published).values()) >= 10
+
+
+@pytest.mark.parametrize(
+    ("rule", "noticed"),
+    [
+        ("rewind._cut_back#3", "X-LOSS"),  # the source lacks rows that a cut back reads again
+        ("rerun.replayed#6", "X-LOSS"),  # the target holds something else
+        ("publish._behind#3", "X-LOSS"),  # the pipeline went on
+    ],
+)
+def test_a_rule_of_a_table_is_noticed_by_drawn_facts_and_at_the_same_place_again(rule: str, noticed: str):
+    (found,) = seen(rule, "drawn facts")
+    assert found["noticed"] == noticed
+    assert list(played_of_facts(found["at"])) == [(found["at"], "")]
+    assert seen(rule, "drawn facts", found["at"]) == [found]
 
 
 def test_a_sink_that_is_healed_for_ever_is_noticed_where_a_destination_holds_nothing():

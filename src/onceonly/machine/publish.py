@@ -6,7 +6,7 @@ as it is. Its rows are those of the rerun's epochs, whose digests add up to its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -68,9 +68,14 @@ def _split(last: Epoch, facts: PublishFacts) -> str:
         return f"the pipeline also writes to {others}, and both would have to be swapped at once"
     # An operator's epoch says nothing of outputs: those before it do.
     standing = (epoch for number, epoch in facts.epochs.items() if number >= last.series)
-    if any(epoch.outputs or epoch.panes for epoch in (last, *standing, *(epoch for epoch, _ in facts.held))):
+    if any(_divides(epoch) for epoch in (last, *standing, *(epoch for epoch, _ in facts.held))):
         return "its rows are split, looked up or put into windows, and what is kept for that speaks of the old rows"
     return ""
+
+
+def _divides(epoch: Epoch) -> bool:
+    """Whether rows of an epoch went elsewhere than into its sink alone."""
+    return epoch.outputs != () or epoch.panes is not None
 
 
 def _unfit(facts: PublishFacts, reason: str) -> Refusal:
@@ -87,15 +92,18 @@ def _behind(facts: PublishFacts, last: Epoch) -> Refusal | None:
             return _unfit(facts, f"it begins with epoch {first}, and the ledger does not say what epoch {number} was")
         if epoch.lineage or epoch.digest.rows:
             return _unfit(facts, f"it begins with epoch {first}, and rows of epochs from {number} on stand as well")
-    known, reason = facts.epochs.get(ran.last), ""
+    known, here = facts.epochs.get(ran.last), facts.pipeline
     ahead = [number for number, epoch in facts.epochs.items() if epoch.lineage and number > ran.last]
     if known is None or known.chain != ran.chain:
-        reason = f"epoch {ran.last} of {facts.pipeline} is another one now than the one that was run again"
-    elif ahead:
-        reason = f"{facts.pipeline} has gone on to epoch {max(ahead)}, and the rerun ends with {ran.last}"
-    if not reason:
-        return None
-    said = {"name": facts.name, "first": first, "last": max(ahead, default=last.number)}
+        return _lags(facts, ahead, f"epoch {ran.last} of {here} is another one now than the one that was run again")
+    if ahead:
+        return _lags(facts, ahead, f"{here} has gone on to epoch {max(ahead)}, and the rerun ends with {ran.last}")
+    return None
+
+
+def _lags(facts: PublishFacts, ahead: Sequence[int], reason: str) -> Refusal:
+    newest = facts.last.number if facts.last else 0
+    said = {"name": facts.name, "first": facts.held[0][1].first, "last": max(ahead, default=newest)}
     where = {"into": facts.into, "ledger": facts.ledger}
     return Refusal.of("E240", pipeline=facts.pipeline, reason=reason, **said, **where)
 

@@ -17,9 +17,9 @@ def replayed(facts: BatchFacts) -> NewEpoch | Skip | Refusal | None:
     if last is None:
         return NewEpoch(1)
     stands = last.replays
-    if stands is not None and stands == wanted.replayed:
+    if stands == wanted.replayed:
         return Skip(last, facts.offer.stateful)
-    if stands is not None and wanted.after is not None and stands.chain == wanted.after:
+    if stands is not None and stands.chain == wanted.after:
         return NewEpoch(last.number + 1)
     return Refusal.of(
         "E239",

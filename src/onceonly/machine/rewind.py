@@ -283,8 +283,7 @@ def _step(facts: RewindFacts, sink: str, number: int) -> Step | Nowhere | None:
     origin = _origin(facts, sink, epoch)
     if origin:
         return Step(sink, epoch, origin)
-    unread = not facts.code and facts.asked.origin is None and _is_the_plan_alone(epoch)
-    return Nowhere(sink, number, _nowhere(facts, number), unread=unread)
+    return Nowhere(sink, number, _nowhere(facts, number), unread=_code_may_give(facts, epoch))
 
 
 def _nowhere(facts: RewindFacts, number: int) -> str:
@@ -300,12 +299,24 @@ def _origin(facts: RewindFacts, sink: str, epoch: Epoch) -> Origin | None:
     """The first place that proves the rows of an epoch, of those that may be asked."""
     if epoch.adoption or not epoch.digest_in(sink).rows:
         return Origin(OriginKind.NONE)
-    found = [Origin(OriginKind.STAGED)] if epoch.number in facts.staged else []
-    found += [Origin(OriginKind.SINK, one) for one in facts.readable if _holds_the_same(facts, one, sink, epoch)]
-    if facts.code and epoch.number not in facts.gone and _is_the_plan_alone(epoch):
-        found.append(Origin(OriginKind.SOURCE))
-    wanted = facts.asked.origin
-    return next((one for one in found if wanted is None or one == wanted), None)
+    others = (Origin(OriginKind.SINK, one) for one in facts.readable)
+    places, wanted = (Origin(OriginKind.STAGED), *others, Origin(OriginKind.SOURCE)), facts.asked.origin
+    asked = (one for one in places if wanted is None or one == wanted)
+    return next((one for one in asked if _proves(facts, one, sink, epoch)), None)
+
+
+def _proves(facts: RewindFacts, origin: Origin, sink: str, epoch: Epoch) -> bool:
+    """Whether a place gives the rows of an epoch as they were committed."""
+    if origin.kind is OriginKind.STAGED:
+        return epoch.number in facts.staged
+    if origin.kind is OriginKind.SINK:
+        return _holds_the_same(facts, origin.sink, sink, epoch)
+    return facts.code and epoch.number not in facts.gone and _is_the_plan_alone(epoch)
+
+
+def _code_may_give(facts: RewindFacts, epoch: Epoch) -> bool:
+    """Whether the query's code, which was not named, may give the rows of an epoch."""
+    return not facts.code and facts.asked.origin is None and _is_the_plan_alone(epoch)
 
 
 def _is_the_plan_alone(epoch: Epoch) -> bool:
@@ -314,6 +325,6 @@ def _is_the_plan_alone(epoch: Epoch) -> bool:
 
 
 def _holds_the_same(facts: RewindFacts, other: str, sink: str, epoch: Epoch) -> bool:
-    there = epoch.number >= dict(epoch.sinks).get(other, epoch.number + 1) and facts.stands[other] >= epoch.number
-    same = epoch.output(other) == epoch.output(sink)
-    return other != sink and other not in facts.asked.sinks and there and same
+    # One that is not brought up itself stands at the newest epoch: else it was refused before.
+    joined = dict(epoch.sinks).get(other, epoch.number + 1)
+    return other not in facts.asked.sinks and epoch.number >= joined and epoch.output(other) == epoch.output(sink)

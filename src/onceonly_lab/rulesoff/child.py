@@ -1,7 +1,7 @@
 """Run as a script: switches rules off in the source that Python imports, then searches one world.
 
-``child.py RULES WORLD [PLACE [MOST]]``: rules by name, with commas between them; the scene or seed to look at; how
-much is told at most. The last line of its output is JSON.
+``child.py RULES WORLD [PLACE [MOST]]``: rules by name, with commas between them; the scene, case or seed to look at;
+how much is told at most. The last line of its output is JSON.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _install(names: frozenset[str]) -> None:
     found = _rules_module()
     texts: dict[str, tuple[str, str]] = {}
     package = next(Path(entry) for entry in sys.path if (Path(entry) / "onceonly" / "machine").is_dir())
-    for module in (*found.DECISIONS, found.MACHINE, found.NOTING):
+    for module in found.MODULES:
         path = package.joinpath(*module.split(".")).with_suffix(".py")
         texts[module] = (found.without(module, names, path.read_text(encoding="utf-8")), str(path))
     sys.meta_path.insert(0, _Finder(texts))

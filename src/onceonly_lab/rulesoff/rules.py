@@ -1,8 +1,8 @@
 """Finds the rules in the source of the production code, and takes them out of it. Imports nothing of the product.
 
-A rule is a function ``_rN_...`` or ``_rf_...`` that may have nothing to say, an operand of a proof, or a condition on
-which the machine stops. What a new one is called needs no entry here: whatever stands in these modules in that form is
-tried.
+A rule is a function ``_rN_...`` or ``_rf_...`` that may have nothing to say, an operand of a proof, a condition on
+which the machine stops, or any condition of a table. What a new one is called needs no entry here: whatever stands in
+these modules in that form is tried.
 """
 
 from __future__ import annotations
@@ -25,8 +25,15 @@ MACHINE = "onceonly.machine.transitions"
 NOTING = "onceonly.machine.noting"
 """The module in which what was said of time is held."""
 
+TABLES = ("onceonly.machine.rewind", "onceonly.machine.rerun", "onceonly.machine.publish")
+"""Modules that decide in one go, each condition of which is a rule: of an ``if`` that returns, of a loop, of the
+``if`` of a comprehension, and what a function that returns a ``bool`` returns; of an ``and`` or ``or`` each operand."""
+
 PROOFS = ("same_batch", "still_held")
 """Functions whose operands are rules, each by itself."""
+
+MODULES = (*DECISIONS, MACHINE, NOTING, *TABLES)
+"""All of them."""
 
 INSTEAD = {
     "_absent": "return replace(state, phase=Phase.COMMIT, unknowns=0)",
@@ -73,7 +80,7 @@ class Rule:
 
 def rules() -> tuple[Rule, ...]:
     """Every rule, in the order of the source."""
-    return tuple(rule for module in (*DECISIONS, MACHINE, NOTING) for rule in _rules_in(module))
+    return tuple(rule for module in MODULES for rule in _rules_in(module))
 
 
 def source_of(module: str) -> str:
@@ -97,24 +104,55 @@ def _rules_in(module: str) -> Iterator[Rule]:
     return (rule for rule, _ in _found(module, ast.parse(source_of(module))))
 
 
-Node = ast.FunctionDef | ast.If | tuple[ast.BoolOp, int]
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """An expression where it stands: a member of a node, or of a list that is one; and what it is without the rule."""
+
+    holder: ast.AST
+    member: str
+    at: int | None
+    off: bool
+
+    @property
+    def node(self) -> ast.expr:
+        found = getattr(self.holder, self.member)
+        expression: ast.expr = found if self.at is None else found[self.at]
+        return expression
+
+    def switch_off(self) -> None:
+        nothing = ast.Constant(self.off)
+        if self.at is None:
+            setattr(self.holder, self.member, nothing)
+        else:
+            getattr(self.holder, self.member)[self.at] = nothing
+
+
+Node = ast.FunctionDef | _Slot
 
 
 def _found(module: str, tree: ast.Module) -> Iterator[tuple[Rule, Node]]:
     for function in tree.body:
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        if module == NOTING:
-            if function.name in INSTEAD:
-                yield _rule(module, function, 0, function), function
-        elif module != MACHINE and _RULE.match(function.name) and _may_say_nothing(function):
-            yield _rule(module, function, 0, function), function
-        elif module != MACHINE and function.name in PROOFS:
-            yield from _operands(module, function)
-        elif module == MACHINE and function.name in INSTEAD:
-            yield _rule(module, function, 0, function), function
-        elif module == MACHINE:
-            yield from _conditions(module, function)
+        if isinstance(function, ast.FunctionDef):
+            yield from _found_in(module, function)
+
+
+def _found_in(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
+    if module in TABLES:
+        yield from _parts(module, function, _conditions(function))
+    elif module in {MACHINE, NOTING} and function.name in INSTEAD:
+        yield _rule(module, function, 0, function), function
+    elif module == MACHINE:
+        yield from _parts(module, function, _stopping(function))
+    elif module in DECISIONS and _RULE.match(function.name) and _may_say_nothing(function):
+        yield _rule(module, function, 0, function), function
+    elif module in DECISIONS and function.name in PROOFS:
+        yield from _parts(module, function, _operands(function))
+
+
+def _parts(module: str, function: ast.FunctionDef, slots: Iterator[_Slot]) -> Iterator[tuple[Rule, Node]]:
+    for part, slot in enumerate(slots, 1):
+        whole = slot.holder if module == MACHINE else slot.node
+        yield _rule(module, function, part, whole), slot
 
 
 def _may_say_nothing(function: ast.FunctionDef) -> bool:
@@ -125,20 +163,37 @@ def _says_several(function: ast.FunctionDef) -> bool:
     return function.returns is not None and ast.unparse(function.returns).startswith("Iterator")
 
 
-def _operands(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
-    part = 0
+def _operands(function: ast.FunctionDef) -> Iterator[_Slot]:
     for proof in (node for node in ast.walk(function) if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)):
-        for at, operand in enumerate(proof.values):
-            part += 1
-            yield _rule(module, function, part, operand), (proof, at)
+        yield from (_Slot(proof, "values", at, off=True) for at in range(len(proof.values)))
 
 
-def _conditions(module: str, function: ast.FunctionDef) -> Iterator[tuple[Rule, Node]]:
-    part = 0
+def _stopping(function: ast.FunctionDef) -> Iterator[_Slot]:
     for node in ast.walk(function):
         if isinstance(node, ast.If) and any(isinstance(one, ast.Return) and _stops(one) for one in node.body):
-            part += 1
-            yield _rule(module, function, part, node), node
+            yield _Slot(node, "test", None, off=False)
+
+
+def _conditions(function: ast.FunctionDef) -> Iterator[_Slot]:
+    decides = function.returns is not None and ast.unparse(function.returns) == "bool"
+    for node in ast.walk(function):
+        if (isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return)) or isinstance(node, ast.While):
+            yield from _each(_Slot(node, "test", None, off=False))
+        elif isinstance(node, ast.comprehension):
+            for at in range(len(node.ifs)):
+                yield from _each(_Slot(node, "ifs", at, off=True))
+        elif isinstance(node, ast.Return) and decides and not isinstance(node.value, ast.Constant):
+            yield from _each(_Slot(node, "value", None, off=True))
+
+
+def _each(whole: _Slot) -> Iterator[_Slot]:
+    """A condition, and what it consists of: without an operand the others decide; without all, nothing does."""
+    node = whole.node.value if isinstance(whole.node, ast.NamedExpr) else whole.node
+    proves = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
+    if not isinstance(node, ast.BoolOp) or proves != whole.off:
+        yield whole
+    if isinstance(node, ast.BoolOp):
+        yield from (_Slot(node, "values", at, off=proves) for at in range(len(node.values)))
 
 
 def _stops(node: ast.stmt) -> bool:
@@ -156,8 +211,5 @@ def _switch_off(node: Node) -> None:
     if isinstance(node, ast.FunctionDef):
         nothing = "yield from ()" if _says_several(node) else "pass"
         node.body = ast.parse(INSTEAD.get(node.name, nothing)).body
-    elif isinstance(node, ast.If):
-        node.test = ast.Constant(False)
     else:
-        proof, at = node
-        proof.values[at] = ast.Constant(True)
+        node.switch_off()

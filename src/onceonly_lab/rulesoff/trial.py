@@ -7,7 +7,7 @@ import random
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,10 +21,12 @@ SCHEDULES = 1000
 """Random schedules that are played for each rule."""
 
 SCENES = "scenes"
+FACTS = "drawn facts"
 RANDOM = "random schedules"
 
 WORLDS = (
     SCENES,
+    FACTS,
     RANDOM,
     "restored-one",
     "pair",
@@ -38,7 +40,7 @@ WORLDS = (
     "checkpoint",
     "sinks",
 )
-"""Scenes, random schedules, and bounds by name."""
+"""Scenes, drawn facts, random schedules, and bounds by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Notice:
     """One way in which a world shows that a rule is missing.
 
     Attributes:
-        at: the scene, the seed; empty in a bound, of which only the shortest way is told.
+        at: the scene, the case, the seed; empty in a bound, of which only the shortest way is told.
         noticed: what was called: ``X-LOSS``, or the name of an error that no user should see.
         words: the evidence.
     """
@@ -65,9 +67,9 @@ def searched(world: str, place: str = "") -> Iterator[Notice]:
 
     Args:
         world: one of :data:`WORLDS`.
-        place: the scene or seed to look at; empty: all.
+        place: the scene, case or seed to look at; empty: all.
     """
-    looks = {SCENES: _scenes, RANDOM: _random}.get(world)
+    looks = {SCENES: _scenes, FACTS: _facts, RANDOM: _random}.get(world)
     return looks(place) if looks else _bound(world)
 
 
@@ -80,7 +82,17 @@ def broke(error: Exception) -> str:
 def _scenes(place: str) -> Iterator[Notice]:
     from onceonly_lab.rulesoff.scenes import played
 
-    for name, wrong in played(place):
+    return _shown(played(place))
+
+
+def _facts(place: str) -> Iterator[Notice]:
+    from onceonly_lab.rulesoff.drawn import played
+
+    return _shown(played(place))
+
+
+def _shown(played: Iterable[tuple[str, str | Exception]]) -> Iterator[Notice]:
+    for name, wrong in played:
         if isinstance(wrong, Exception):
             yield Notice(name, type(wrong).__name__, broke(wrong))
         elif wrong:
@@ -129,8 +141,8 @@ RECORDED = Path(__file__).with_name("noticed.json")
 """What was found last, by name of the rule."""
 
 _CHILD = Path(__file__).with_name("child.py")
-_QUICK = ((SCENES, RANDOM),)
-_ALL = (WORLDS[:8], WORLDS[8:])
+_QUICK = (WORLDS[:3],)
+_ALL = (WORLDS[:9], WORLDS[9:])
 """Worlds that take seconds, and those that take minutes; a rule is tried beside others before it is in the latter."""
 
 _LONGEST = 900
@@ -146,7 +158,7 @@ class Trial:
         fingerprint: of its text, and of that of ``beside``.
         world: that noticed it first; empty: none did.
         noticed: what was called there.
-        at: the scene or the seed; empty for a bound.
+        at: the scene, the case or the seed; empty for a bound.
         first: the evidence in words; in a bound with the length of the shortest way there.
         beside: the other rule that had to be off, too, and is not noticed there alone; empty: none.
     """
@@ -282,7 +294,7 @@ def alike(one: Rule, other: Rule) -> bool:
 
 def _beside(rule: Rule, other: Rule, world: str) -> Notice | None:
     """What is noticed where both are off and is not where ``other`` alone is."""
-    most = SCHEDULES if world in {SCENES, RANDOM} else 1
+    most = SCHEDULES if world in {SCENES, FACTS, RANDOM} else 1
     both = _asked((rule.name, other.name), world, "", most=most)
     alone = {one.at for one in _asked((other.name,), world, "", most=most)} if both else set[str]()
     return next((one for one in both if one.at not in alone), None)
@@ -312,15 +324,16 @@ def page(trials: Sequence[Trial]) -> str:
 
 _PAGE = """# Rules off
 
-Each rule of recovery, of comparison and of the machine was taken out of the source of what ships, and worlds were
-searched until one noticed: [how](fault-lab.md#rules-off). This page is what the last full run has recorded;
-`onceonly lab rules-off --record --page docs/rules-off.md` writes it.
+Each rule of recovery, of comparison, of the machine, and of what decides rewinds, reruns and publications was taken
+out of the source of what ships, and worlds were searched until one noticed: [how](fault-lab.md#rules-off). This page is
+what the last full run has recorded; `onceonly lab rules-off --record --page docs/rules-off.md` writes it.
 
 {counted}
 
 "Off beside" names a rule that stands in for the one before it: with both of them off something goes wrong there, with
-that other one off alone nothing does. "Scenes" are played by hand (`onceonly_lab.rulesoff.scenes`); the bounds are
-those of [the fault lab](fault-lab.md#l0-all-of-them).
+that other one off alone nothing does. "Scenes" are played by hand (`onceonly_lab.rulesoff.scenes`). "Drawn facts" are
+put to one table, and its verdict is judged by what they were told of (`onceonly_lab.rulesoff.drawn`); the number is
+that of the case. The bounds are those of [the fault lab](fault-lab.md#l0-all-of-them).
 
 {table}
 """
