@@ -20,7 +20,7 @@ from tests.core.stories import epochs, marked
 from onceonly import TimedEpoch, faults
 from onceonly.errors import OnceOnlyError
 from onceonly.faults import Point
-from onceonly.machine import coordinator
+from onceonly.machine import coordinator, endings
 from onceonly.machine.noting import Noting
 from onceonly.machine.rewind import Asked
 from onceonly.machine.state import State
@@ -34,7 +34,7 @@ from onceonly.runtime.stops import Where
 from onceonly_checkpoints import chain
 from onceonly_checkpoints.epoch import Epoch
 from onceonly_checkpoints.epochtime import EpochTime
-from onceonly_checkpoints.ledger import EventKind
+from onceonly_checkpoints.ledger import Event, EventKind
 from onceonly_checkpoints.ledger.sql import SqlLedger
 from onceonly_checkpoints.model import Adoption, AdoptionKind
 
@@ -361,6 +361,15 @@ def test_a_rewind_whose_ledger_was_set_back_as_well_begins_the_next_turn(one: Pi
     cut_back(one, 1)
     query = Query(one)
     assert [query.writes(number).time for number in (2, 3)] == [replace(noted(number), turn=1) for number in (2, 3)]
+    assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
+
+
+def test_a_rewind_begins_the_next_turn_whatever_was_noted_in_between(one: Pipeline, tmp_path: Path) -> None:
+    Query(one).writes(1)
+    cut_back(one, 1)
+    for _ in range(endings.WINDOW + 1):
+        one.ledger.note(Event("orders", EventKind.FAILED, "E501: no answer"))
+    assert Query(one).writes(2).time == replace(noted(2), turn=1)
     assert one.events(EventKind.TIME_BACK) == ["the position was put back to epoch 1; turn 1"]
 
 
